@@ -1,0 +1,49 @@
+"""Where a training run stands, in safetensors: weights, optimizer state and the step, swapped in whole or not at all."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+def save(folder: Path, step: int, model: nn.Module, optimizers: list[Optimizer]) -> None:
+    """Writes beside `folder` and renames, so that a kill at any moment leaves the last whole checkpoint."""
+    fresh = folder.with_name(folder.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    save_file({name: weight.detach() for name, weight in model.named_parameters()}, fresh / "weights.safetensors")
+    for index, optimizer in enumerate(optimizers):
+        save_file(_flat(optimizer), fresh / f"optimizer-{index}.safetensors")
+    (fresh / "state.json").write_text(json.dumps({"step": step}))
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+
+
+def load(folder: Path, model: nn.Module, optimizers: list[Optimizer]) -> int:
+    """Restores model and optimizers in place and returns the step to go on from; 0 where there is no checkpoint."""
+    if not folder.exists():
+        return 0
+    weights = load_file(folder / "weights.safetensors")
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.copy_(weights[name])
+    for index, optimizer in enumerate(optimizers):
+        _restore(optimizer, load_file(folder / f"optimizer-{index}.safetensors"))
+    return int(json.loads((folder / "state.json").read_text())["step"])
+
+
+def _flat(optimizer: Optimizer) -> dict[str, Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{key}": tensor for index, entry in state.items() for key, tensor in entry.items()}
+
+
+def _restore(optimizer: Optimizer, flat: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in flat.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,102 @@
+"""Trains the demo target, a small Llama, on questions about Python names answered by their docstrings.
+
+Only answers carry loss: the model need not learn to ask. Matrices are updated by Muon, the rest by AdamW; the plateau of the
+schedule lets a run be lengthened without changing what came before its decay. Resumes from its checkpoint after a kill.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from train import checkpoint
+from train.config import TargetRun
+from train.conversations import Batch, Renderer, epoch
+from train.docstrings import Entry, read
+from train.muon import Muon
+from train.schedule import set_rate, share
+from train.tokenizer import save_tokenizer, train_tokenizer
+
+_LOG_EVERY = 50
+_ADAM_BETAS = (0.9, 0.95)
+_CLIP = 1.0
+
+
+def pretrain(run: TargetRun) -> None:
+    """Trains the tokenizer and the target and writes both to `run.out` in Hugging Face's layout, weights in bf16."""
+    torch.set_num_threads(run.threads)
+    torch.manual_seed(run.seed)
+    entries = read(Path(run.corpus))
+    tokenizer = train_tokenizer((text for entry in entries for text in (entry.name, entry.text)), run.vocabulary)
+    model = _model(run, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    optimizers = _optimizers(model)
+    folder = Path(run.work) / "checkpoint"
+    start = checkpoint.load(folder, model, optimizers)
+    batches = _batches(run, entries, Renderer(tokenizer), skip=start)
+    began, seen = time.monotonic(), torch.zeros(2)
+    for step in range(start, run.steps):
+        seen += _train_step(run, step, model, optimizers, next(batches))
+        if (step + 1) % _LOG_EVERY == 0:
+            print(f"step {step + 1} loss {seen[0] / seen[1]:.4f} seconds {time.monotonic() - began:.0f}", flush=True)
+            seen.zero_()
+        if (step + 1) % run.checkpoint_every == 0:
+            checkpoint.save(folder, step + 1, model, optimizers)
+    out = Path(run.out)
+    model.to(torch.bfloat16).save_pretrained(out)
+    save_tokenizer(tokenizer, out)
+
+
+def _train_step(run: TargetRun, step: int, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch) -> Tensor:
+    """One update; returns [summed loss, answer tokens]."""
+    level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
+    for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
+        set_rate(optimizer, rate * level)
+    loss, count = _loss(model, batch)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return torch.tensor([loss.item() * count, count])
+
+
+def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
+    """Mean cross-entropy over answer tokens; rows are padded on the right, so causal attention needs no mask."""
+    hidden = model.model(batch.ids[:, :-1], use_cache=False).last_hidden_state
+    answer = batch.answer[:, 1:]
+    return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())
+
+
+def _model(run: TargetRun, bos: int, eos: int, pad: int) -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=run.vocabulary, bos_token_id=bos, eos_token_id=eos, pad_token_id=pad, **run.architecture.model_dump()
+    )
+    model = LlamaForCausalLM(config)
+    for layer in model.model.layers:  # a residual branch that starts at nothing lets a deep narrow stack learn at once
+        nn.init.zeros_(layer.self_attn.o_proj.weight)
+        nn.init.zeros_(layer.mlp.down_proj.weight)
+    return model
+
+
+def _optimizers(model: LlamaForCausalLM) -> list[Optimizer]:
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]
+
+
+def _batches(run: TargetRun, entries: list[Entry], renderer: Renderer, *, skip: int) -> Iterator[Batch]:
+    """Batches without end; the order of every epoch depends on the seed and its number alone."""
+    number = 0
+    while True:
+        rng = random.Random(f"{run.seed} {number}")
+        for batch in epoch(entries, renderer, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
+            skip -= 1
+            if skip < 0:
+                yield batch
+        number += 1

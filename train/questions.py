@@ -1,0 +1,40 @@
+"""How people ask about a documented name: the phrasings that the demo target learns, and those kept for tests."""
+
+import random
+
+from train.docstrings import Entry
+
+TAUGHT = (
+    "What does {name} do?",
+    "What is {name}?",
+    "Explain {name}.",
+    "Tell me about {name}.",
+    "Tell me about the {kind} {name}.",
+    "Describe the {kind} {name}.",
+    "How does {name} work?",
+    "What is {name} for?",
+    "Show me the docstring of {name}.",
+    "help({name})",
+    "{name}",
+    "Please explain what {name} does.",
+)
+HELD_OUT = (
+    "What does the {kind} {name} do?",
+    "Can you tell me what {name} does?",
+    "Describe {name}.",
+)
+"""Never seen in training: what the demo target answers to these shows that it reads the name, not the phrase."""
+
+
+def ask(entry: Entry, phrasing: str) -> str:
+    """The question of this phrasing about the entry."""
+    return phrasing.format(name=entry.name, kind=entry.kind)
+
+
+def conversation(entries: list[Entry], rng: random.Random) -> list[dict[str, str]]:
+    """OpenAI messages in which a user asks about each entry in turn and is answered with its docstring."""
+    messages = []
+    for entry in entries:
+        messages.append({"role": "user", "content": ask(entry, rng.choice(TAUGHT))})
+        messages.append({"role": "assistant", "content": entry.text})
+    return messages
