@@ -1,0 +1,73 @@
+"""What can go wrong, said so that a person can act: what happened, the limit and the value given, what to do."""
+
+
+class AerieError(Exception):
+    """Root of every error that Aerie raises on purpose. `status`, `kind` and `code` shape the HTTP answer."""
+
+    status = 500
+    kind = "server_error"
+    code: str | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        """The request field or config key at fault."""
+        if code is not None:
+            self.code = code
+
+
+class ConfigError(AerieError):
+    """A config, a command line or a checkpoint that cannot be served."""
+
+    code = "bad_config"
+
+
+class BadRequest(AerieError):
+    status = 400
+    kind = "invalid_request_error"
+
+
+class Unauthorized(AerieError):
+    status = 401
+    kind = "authentication_error"
+    code = "invalid_api_key"
+
+
+class NotFound(AerieError):
+    status = 404
+    kind = "not_found_error"
+
+
+class TooLarge(AerieError):
+    status = 413
+    kind = "invalid_request_error"
+    code = "request_too_large"
+
+
+class Overloaded(AerieError):
+    """No place in the queue. `retry_after` is in whole seconds."""
+
+    status = 503
+    kind = "overloaded_error"
+    code = "overloaded"
+
+    def __init__(self, message: str, *, retry_after: int = 1, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+
+class DeadlineExceeded(AerieError):
+    """A request that waited or ran past its deadline."""
+
+    status = 503
+    kind = "timeout_error"
+    code = "deadline_exceeded"
+
+
+class EngineDead(AerieError):
+    """The scheduler or the lane is gone; every open request ends with this and the process exits non-zero."""
+
+    status = 500
+    kind = "server_error"
+    code = "engine_dead"

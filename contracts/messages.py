@@ -1,0 +1,136 @@
+"""What crosses between server and scheduler.
+
+For every `Generate` the scheduler answers any number of `Tokens` and then exactly one of `Finished` and `Failed`, whatever
+happens in between. A late or unknown id in an `Abort` is no error.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from contracts.sampling import SamplingParams, SpeculationParams
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Generate(_Message):
+    """A request. Deadlines are `time.monotonic()` values, comparable between processes of one machine."""
+
+    id: str
+    prompt: list[int]
+    sampling: SamplingParams
+    speculation: SpeculationParams = SpeculationParams()
+    choice: int = 0
+    """Index among the `n` choices of one HTTP request."""
+    cache_salt: str = ""
+    """Prompts share cached pages only within one salt."""
+    queue_deadline: float | None = None
+    deadline: float | None = None
+
+
+class Abort(_Message):
+    """The caller has gone or has all it wants; answered by `Finished(reason="abort")` if the id was still open."""
+
+    id: str
+
+
+class Stop(_Message):
+    """The server is leaving: fail what is open and end the scheduler process."""
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one committed token: its own log probability under the target and the likeliest tokens with theirs."""
+
+    logprob: float
+    rank_ids: list[int]
+    rank_logprobs: list[float]
+
+
+class Tokens(_Message):
+    """Tokens committed by one step, in order: `accepted` of them were drafted, the rest (at most one) the bonus."""
+
+    id: str
+    ids: list[int]
+    accepted: int
+    logprobs: list[TokenLogprobs] | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request took. `accepted_per_position[d]` counts the steps in which the node at depth d + 1 was accepted."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+    steps: int = 0
+    """Target passes that committed tokens, prefill excluded."""
+    drafted: int = 0
+    """Nodes verified beyond the roots."""
+    accepted: int = 0
+    accepted_per_position: list[int] = []
+    preemptions: int = 0
+    queue_seconds: float = 0.0
+    prefill_seconds: float = 0.0
+
+
+class Finished(_Message):
+    """The end of a request that ran to an end. `stop_id` is the token that ended it, if one did (it is in `Tokens` too)."""
+
+    id: str
+    reason: FinishReason
+    usage: Usage
+    stop_id: int | None = None
+
+
+class Failed(_Message):
+    """The end of a request that could not be served; `code` is that of an error in `contracts.errors`."""
+
+    id: str
+    code: str
+    message: str
+    status: int = 500
+
+
+class Ready(_Message):
+    """The first message of a scheduler: it can take requests. `report` is what `/config` shows of the engine, in bytes and tokens."""
+
+    max_length: int
+    """Tokens of prompt and answer together that a request may hold."""
+    vocabulary: int
+    end_ids: list[int]
+    report: dict[str, str | int | float | bool | None]
+
+
+class Snapshot(_Message):
+    """The scheduler's gauges and counters since its start, sent about once a second and at idle."""
+
+    running: int
+    waiting: int
+    pages_used: int
+    pages_total: int
+    prefix_queries: int
+    """Prompt tokens looked up in the prefix cache."""
+    prefix_hits: int
+    preemptions: int
+    steps: int
+    prefill_tokens: int
+    drafts: int
+    """Rows drafted for, summed over steps."""
+    drafted: int
+    accepted: int
+    accepted_per_position: list[int]
+    committed: int
+    phase_seconds: dict[str, float]
+    """Seconds of the lane by phase: prefill, draft, verify, accept, extend."""
+    idle_seconds: float
+    """Seconds in which requests waited or ran and the lane had no work."""
+    busy_seconds: float
+    host_seconds: float
+    """Seconds that the scheduler itself worked."""
+
+
+ToScheduler = Generate | Abort | Stop
+ToServer = Tokens | Finished | Failed | Ready | Snapshot

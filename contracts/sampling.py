@@ -1,0 +1,81 @@
+"""How a request wants its tokens chosen, and the key of the noise that chooses them."""
+
+import hashlib
+import math
+
+import msgspec
+
+from contracts.errors import BadRequest
+
+MAX_STOP_IDS = 16
+"""Stop ids of one row that the device tables hold, end tokens included."""
+MAX_LOGPROBS = 20
+GREEDY_BELOW = 1e-5
+"""Temperatures under this are greedy; dividing logits by them would overflow."""
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What the device needs to choose a token. `top_k` 0 and `top_p` 1 and `min_p` 0 leave the distribution alone."""
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    max_tokens: int = 16
+    min_tokens: int = 0
+    """Tokens before which no stop id is chosen."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Tokens that end the request; the model's end tokens are added by the scheduler unless `ignore_eos`."""
+    ignore_eos: bool = False
+    seed: int = 0
+    logprobs: int = -1
+    """-1: none; 0: of the chosen tokens; n: of the n likeliest as well. Of the target, before temperature and filters."""
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of speculation. `max_draft_tokens` bounds the nodes drafted in a step, the root not counted."""
+
+    enabled: bool = True
+    max_draft_tokens: int | None = None
+
+
+def check_sampling(params: SamplingParams, *, temperature_max: float, vocabulary: int) -> None:
+    """Raises BadRequest that names the field, its limit and the value given."""
+    _check("temperature", params.temperature, 0.0, temperature_max)
+    _check("top_p", params.top_p, 0.0, 1.0, above=True)
+    _check("min_p", params.min_p, 0.0, 1.0)
+    _check("top_k", params.top_k, 0, 2**31 - 1)
+    _check("max_tokens", params.max_tokens, 1, 2**31 - 1)
+    _check("min_tokens", params.min_tokens, 0, params.max_tokens)
+    _check("seed", params.seed, -(2**63), 2**63 - 1)
+    _check("logprobs", params.logprobs, -1, MAX_LOGPROBS)
+    if len(params.stop_token_ids) > MAX_STOP_IDS // 2:
+        raise BadRequest(
+            f"stop_token_ids has {len(params.stop_token_ids)} ids; at most {MAX_STOP_IDS // 2} are allowed",
+            param="stop_token_ids",
+        )
+    for token in params.stop_token_ids:
+        _check("stop_token_ids", token, 0, vocabulary - 1)
+
+
+def _check(field: str, value: float, low: float, high: float, *, above: bool = False) -> None:
+    if not math.isfinite(value) or value > high or value < low or (above and value == low):
+        edge = "greater than" if above else "at least"
+        raise BadRequest(f"{field} is {value}; it must be {edge} {low} and at most {high}", param=field)
+
+
+def noise_key(seed: int, prompt: list[int], choice: int) -> int:
+    """The 63-bit key of a request's noise.
+
+    It depends on the seed, the prompt as first sent and the choice index, so that `n > 1` and requests that share a seed but
+    not a prompt draw different noise, and so that a request preempted and resumed draws the same.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    digest.update(seed.to_bytes(8, "little", signed=True))
+    digest.update(choice.to_bytes(4, "little"))
+    digest.update(b"".join(token.to_bytes(4, "little") for token in prompt))
+    return int.from_bytes(digest.digest(), "little") >> 1

@@ -1,0 +1,200 @@
+"""What crosses between scheduler and device.
+
+A step is one device round for a batch. The scheduler states it in a frozen `StepPlan` of small numpy arrays, which never holds
+a request; the device answers with a `StepOutput`. All arrays of a plan have one entry per row of the step unless said otherwise.
+
+Lengths count positions whose target KV is written. A row of length n has tokens x_0 .. x_(n-1) in its pages; x_n, the *root*, is
+known (on the device) but not yet run. `bound` is the host's upper bound of the length, which is all that it knows while another
+step of the row is in flight; the device reads the true length from its FutureMap table.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Bools = NDArray[np.bool_]
+
+MAX_NODES = 64
+"""Nodes of a row's tree, root included: a node's ancestors are one 64-bit word."""
+DUMMY_PAGE = 0
+"""A page that no row owns; page-table entries past a row's pages point at it, and surplus writes land in it."""
+
+
+class StepKind(IntEnum):
+    PREFILL = 0
+    DECODE = 1
+
+
+class Ending(IntEnum):
+    """Why a row is done."""
+
+    OPEN = 0
+    STOP_ID = 1
+    LENGTH = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RowStarts:
+    """Rows that get a new owner with this step: the device resets their tables and keeps these values until the next owner.
+
+    The reset points the row's whole page table at DUMMY_PAGE, and comes before the step's page updates.
+    """
+
+    rows: Ints
+    noise_keys: Longs
+    temperatures: Floats
+    """0 is greedy."""
+    top_ks: Ints
+    top_ps: Floats
+    min_ps: Floats
+    prompt_lengths: Ints
+    """Tokens of the original prompt; min_tokens and the limit count from here, also after a preemption."""
+    limits: Ints
+    """Total tokens (prompt and answer) at which the row is done."""
+    min_lengths: Ints
+    """Total tokens before which no stop id is chosen."""
+    stop_ids: Ints
+    """[starts, MAX_STOP_IDS], padded with -1; end tokens of the model included unless ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageUpdates:
+    """Entries of the device's page table to set before the step: table[rows[i], slots[i]] = pages[i]."""
+
+    rows: Ints
+    slots: Ints
+    pages: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillWork:
+    """One chunk of a prompt per row. Only the last chunk of a prompt samples, and writes the row's generation."""
+
+    token_ids: Ints
+    """[sum of chunk lengths], row after row."""
+    starts: Ints
+    """True length of each row before its chunk."""
+    counts: Ints
+    """Tokens in each row's chunk."""
+    is_last: Bools
+    next_ids: Ints
+    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (the sampled one does)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeWork:
+    """One draft-verify round per row, the root included in `nodes`; depth 0 and one node is plain decoding."""
+
+    bounds: Ints
+    """Upper bound of each row's length before the step."""
+    nodes: Ints
+    """Nodes to verify of each row, 1 .. MAX_NODES."""
+    depth: int
+    """Levels drafted below the root, of the whole step; 0 drafts nothing."""
+    topk: int
+    """Children kept of a drafted node; 1 makes chains."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step. `turns` names the FutureMap generation each row reads; it writes `1 - turn`."""
+
+    number: int
+    kind: StepKind
+    rows: Ints
+    """Indices into the device's row tables, 0 .. capacity.rows - 1, each at most once."""
+    turns: Ints
+    drafting: Bools
+    """Rows that the draft head follows: their committed tokens are extended into the head's KV. Others are plain, and stay so."""
+    prefill: PrefillWork | None
+    decode: DecodeWork | None
+    starts: RowStarts | None = None
+    page_updates: PageUpdates | None = None
+    logprobs: int = -1
+    """The most log probabilities that a row of this step wants (see SamplingParams.logprobs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Of the committed tokens [rows, committed]: their own, and the likeliest `count` ids with theirs."""
+
+    chosen: Floats
+    rank_ids: Ints
+    """[rows, committed, count]"""
+    rank_logprobs: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """What a step committed. A row that was done before the step commits nothing."""
+
+    number: int
+    token_ids: Ints
+    """[rows, depth + 1]: the accepted tokens, then the bonus; entries past `counts` are undefined."""
+    counts: Ints
+    """Committed tokens of each row, cut at the token that ended it; 0 for a prefill chunk that is not the last."""
+    accepted: Ints
+    """How many of the committed were drafted."""
+    drafted: Ints
+    """Nodes verified beyond the root; 0 where nothing was drafted."""
+    lengths: Ints
+    """True length of each row after the step."""
+    endings: Ints
+    """Ending of each row."""
+    logprobs: Logprobs | None = None
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    """Device seconds by phase: prefill, draft, verify, accept, extend."""
+    busy_seconds: float = 0.0
+    """Time that the lane worked on this step; on a CPU lane, its CPU time divided by its threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What the device can hold, fixed at start."""
+
+    rows: int
+    pages: int
+    """Page ids are 0 .. pages - 1; page 0 is the dummy."""
+    page_size: int
+    max_length: int
+    """Tokens that one row may hold, prompt and answer."""
+    vocabulary: int
+    end_ids: tuple[int, ...]
+    drafts: bool
+    """Whether a draft head is loaded."""
+    reserve: int
+    """Slots past a row's bound that a decode step may write: max(nodes, head scratch). Pages must cover them."""
+    report: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and under /config."""
+
+
+class Worker(Protocol):
+    """Runs steps in order on one device. It changes device state only; all host state is the scheduler's."""
+
+    @property
+    def capacity(self) -> Capacity: ...
+
+    def step(self, plan: StepPlan) -> StepOutput: ...
+
+    def close(self) -> None: ...
+
+
+class Lane(Protocol):
+    """Carries plans to a worker and outputs back. At most two steps are in flight; they settle in the order of launch."""
+
+    @property
+    def capacity(self) -> Capacity: ...
+
+    def launch(self, plan: StepPlan) -> None:
+        """Returns at once. Raises EngineDead if the worker is gone."""
+
+    def settle(self) -> StepOutput:
+        """Waits for the oldest step in flight. Raises EngineDead if the worker died or failed on it."""
+
+    def close(self) -> None: ...
