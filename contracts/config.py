@@ -1,4 +1,7 @@
-"""What a deployment says: YAML, then `key=value` overrides. An unknown key is an error that names the nearest known one."""
+"""What a deployment says: YAML, then `key=value` overrides.
+
+An unknown key is an error that names the nearest known one.
+"""
 
 import difflib
 from pathlib import Path

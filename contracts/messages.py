@@ -1,7 +1,7 @@
 """What crosses between server and scheduler.
 
-For every `Generate` the scheduler answers any number of `Tokens` and then exactly one of `Finished` and `Failed`, whatever
-happens in between. A late or unknown id in an `Abort` is no error.
+For every `Generate` the scheduler answers any number of `Tokens` and then exactly one of `Finished` and `Failed`,
+whatever happens in between. A late or unknown id in an `Abort` is no error.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     pass
 
 
-class Generate(_Message):
+class Generate(_Message, frozen=True, kw_only=True):
     """A request. Deadlines are `time.monotonic()` values, comparable between processes of one machine."""
 
     id: str
@@ -32,13 +32,13 @@ class Generate(_Message):
     deadline: float | None = None
 
 
-class Abort(_Message):
+class Abort(_Message, frozen=True, kw_only=True):
     """The caller has gone or has all it wants; answered by `Finished(reason="abort")` if the id was still open."""
 
     id: str
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True, kw_only=True):
     """The server is leaving: fail what is open and end the scheduler process."""
 
 
@@ -50,7 +50,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     rank_logprobs: list[float]
 
 
-class Tokens(_Message):
+class Tokens(_Message, frozen=True, kw_only=True):
     """Tokens committed by one step, in order: `accepted` of them were drafted, the rest (at most one) the bonus."""
 
     id: str
@@ -60,7 +60,7 @@ class Tokens(_Message):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request took. `accepted_per_position[d]` counts the steps in which the node at depth d + 1 was accepted."""
+    """What a request took. `accepted_per_position[d]` counts the steps that accepted a node at depth d + 1."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -76,8 +76,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     prefill_seconds: float = 0.0
 
 
-class Finished(_Message):
-    """The end of a request that ran to an end. `stop_id` is the token that ended it, if one did (it is in `Tokens` too)."""
+class Finished(_Message, frozen=True, kw_only=True):
+    """The end of a request that ran to an end. `stop_id` is the token that ended it, if one did (in `Tokens` too)."""
 
     id: str
     reason: FinishReason
@@ -85,7 +85,7 @@ class Finished(_Message):
     stop_id: int | None = None
 
 
-class Failed(_Message):
+class Failed(_Message, frozen=True, kw_only=True):
     """The end of a request that could not be served; `code` is that of an error in `contracts.errors`."""
 
     id: str
@@ -94,8 +94,11 @@ class Failed(_Message):
     status: int = 500
 
 
-class Ready(_Message):
-    """The first message of a scheduler: it can take requests. `report` is what `/config` shows of the engine, in bytes and tokens."""
+class Ready(_Message, frozen=True, kw_only=True):
+    """The first message of a scheduler: it can take requests.
+
+    `report` is what `/config` shows of the engine, in bytes and tokens.
+    """
 
     max_length: int
     """Tokens of prompt and answer together that a request may hold."""
@@ -104,7 +107,7 @@ class Ready(_Message):
     report: dict[str, str | int | float | bool | None]
 
 
-class Snapshot(_Message):
+class Snapshot(_Message, frozen=True, kw_only=True):
     """The scheduler's gauges and counters since its start, sent about once a second and at idle."""
 
     running: int

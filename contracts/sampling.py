@@ -29,7 +29,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     seed: int = 0
     logprobs: int = -1
-    """-1: none; 0: of the chosen tokens; n: of the n likeliest as well. Of the target, before temperature and filters."""
+    """-1: none; 0: of the chosen tokens; n: of the n likeliest too. Of the target, before temperature and filters."""
 
     @property
     def greedy(self) -> bool:
@@ -37,7 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of speculation. `max_draft_tokens` bounds the nodes drafted in a step, the root not counted."""
+    """What a request says of speculation. `max_draft_tokens` bounds the nodes drafted in a step, without the root."""
 
     enabled: bool = True
     max_draft_tokens: int | None = None
@@ -71,8 +71,8 @@ def _check(field: str, value: float, low: float, high: float, *, above: bool = F
 def noise_key(seed: int, prompt: list[int], choice: int) -> int:
     """The 63-bit key of a request's noise.
 
-    It depends on the seed, the prompt as first sent and the choice index, so that `n > 1` and requests that share a seed but
-    not a prompt draw different noise, and so that a request preempted and resumed draws the same.
+    It depends on the seed, the prompt as first sent and the choice index, so that `n > 1` and requests that share a
+    seed but not a prompt draw different noise, and so that a request preempted and resumed draws the same.
     """
     digest = hashlib.blake2b(digest_size=8)
     digest.update(seed.to_bytes(8, "little", signed=True))

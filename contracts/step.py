@@ -1,11 +1,12 @@
 """What crosses between scheduler and device.
 
-A step is one device round for a batch. The scheduler states it in a frozen `StepPlan` of small numpy arrays, which never holds
-a request; the device answers with a `StepOutput`. All arrays of a plan have one entry per row of the step unless said otherwise.
+A step is one device round for a batch. The scheduler states it in a frozen `StepPlan` of small numpy arrays, which
+never holds a request; the device answers with a `StepOutput`. All arrays of a plan have one entry per row of the step
+unless said otherwise.
 
-Lengths count positions whose target KV is written. A row of length n has tokens x_0 .. x_(n-1) in its pages; x_n, the *root*, is
-known (on the device) but not yet run. `bound` is the host's upper bound of the length, which is all that it knows while another
-step of the row is in flight; the device reads the true length from its FutureMap table.
+Lengths count positions whose target KV is written. A row of length n has tokens x_0 .. x_(n-1) in its pages; x_n, the
+*root*, is known (on the device) but not yet run. `bound` is the host's upper bound of the length, which is all that it
+knows while another step of the row is in flight; the device reads the true length from its FutureMap table.
 """
 
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ class Ending(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowStarts:
-    """Rows that get a new owner with this step: the device resets their tables and keeps these values until the next owner.
+    """Rows that get a new owner with this step: the device resets their tables, then keeps these values till the next.
 
     The reset points the row's whole page table at DUMMY_PAGE, and comes before the step's page updates.
     """
@@ -84,7 +85,7 @@ class PrefillWork:
     """Tokens in each row's chunk."""
     is_last: Bools
     next_ids: Ints
-    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (the sampled one does)."""
+    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (there the sampled)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,10 @@ class StepPlan:
     """Indices into the device's row tables, 0 .. capacity.rows - 1, each at most once."""
     turns: Ints
     drafting: Bools
-    """Rows that the draft head follows: their committed tokens are extended into the head's KV. Others are plain, and stay so."""
+    """Rows that the draft head follows: their committed tokens are extended into the head's KV.
+
+    Others are plain, and stay so.
+    """
     prefill: PrefillWork | None
     decode: DecodeWork | None
     starts: RowStarts | None = None
@@ -186,7 +190,7 @@ class Worker(Protocol):
 
 
 class Lane(Protocol):
-    """Carries plans to a worker and outputs back. At most two steps are in flight; they settle in the order of launch."""
+    """Carries plans to a worker and outputs back. At most two steps are in flight, settled in the order of launch."""
 
     @property
     def capacity(self) -> Capacity: ...
