@@ -85,7 +85,7 @@ class PrefillWork:
     """Tokens in each row's chunk."""
     is_last: Bools
     next_ids: Ints
-    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (there the sampled)."""
+    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (the sampled)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import zmq
 
 from contracts.messages import ToScheduler, ToServer
 
-_to_scheduler = msgspec.msgpack.Decoder(ToScheduler)
-_to_server = msgspec.msgpack.Decoder(ToServer)
+_to_scheduler: msgspec.msgpack.Decoder[ToScheduler] = msgspec.msgpack.Decoder(ToScheduler)
+_to_server: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
 _encoder = msgspec.msgpack.Encoder()
 
 
