@@ -135,5 +135,14 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     """Seconds that the scheduler itself worked."""
 
 
+class Batch(_Message, frozen=True, kw_only=True):
+    """What one turn of the scheduler has to say, in order, in one frame.
+
+    A frame of its own for each row would cost the scheduler more than the rest of a step.
+    """
+
+    messages: list[Tokens | Finished | Failed | Snapshot]
+
+
 ToScheduler = Generate | Abort | Stop
-ToServer = Tokens | Finished | Failed | Ready | Snapshot
+ToServer = Tokens | Finished | Failed | Ready | Snapshot | Batch
