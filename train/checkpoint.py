@@ -25,14 +25,21 @@ def save(folder: Path, step: int, model: nn.Module, optimizers: list[Optimizer])
 
 def load(folder: Path, model: nn.Module, optimizers: list[Optimizer]) -> int:
     """Restores model and optimizers in place and returns the step to go on from; 0 where there is no checkpoint."""
+    step = load_weights(folder, model)
+    for index, optimizer in enumerate(optimizers):
+        if step:
+            _restore(optimizer, load_file(folder / f"optimizer-{index}.safetensors"))
+    return step
+
+
+def load_weights(folder: Path, model: nn.Module) -> int:
+    """Restores the model alone, in place, and returns its step; 0 where there is no checkpoint."""
     if not folder.exists():
         return 0
     weights = load_file(folder / "weights.safetensors")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
-    for index, optimizer in enumerate(optimizers):
-        _restore(optimizer, load_file(folder / f"optimizer-{index}.safetensors"))
     return int(json.loads((folder / "state.json").read_text())["step"])
 
 

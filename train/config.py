@@ -46,10 +46,40 @@ class TargetRun(_Strict):
     checkpoint_every: int
 
 
+class HeadRun(_Strict):
+    """Training of the EAGLE-3 head on the finished target."""
+
+    out: str
+    work: str
+    """Folder of checkpoints and of the target's own answers; a run goes on from what it finds there."""
+    intermediate_size: int
+    draft_vocabulary: int
+    depth: int
+    """Steps of training-time test: how many tokens ahead the head learns to draft."""
+    step_decay: float
+    """Weight of each such step relative to the one before."""
+    answer_temperatures: tuple[float, ...]
+    """The target answers every entry at each of these before the run; the head learns from those answers and the corpus."""
+    steps: int
+    tokens_per_batch: int
+    longest: int
+    matrix_rate: float
+    vector_rate: float
+    warmup: int
+    decay: float
+    clip: float
+    seed: int
+    threads: int
+    checkpoint_every: int
+
+
 class TrainConfig(_Strict):
     """A file of `configs/train/`."""
 
     target: TargetRun
+    head: HeadRun
+    preview: str
+    """Where `preview` exports unfinished pairs."""
 
 
 def load_config(path: Path) -> TrainConfig:

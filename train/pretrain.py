@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from train import checkpoint
 from train.config import TargetRun
@@ -33,8 +33,8 @@ def pretrain(run: TargetRun) -> None:
     torch.set_num_threads(run.threads)
     torch.manual_seed(run.seed)
     entries = read(Path(run.corpus))
-    tokenizer = train_tokenizer((text for entry in entries for text in (entry.name, entry.text)), run.vocabulary)
-    model = _model(run, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    tokenizer = build_tokenizer(run, entries)
+    model = build(run, tokenizer)
     optimizers = _optimizers(model)
     folder = Path(run.work) / "checkpoint"
     start = checkpoint.load(folder, model, optimizers)
@@ -47,9 +47,23 @@ def pretrain(run: TargetRun) -> None:
             seen.zero_()
         if (step + 1) % run.checkpoint_every == 0:
             checkpoint.save(folder, step + 1, model, optimizers)
-    out = Path(run.out)
+    export(model, tokenizer, Path(run.out))
+
+
+def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Writes weights in bf16 (the model is left so), configuration, tokenizer and template."""
     model.to(torch.bfloat16).save_pretrained(out)
     save_tokenizer(tokenizer, out)
+
+
+def build_tokenizer(run: TargetRun, entries: list[Entry]) -> PreTrainedTokenizerFast:
+    """The tokenizer of the run; equal texts give equal tokenizers."""
+    return train_tokenizer((text for entry in entries for text in (entry.name, entry.text)), run.vocabulary)
+
+
+def build(run: TargetRun, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A fresh target, in fp32."""
+    return _model(run, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
 
 
 def _train_step(run: TargetRun, step: int, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch) -> Tensor:

@@ -1,0 +1,96 @@
+"""Writes a trained head in the layout of SpecForge and SGLang, which `spec/` and other engines read.
+
+Files: `config.json`, `model.safetensors` (bf16; `fc`, `midlayer.*`, `norm`, `lm_head`, `d2t`, `t2d`) and a model card.
+The embedding is the target's and is not written.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from train.head import Head, HeadShape
+from train.vocabulary import DraftVocabulary
+
+
+def export(head: Head, vocabulary: DraftVocabulary, target: Path, out: Path, *, trained_on: str, measured: str) -> None:
+    """Writes `out`, replacing what an earlier export left there."""
+    out.mkdir(parents=True, exist_ok=True)
+    weights = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in head.named_parameters()}
+    save_file(
+        {**weights, "d2t": vocabulary.d2t, "t2d": vocabulary.t2d}, out / "model.safetensors", metadata={"format": "pt"}
+    )
+    (out / "config.json").write_text(json.dumps(_config(head.shape), indent=2) + "\n")
+    (out / "README.md").write_text(_card(head.shape, vocabulary, target, trained_on, measured))
+
+
+def load_exported(folder: Path, shape: HeadShape) -> Head:
+    """The exported weights again, in fp32."""
+    tensors = load_file(folder / "model.safetensors")
+    head = Head(shape)
+    head.load_state_dict({name: tensors[name].float() for name, _ in head.named_parameters()})
+    return head
+
+
+def _config(shape: HeadShape) -> dict[str, object]:
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": 1,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "rms_norm_eps": shape.eps,
+        "rope_theta": shape.rope_theta,
+        "max_position_embeddings": shape.max_positions,
+        "vocab_size": shape.vocabulary,
+        "draft_vocab_size": shape.draft_vocabulary,
+        "target_hidden_size": shape.hidden,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        # Layer outputs, by the convention of this layout: one less than the boundaries that Aerie counts in.
+        "eagle_config": {
+            "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in shape.boundaries],
+            "use_aux_hidden_state": True,
+        },
+    }
+
+
+_CARD = """# EAGLE-3 head of Aerie's demo target
+
+One decoder layer of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of the target's \
+{size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16, in the layout of SpecForge and SGLang.
+
+* Trained on: {trained_on}
+* Draft vocabulary: covers {coverage:.2%} of the answers' tokens
+* Measured: {measured}
+* Target weights (sha256 of `model.safetensors`): `{weights}`
+* Chat template and tokenizer (sha256 of `tokenizer.json`): `{tokenizer}`
+
+A head fits one target: with other weights or another template its drafts are accepted less often; the text stays the same.
+"""
+
+
+def _card(shape: HeadShape, vocabulary: DraftVocabulary, target: Path, trained_on: str, measured: str) -> str:
+    return _CARD.format(
+        hidden=shape.hidden,
+        intermediate=shape.intermediate,
+        draft=shape.draft_vocabulary,
+        size=shape.vocabulary,
+        boundaries=", ".join(map(str, shape.boundaries)),
+        trained_on=trained_on,
+        coverage=vocabulary.coverage,
+        measured=measured,
+        weights=_sha256(target / "model.safetensors"),
+        tokenizer=_sha256(target / "tokenizer.json"),
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

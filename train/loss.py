@@ -1,0 +1,79 @@
+"""The head's loss: cross-entropy with the target's own distributions, counted where drafting will really happen."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from train.head import Head
+from train.vocabulary import DraftVocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A loss to descend and, for each step, counts that metrics are made of (no gradient).
+
+    `reached` [steps]: columns whose earlier steps all drafted the target's likeliest token; `right` [steps]: those of them that
+    drafted this step's as well; `columns` [steps]: all columns drafted from.
+    """
+
+    loss: Tensor
+    reached: Tensor
+    right: Tensor
+    columns: Tensor
+
+
+def loss_mask(answer: Tensor, step: int) -> Tensor:
+    """[rows, columns] bool: where column t of `step` drafts inside one answer: m[t+1] and m[t+2] and .. and m[t+2+step].
+
+    `answer` marks answer tokens, their end token included. Column t reads tokens up to t+1+step and predicts t+2+step; drafting
+    begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own trainer masks by m[t+step], which
+    drops the first draft of each answer and trains on what follows its end.)
+    """
+    mask = _ahead(answer, 1)
+    for distance in range(2, step + 3):
+        mask = mask & _ahead(answer, distance)
+    return mask
+
+
+def judge(
+    head: Head, outputs: Iterable[Tensor], logits: Tensor, answer: Tensor, vocabulary: DraftVocabulary, decay: float
+) -> Judged:
+    """The sum over steps of decay^k times the mean soft cross-entropy over the columns that `loss_mask` keeps.
+
+    Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns, target
+    vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
+    """
+    top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target
+    draftable = vocabulary.t2d[top]
+    loss = logits.new_zeros(())
+    alive = torch.ones_like(answer)
+    counts = []
+    for step, output in enumerate(outputs):
+        mask, ahead = loss_mask(answer, step), step + 1
+        wanted = mask & _ahead(draftable, ahead)
+        drafted = head.logits(output[wanted])
+        goal = torch.roll(logits, -ahead, 1)[wanted][:, draft_ids].softmax(-1)
+        loss = loss + decay**step * cross_entropy(drafted, goal, reduction="sum") / wanted.sum().clamp(min=1)
+        hit = torch.zeros_like(mask)
+        hit[wanted] = draft_ids[drafted.argmax(-1)] == torch.roll(top, -ahead, 1)[wanted]
+        reached = alive & mask
+        alive = alive & hit
+        counts.append(torch.stack([reached.sum(), (reached & hit).sum(), mask.sum()]))
+    reached, right, columns = torch.stack(counts).unbind(1)
+    return Judged(loss, reached, right, columns)
+
+
+def acceptance_length(reached: Tensor, right: Tensor) -> float:
+    """Committed tokens of a greedy chain as deep as the counts: 1 + the sum over k of the product of conditional accuracies."""
+    return 1 + float((right / reached.clamp(min=1)).cumprod(0).sum())
+
+
+def _ahead(x: Tensor, distance: int) -> Tensor:
+    """x[:, t + distance], False past the end; x [rows, columns] bool."""
+    shifted = torch.zeros_like(x)
+    if distance < x.shape[1]:
+        shifted[:, : x.shape[1] - distance] = x[:, distance:]
+    return shifted

@@ -1,0 +1,43 @@
+"""Exports a pair from checkpoints of unfinished runs, so that the rest of Aerie can be tried on it before training ends."""
+
+import shutil
+from pathlib import Path
+
+from train import checkpoint, export, pretrain
+from train.config import TrainConfig
+from train.docstrings import read
+from train.head_run import build_head, initial_vocabulary
+
+
+def preview(config: TrainConfig) -> str:
+    """Writes `config.preview`/target and /head; says from which steps. A head that has not begun starts as it would train."""
+    folder = Path(config.preview)
+    target_step = _target(config, folder / "target")
+    head_step = _head(config, folder / "target", folder / "head")
+    return f"{folder}: target of step {target_step}, head of step {head_step}"
+
+
+def _target(config: TrainConfig, out: Path) -> int:
+    run = config.target
+    model = pretrain.build(run, tokenizer := pretrain.build_tokenizer(run, read(Path(run.corpus))))
+    step = checkpoint.load_weights(Path(run.work) / "checkpoint", model)
+    fresh = out.with_name("target.new")
+    pretrain.export(model, tokenizer, fresh)
+    _swap(fresh, out)
+    return step
+
+
+def _head(config: TrainConfig, target: Path, out: Path) -> int:
+    vocabulary = initial_vocabulary(config)
+    head = build_head(config.head, target, vocabulary)
+    step = checkpoint.load_weights(Path(config.head.work) / "checkpoint", head)
+    fresh = out.with_name("head.new")
+    export.export(head, vocabulary, target, fresh, trained_on=f"a preview at step {step}", measured="not yet")
+    _swap(fresh, out)
+    return step
+
+
+def _swap(fresh: Path, out: Path) -> None:
+    shutil.rmtree(out, ignore_errors=True)
+    fresh.rename(out)
+
