@@ -1,0 +1,29 @@
+"""What an attention backend is told of a pass: queries, pages, and who may see whom."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionInputs:
+    """A ragged batch over paged KV; row r holds queries `qo_indptr[r] .. qo_indptr[r + 1]` and its own pages.
+
+    Query i of a row sees position p iff p < prefix_lens[row], or, with t = p - prefix_lens[row]: without words t <= i, with
+    words `t < 64 and (words >> t) & 1`; a node's word includes the node itself. The page lists may cover more positions than
+    a row holds: the host plans with an upper bound and the mask hides the rest.
+    """
+
+    qo_indptr: Tensor
+    """[rows + 1] int32, on the host: the scheduler fixed the counts."""
+    kv_indptr: Tensor
+    """[rows + 1] int32, on the host: where each row's pages begin in `kv_indices`."""
+    kv_indices: Tensor
+    """[pages] int32, on the device."""
+    last_page_len: Tensor
+    """[rows] int32: positions planned in each row's last page."""
+    prefix_lens: Tensor
+    """[rows] int32, on the device: the true number of positions before the row's queries."""
+    words: Tensor | None
+    """[queries] int64, on the device: ancestor words; None means causal."""
+    page_size: int
