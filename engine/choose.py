@@ -1,0 +1,79 @@
+"""The target's choice: argmax(logits / T + g) over the support that the request's filters leave.
+
+Filters follow vLLM's order: temperature, min-p, top-k, top-p. At temperature 0 there is neither noise nor filter. Both workers
+choose here and the drafter draws the same noise, which is why speculation cannot change a seeded answer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.sampling import GREEDY_BELOW
+from contracts.step import Logprobs
+from engine.noise import gumbel
+from engine.row_tables import RowTables
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the rows of a step call for, decided on the host so that the device never asks."""
+
+    noise: bool
+    """Some row samples."""
+    filters: bool
+    """Some sampling row has top-k, top-p or min-p."""
+    bans: bool
+    """Some row has min_tokens."""
+
+
+def choose(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs) -> Tensor:
+    """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64."""
+    if needs.bans:
+        logits = ban_stop_ids(logits, rows, positions, tables)
+    if not needs.noise:
+        return logits.argmax(-1)
+    temperatures = tables.temperatures[rows]
+    sampled = temperatures >= GREEDY_BELOW
+    scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]
+    if needs.filters:
+        support = filtered(scaled, tables.min_ps[rows], tables.top_ks[rows], tables.top_ps[rows])
+        scaled = torch.where(sampled[:, None], support, scaled)
+    tokens = torch.arange(logits.shape[1], device=logits.device)
+    noise = gumbel(tables.noise_keys[rows], positions, tokens)
+    return torch.where(sampled[:, None], scaled + noise, scaled).argmax(-1)
+
+
+def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:
+    """-inf at the stop ids of rows whose answer is still shorter than min_tokens."""
+    early = positions < tables.min_lengths[rows]
+    ids = tables.stop_ids[rows]
+    banned = torch.zeros_like(logits, dtype=torch.bool)
+    banned.scatter_(1, ids.clamp(min=0), (ids >= 0) & early[:, None])
+    return logits.masked_fill(banned, float("-inf"))
+
+
+def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
+    """-inf outside the support. Ties at the edge of top-k stay in, and the likeliest token always does."""
+    peak = scaled.max(-1, keepdim=True).values
+    scaled = scaled.masked_fill(scaled < peak + min_ps[:, None].log(), float("-inf"))
+    ordered, _ = scaled.sort(-1, descending=True)
+    last = torch.where(top_ks > 0, top_ks, scaled.shape[1]).clamp(max=scaled.shape[1]).long() - 1
+    ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
+    probabilities = ordered.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    kept = (before < top_ps[:, None]) & (ordered > float("-inf"))
+    floor = ordered.gather(1, (kept.sum(-1, keepdim=True) - 1).clamp(min=0))
+    return scaled.masked_fill(scaled < floor, float("-inf"))
+
+
+def token_logprobs(logits: Tensor, chosen: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the raw target: the chosen tokens' [n], and the `count` likeliest ids and theirs [n, count]."""
+    logprobs = logits.log_softmax(-1)
+    values, ids = logprobs.topk(count, -1)
+    return logprobs.gather(1, chosen[:, None]).squeeze(1), ids, values
+
+
+def as_logprobs(chosen: Tensor, ids: Tensor, values: Tensor) -> Logprobs:
+    """[rows, committed, ...] tensors on the host -> the contract's arrays."""
+    return Logprobs(chosen.float().numpy(), ids.int().numpy(), values.float().numpy())

@@ -1,0 +1,39 @@
+"""Where a row ends: at a stop id or at its limit, found on the device so that the next step can already know."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.step import Ending
+from engine.row_tables import RowTables
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What is left of a step's tokens after the cut. All [rows]."""
+
+    counts: Tensor
+    endings: Tensor
+    """Ending codes, int64."""
+
+    @property
+    def done(self) -> Tensor:
+        return self.endings != Ending.OPEN
+
+
+def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:
+    """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit nothing.
+
+    `lengths` counts all known tokens before the step, the root included. A stop id is kept as the last token.
+    """
+    width = tokens.shape[1]
+    places = torch.arange(width, device=tokens.device)
+    stops = (tokens[:, :, None] == tables.stop_ids[rows][:, None, :]).any(-1) & (places < counts[:, None])
+    first_stop = torch.where(stops, places, width).amin(1)
+    room = (tables.limits[rows] - lengths).clamp(min=0)
+    stopped = (first_stop < counts) & (first_stop < room)
+    kept = torch.where(stopped, first_stop + 1, torch.minimum(counts, room))
+    full = ~stopped & (kept >= room)
+    endings = torch.where(stopped, int(Ending.STOP_ID), torch.where(full, int(Ending.LENGTH), int(Ending.OPEN)))
+    return Committed(torch.where(done, 0, kept), torch.where(done, int(Ending.OPEN), endings))
