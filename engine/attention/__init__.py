@@ -1,0 +1,34 @@
+"""Attention backends behind one dataclass of inputs; a backend is right when it equals `reference` on the golden cases."""
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engine.attention.inputs import AttentionInputs
+from engine.kv_pool import KVPool
+
+Planned = Any
+"""What a backend's `plan` made of the inputs; opaque to everyone else."""
+
+
+class Attention(Protocol):
+    """`plan` once for a pass, then `run` for each of its layers."""
+
+    name: str
+
+    def plan(self, inputs: AttentionInputs) -> Planned: ...
+
+    def run(self, planned: Planned, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        """query [queries, heads, head_dim] -> the same shape; keys and values of the queries are in the pool already."""
+
+
+def make_attention(name: str) -> Attention:
+    """`auto` is the fastest backend of the device at hand."""
+    from engine.attention.cpu import CpuAttention
+    from engine.attention.reference import ReferenceAttention
+
+    backends: dict[str, type[Attention]] = {"auto": CpuAttention, "cpu": CpuAttention, "reference": ReferenceAttention}
+    if name not in backends:
+        raise ConfigError(f"attention backend {name!r} is not built in; known: {', '.join(backends)}", param="engine.attention")
+    return backends[name]()

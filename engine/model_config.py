@@ -1,0 +1,129 @@
+"""The shape of a Llama-family model, read from a Hugging Face `config.json`; what the decoder cannot run is refused by name."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import ConfigError
+
+_FAMILIES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+}
+_ROPE_KINDS = ("default", "linear", "llama3")
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary embedding: base and scaling. `factor` and what follows matter to the scaled kinds only."""
+
+    theta: float = 10000.0
+    kind: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_positions: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """Sizes and switches of the decoder."""
+
+    architecture: str
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+    max_positions: int
+    norm_eps: float
+    rope: Rope
+    attention_bias: bool
+    output_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    tied_embeddings: bool
+    dtype: str
+    end_ids: tuple[int, ...]
+
+
+def read_model_config(folder: Path) -> ModelConfig:
+    """Raises ConfigError where the folder holds no model that the decoder runs."""
+    data = _json(folder / "config.json")
+    architecture = (data.get("architectures") or ["(none)"])[0]
+    if architecture not in _FAMILIES:
+        raise ConfigError(
+            f"{folder} holds a {architecture}; the native engine runs {', '.join(sorted(_FAMILIES))}", param="model.path"
+        )
+    if data.get("quantization_config"):
+        raise ConfigError(f"{folder} is quantized; the native engine runs unquantized weights", param="model.path")
+    if data.get("sliding_window") and data.get("use_sliding_window", architecture == "MistralForCausalLM"):
+        raise ConfigError(
+            f"{folder} attends over a sliding window of {data['sliding_window']}, which the native engine does not run",
+            param="model.path",
+        )
+    family = _FAMILIES[architecture]
+    heads = int(data["num_attention_heads"])
+    bias = bool(data.get("attention_bias", False))
+    return ModelConfig(
+        architecture=architecture,
+        hidden_size=int(data["hidden_size"]),
+        intermediate_size=int(data["intermediate_size"]),
+        layers=int(data["num_hidden_layers"]),
+        heads=heads,
+        kv_heads=int(data.get("num_key_value_heads") or heads),
+        head_dim=int(data.get("head_dim") or data["hidden_size"] // heads),
+        vocabulary=int(data["vocab_size"]),
+        max_positions=int(data["max_position_embeddings"]),
+        norm_eps=float(data.get("rms_norm_eps", 1e-6)),
+        rope=read_rope(data, str(folder)),
+        attention_bias=family == "qwen2" or bias,
+        output_bias=family != "qwen2" and bias,
+        mlp_bias=bool(data.get("mlp_bias", False)),
+        qk_norm=family == "qwen3",
+        tied_embeddings=bool(data.get("tie_word_embeddings", False)),
+        dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
+        end_ids=_end_ids(folder, data),
+    )
+
+
+def read_rope(data: dict[str, Any], where: str) -> Rope:
+    """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`."""
+    scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
+    kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
+    if kind not in _ROPE_KINDS:
+        raise ConfigError(f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(_ROPE_KINDS)}")
+    return Rope(
+        theta=float(scaling.get("rope_theta") or data.get("rope_theta") or 10000.0),
+        kind=kind,
+        factor=float(scaling.get("factor", 1.0)),
+        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
+        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
+        original_positions=int(scaling.get("original_max_position_embeddings", 8192)),
+    )
+
+
+def _end_ids(folder: Path, data: dict[str, Any]) -> tuple[int, ...]:
+    """End tokens of `generation_config.json`, which may name more than the model's own config does."""
+    path = folder / "generation_config.json"
+    found = (_json(path) if path.exists() else {}).get("eos_token_id", data.get("eos_token_id"))
+    if found is None:
+        return ()
+    return tuple(found) if isinstance(found, list) else (int(found),)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no {path.name} in {path.parent}; a model folder has one", param="model.path") from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", param="model.path") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold an object", param="model.path")
+    return data

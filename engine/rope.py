@@ -1,0 +1,43 @@
+"""Rotary position embedding as one complex product: weights are permuted at load so that rotated pairs lie side by side."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from engine.model_config import Rope
+
+
+def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | str = "cpu") -> Tensor:
+    """[positions, 1, head_dim / 2] complex64: e^(i p f) for each position p and frequency f."""
+    frequencies = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    if rope.kind == "linear":
+        frequencies = frequencies / rope.factor
+    elif rope.kind == "llama3":
+        frequencies = _llama3(frequencies, rope)
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
+    return torch.polar(torch.ones_like(angles), angles)[:, None, :].to(device)
+
+
+def interleaved(weight: Tensor, head_dim: int) -> Tensor:
+    """Reorders the output rows of a projection from halves (i, i + d/2), as checkpoints have them, to adjacent pairs."""
+    halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
+    return halves.transpose(1, 2).reshape(weight.shape).contiguous()
+
+
+def rotate(x: Tensor, turns: Tensor) -> Tensor:
+    """x [tokens, heads, head_dim] in interleaved order, turns [tokens, 1, head_dim / 2] -> the same shape and dtype."""
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:
+    """Llama 3.1's scaling: long waves are stretched, short ones kept, those between blended."""
+    wavelength = 2 * math.pi / frequencies
+    low, high = rope.original_positions / rope.low_freq_factor, rope.original_positions / rope.high_freq_factor
+    blend = (rope.original_positions / wavelength - rope.low_freq_factor) / (
+        rope.high_freq_factor - rope.low_freq_factor
+    )
+    mixed = (1 - blend) * frequencies / rope.factor + blend * frequencies
+    stretched = torch.where(wavelength > low, frequencies / rope.factor, frequencies)
+    return torch.where((wavelength <= low) & (wavelength >= high), mixed, stretched)
