@@ -10,7 +10,7 @@ from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     pages: Tensor
     """[rows * pages per row] int64; rows with fewer pages repeat their first, which the mask hides."""
@@ -22,6 +22,8 @@ class _Plan:
     """[rows * queries per row] flat query of each padded place; None where every row has as many."""
     collect: Tensor | None
     """[queries] padded place of each flat query."""
+    bias: Tensor | None = None
+    """`hidden` as additive bias for the folded queries; made by the pass's first layer, which knows the dtype."""
 
 
 class CpuAttention:
@@ -57,8 +59,9 @@ class CpuAttention:
         folded = query.view(rows, most, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
         keys = self._gather(pool.keys[layer], planned.pages, pool.page_size, rows)
         values = self._gather(pool.values[layer], planned.pages, pool.page_size, rows)
-        bias = self._bias(planned, groups, query.dtype)
-        mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=bias)
+        if planned.bias is None:
+            planned.bias = _bias(planned.hidden, groups, query.dtype)
+        mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)
         flat = mixed.view(rows, kv_heads, groups, most, dim).permute(0, 3, 1, 2, 4).reshape(rows * most, -1, dim)
         return flat if planned.collect is None else flat.index_select(0, planned.collect)
 
@@ -69,10 +72,9 @@ class CpuAttention:
         taken = side.view(-1, page_size * kv_heads * dim).index_select(0, pages)
         return taken.view(rows, -1, kv_heads, dim).transpose(1, 2)
 
-    @staticmethod
-    def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
-        bias = torch.zeros(planned.hidden.shape, dtype=dtype).masked_fill_(planned.hidden, float("-inf"))
-        return bias.repeat(1, 1, groups, 1)
+
+def _bias(hidden: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf")).repeat(1, 1, groups, 1)
 
 
 def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> Tensor:

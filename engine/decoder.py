@@ -1,0 +1,175 @@
+"""The native target: one config-driven decoder for the Llama family (Llama 2/3, Qwen2, Qwen3, Mistral)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, rms_norm
+
+from engine.attention import Attention
+from engine.attention.inputs import AttentionInputs
+from engine.kv_pool import KVPool
+from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.model_config import ModelConfig
+from engine.rope import interleaved, rotations
+from engine.target import TargetOutput
+from engine.weights import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    input_norm: Tensor
+    attention: AttentionWeights
+    post_norm: Tensor
+    mlp: MlpWeights
+
+
+class Decoder:
+    """Implements TargetModel. Weights are held merged; nothing in a pass depends on values on the device."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        pool: KVPool,
+        attention: Attention,
+        *,
+        positions: int,
+        boundaries: tuple[int, ...] = (),
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.boundaries = boundaries
+        self._attention = attention
+        size = (config.vocabulary, config.hidden_size)
+        self._embeddings = weights.take("model.embed_tokens.weight", size)
+        self._layers = [_layer(config, weights, index) for index in range(config.layers)]
+        self._norm = weights.take("model.norm.weight", (config.hidden_size,))
+        self._output = self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)
+        weights.finish(ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",))
+        self._rotations = rotations(config.rope, config.head_dim, positions, device)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all weights, merged ones counted once."""
+        held = [self._embeddings, self._norm, *([] if self._output is self._embeddings else [self._output])]
+        for layer in self._layers:
+            held += [layer.input_norm, layer.post_norm, layer.attention.qkv, layer.attention.output]
+            held += [layer.mlp.gate_up, layer.mlp.down]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, hidden]: what a head without its own output layer borrows."""
+        return self._output
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return self._embeddings.index_select(0, ids)
+
+    def forward(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        slots: Tensor,
+        inputs: AttentionInputs,
+        wanted: Tensor | None,
+        *,
+        taps: bool,
+    ) -> TargetOutput:
+        context = Pass(
+            turns=self._rotations.index_select(0, positions),
+            slots=slots,
+            planned=self._attention.plan(inputs),
+            attention=self._attention,
+            pool=self.pool,
+        )
+        x = self.embed(ids)
+        size, eps = (self.config.hidden_size,), self.config.norm_eps
+        tapped: list[Tensor] = []
+        for index, layer in enumerate(self._layers):
+            if taps and index in self.boundaries:
+                tapped.append(x.clone())
+            x += attend(rms_norm(x, size, layer.input_norm, eps), layer.attention, index, context)
+            x += mlp(rms_norm(x, size, layer.post_norm, eps), layer.mlp)
+        last = x if wanted is None else x.index_select(0, wanted)
+        logits = linear(rms_norm(last, size, self._norm, eps), self._output).float()
+        return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)
+
+
+def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
+    prefix = f"model.layers.{index}"
+    hidden, inner = config.hidden_size, config.intermediate_size
+
+    def bias(name: str, wide: int, present: bool) -> Tensor | None:
+        return weights.take(f"{prefix}.{name}.bias", (wide,)) if present else None
+
+    def merged(names: tuple[str, str], present: bool) -> Tensor | None:
+        parts = [bias(name, inner, present) for name in names]
+        return torch.cat([part for part in parts if part is not None]) if present else None
+
+    return _Layer(
+        input_norm=weights.take(f"{prefix}.input_layernorm.weight", (hidden,)),
+        attention=attention_weights(
+            weights,
+            f"{prefix}.self_attn",
+            width=hidden,
+            hidden=hidden,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            bias=config.attention_bias,
+            output_bias=config.output_bias,
+            qk_norm=config.qk_norm,
+            eps=config.norm_eps,
+        ),
+        post_norm=weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)),
+        mlp=MlpWeights(
+            gate_up=torch.cat(
+                [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
+            ),
+            gate_up_bias=merged(("mlp.gate_proj", "mlp.up_proj"), config.mlp_bias),
+            down=weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
+            down_bias=bias("mlp.down_proj", hidden, config.mlp_bias),
+        ),
+    )
+
+
+def attention_weights(
+    weights: Weights,
+    prefix: str,
+    *,
+    width: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    bias: bool = False,
+    output_bias: bool = False,
+    qk_norm: bool = False,
+    eps: float = 1e-6,
+) -> AttentionWeights:
+    """Takes q, k, v and o of `prefix`; `width` is the projections' input (twice `hidden` in a draft head's first layer)."""
+    parts, biases = [], []
+    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+        part = weights.take(f"{prefix}.{name}_proj.weight", (count * head_dim, width))
+        parts.append(part if name == "v" else interleaved(part, head_dim))
+        if bias:
+            value = weights.take(f"{prefix}.{name}_proj.bias", (count * head_dim,))
+            biases.append(value if name == "v" else interleaved(value, head_dim))
+    norms = [
+        interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim) if qk_norm else None
+        for name in ("q", "k")
+    ]
+    return AttentionWeights(
+        qkv=torch.cat(parts),
+        qkv_bias=torch.cat(biases) if bias else None,
+        output=weights.take(f"{prefix}.o_proj.weight", (hidden, heads * head_dim)),
+        output_bias=weights.take(f"{prefix}.o_proj.bias", (hidden,)) if output_bias else None,
+        q_norm=norms[0],
+        k_norm=norms[1],
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        eps=eps,
+    )
