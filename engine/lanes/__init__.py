@@ -1,0 +1,1 @@
+"""Lanes carry plans to a worker and outputs back: in place for tests, as a process on a CPU."""

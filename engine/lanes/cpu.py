@@ -1,0 +1,101 @@
+"""The CPU's lane: a process that holds weights, pools and tables, so that host and device work really overlap.
+
+As a thread it would share the interpreter's lock with the scheduler and hide nothing. Frames travel over a socket pair that the
+two processes alone hold; when either end dies the other reads the end of the stream, so nobody waits for ever.
+"""
+
+import multiprocessing
+import signal
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from multiprocessing.connection import Connection
+
+from contracts.config import Config, parse_config
+from contracts.errors import AerieError, ConfigError, EngineDead
+from contracts.step import Capacity, StepOutput, StepPlan, Worker
+from engine.lanes.frames import decode, encode, encode_error
+
+_CLOSE_SECONDS = 5.0
+
+
+class CpuLane:
+    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of a config."""
+
+    def __init__(self, factory: str, config: Config, *, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_serve, args=(theirs, factory, config.model_dump_json(), threads), name="aerie-lane", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._capacity: Capacity = self._receive()
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._capacity
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def launch(self, plan: StepPlan) -> None:
+        try:
+            self._pipe.send_bytes(encode(plan))
+        except OSError:
+            raise self._dead() from None
+
+    def settle(self) -> StepOutput:
+        output: StepOutput = self._receive()
+        return output
+
+    def close(self) -> None:
+        """Ends the process; a stuck one is killed after a while."""
+        self._pipe.close()
+        self._process.join(_CLOSE_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _receive(self) -> object:
+        try:
+            value = decode(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            raise self._dead() from None
+        if isinstance(value, dict) and "error" in value:
+            if value["config"]:
+                raise ConfigError(value["error"], param=value["param"])
+            raise EngineDead(f"the lane failed: {value['error']}")
+        return value
+
+    def _dead(self) -> EngineDead:
+        self._process.join(_CLOSE_SECONDS)
+        return EngineDead(f"the lane process ended with exit code {self._process.exitcode}; its requests are lost")
+
+
+def _serve(pipe: Connection, factory: str, config_json: str, threads: int) -> None:
+    """The process's main: build, report the capacity, then run steps until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()))
+        pipe.send_bytes(encode(worker.capacity))
+        while True:
+            pipe.send_bytes(encode(worker.step(decode(pipe.recv_bytes()))))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return
+    except AerieError as error:
+        pipe.send_bytes(encode_error(error))
+    except Exception as error:  # noqa: BLE001  the process's last word; whatever went wrong, the scheduler must hear it
+        traceback.print_exc()
+        pipe.send_bytes(encode_error(EngineDead(f"{type(error).__name__}: {error}")))
+
+
+def _made(factory: str) -> Callable[[Config], Worker]:
+    module, _, name = factory.partition(":")
+    made: Callable[[Config], Worker] = getattr(import_module(module), name)
+    return made

@@ -1,0 +1,26 @@
+"""A lane that runs each step where it is launched: for tests, debugging and machines with one core."""
+
+from collections import deque
+
+from contracts.step import Capacity, StepOutput, StepPlan, Worker
+
+
+class InlineLane:
+    """Implements contracts.step.Lane over a worker of this process."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._outputs: deque[StepOutput] = deque()
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._worker.capacity
+
+    def launch(self, plan: StepPlan) -> None:
+        self._outputs.append(self._worker.step(plan))
+
+    def settle(self) -> StepOutput:
+        return self._outputs.popleft()
+
+    def close(self) -> None:
+        self._worker.close()
