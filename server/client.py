@@ -1,0 +1,202 @@
+"""The server's end of the wire: requests out, and each message back into the mailbox of the request it belongs to.
+
+One `Engine` for a process, made by `app`; everything happens on the event loop. Messages for ids that nobody knows any
+more are dropped. When the scheduler is gone every open request ends with engine_dead, and so does every later one.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import zmq
+
+from contracts import wire
+from contracts.errors import AerieError, EngineDead
+from contracts.messages import (
+    Abort,
+    Batch,
+    Failed,
+    Finished,
+    Generate,
+    Ready,
+    Snapshot,
+    Stop,
+    TokenLogprobs,
+    Tokens,
+    ToScheduler,
+    ToServer,
+)
+
+LIVENESS_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class Run:
+    """Tokens of one id that arrived since its reader last looked. A slow reader's run grows; nothing else does."""
+
+    ids: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    first_arrival: float = 0.0
+    last_arrival: float = 0.0
+
+    def add(self, tokens: Tokens) -> None:
+        self.last_arrival = time.monotonic()
+        self.first_arrival = self.first_arrival or self.last_arrival
+        self.ids += tokens.ids
+        self.drafted += [place < tokens.accepted for place in range(len(tokens.ids))]
+        self.logprobs += tokens.logprobs or []
+
+
+Arrival = Run | Finished | Failed
+
+
+class Mailbox:
+    """What has arrived for the ids of one HTTP request. One reader."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.open = set(ids)
+        """Ids that have not ended."""
+        self._runs: dict[str, Run] = {}
+        self._endings: dict[str, Finished | Failed] = {}
+        self._arrived = asyncio.Event()
+
+    def put(self, message: Tokens | Finished | Failed) -> None:
+        if isinstance(message, Tokens):
+            self._runs.setdefault(message.id, Run()).add(message)
+        else:
+            self.open.discard(message.id)
+            self._endings[message.id] = message
+        self._arrived.set()
+
+    async def take(self, seconds: float) -> list[tuple[str, Arrival]]:
+        """All that has arrived, tokens before endings; waits for something, but no longer than `seconds`."""
+        if not self._arrived.is_set():
+            try:
+                await asyncio.wait_for(self._arrived.wait(), seconds)
+            except TimeoutError:
+                return []
+        self._arrived.clear()
+        arrived: list[tuple[str, Arrival]] = [*self._runs.items(), *self._endings.items()]
+        self._runs, self._endings = {}, {}
+        return arrived
+
+
+class Engine:
+    """`scheduler_alive` says whether the scheduler's process still runs; it is asked five times a second."""
+
+    def __init__(self, address: str, scheduler_alive: Callable[[], bool]) -> None:
+        self._address = address
+        self._scheduler_alive = scheduler_alive
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.ready: Ready | None = None
+        self.snapshot: Snapshot | None = None
+        self.death: EngineDead | None = None
+        self.became_ready = asyncio.Event()
+        self.died = asyncio.Event()
+
+    async def start(self) -> None:
+        self._socket = wire.bind(self._context, self._address)
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = self._socket.getsockopt(zmq.FD)
+        assert isinstance(self._descriptor, int)
+        self._loop.add_reader(self._descriptor, self._receive)
+        self._tasks = [asyncio.create_task(self._watch())]
+        self._receive()
+
+    async def close(self) -> None:
+        """Tells the scheduler to end, and closes the socket."""
+        if self.death is None:
+            self._send(Stop())
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._loop.remove_reader(self._descriptor)
+        self._socket.close()
+        self._context.term()
+
+    def open(self, requests: list[Generate]) -> Mailbox:
+        """Sends the requests. Raises EngineDead."""
+        if self.death is not None:
+            raise self.death
+        mailbox = Mailbox([request.id for request in requests])
+        for request in requests:
+            self._mailboxes[request.id] = mailbox
+            self._send(request)
+        return mailbox
+
+    def abort(self, id: str) -> None:
+        """Asks for the end of a request; its ending still arrives."""
+        if id in self._mailboxes:
+            self._send(Abort(id=id))
+
+    def drop(self, mailbox: Mailbox) -> None:
+        """Forgets a mailbox, and aborts what of it is still open. Safe to call twice."""
+        for id in list(mailbox.open):
+            if self._mailboxes.pop(id, None) is not None:
+                self._send(Abort(id=id))
+        mailbox.open.clear()
+
+    def fail_all(self, error: AerieError) -> None:
+        """Ends every open request with this error, and aborts it."""
+        for id in list(self._mailboxes):
+            self._send(Abort(id=id))
+            failed = Failed(id=id, code=error.code or error.kind, message=error.message, status=error.status)
+            self._route(failed)
+
+    def _send(self, message: ToScheduler) -> None:
+        if self.death is not None:
+            return
+        try:
+            self._socket.send(wire.encode(message), zmq.NOBLOCK)
+        except zmq.Again:  # there is no bound on the queue, so this means that nobody is connected
+            if not isinstance(message, Stop):
+                self._die("the scheduler closed its connection")
+            return
+        # A send may swallow the descriptor's edge for messages that came in meanwhile.
+        self._loop.call_soon(self._receive)
+
+    def _receive(self) -> None:
+        """Takes all frames there are: ZeroMQ's descriptor tells of the first one only."""
+        while not self._socket.closed:
+            try:
+                frame = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._handle(wire.decode_to_server(frame))
+
+    def _handle(self, message: ToServer) -> None:
+        match message:
+            case Batch():
+                for part in message.messages:
+                    self._handle(part)
+            case Ready():
+                self.ready = message
+                self.became_ready.set()
+            case Snapshot():
+                self.snapshot = message
+            case Tokens() | Finished() | Failed():
+                self._route(message)
+
+    def _route(self, message: Tokens | Finished | Failed) -> None:
+        ending = not isinstance(message, Tokens)
+        mailbox = self._mailboxes.pop(message.id, None) if ending else self._mailboxes.get(message.id)
+        if mailbox is not None:
+            mailbox.put(message)
+
+    async def _watch(self) -> None:
+        while self.death is None:
+            await asyncio.sleep(LIVENESS_SECONDS)
+            self._receive()
+            if not self._scheduler_alive():
+                self._die("the scheduler process ended unexpectedly")
+
+    def _die(self, reason: str) -> None:
+        if self.death is not None:
+            return
+        self.death = EngineDead(f"{reason}; the request cannot be finished")
+        self.died.set()
+        self.fail_all(self.death)

@@ -1,0 +1,48 @@
+"""Stop strings: text goes in as it comes, text that no stop string can still claim comes out.
+
+Called by `choice` with the text of one token at a time. The result does not depend on how the text is split: the match
+that ends first counts, and of those that end together the longest.
+"""
+
+
+class StopScanner:
+    def __init__(self, stops: tuple[str, ...], *, include: bool = False) -> None:
+        self._stops = stops
+        self._include = include
+        self._held = ""
+        self.found: str | None = None
+        """The stop string that ended the text. Nothing may be pushed after it."""
+
+    def push(self, text: str) -> str:
+        """The text that is certain to stay; up to, or with, the stop string once there is one."""
+        assert self.found is None, "the text has ended"
+        if not self._stops:
+            return text
+        seen = self._held + text
+        match = self._first_match(seen)
+        if match is not None:
+            end, start, self.found = match
+            self._held = ""
+            return seen[: end if self._include else start]
+        keep = self._claimed(seen)
+        self._held = seen[len(seen) - keep :]
+        return seen[: len(seen) - keep]
+
+    def flush(self) -> str:
+        """What was held back for a stop string that never came."""
+        held, self._held = self._held, ""
+        return held
+
+    def _first_match(self, seen: str) -> tuple[int, int, str] | None:
+        matches = ((seen.find(stop), stop) for stop in self._stops)
+        return min(((start + len(stop), start, stop) for start, stop in matches if start >= 0), default=None)
+
+    def _claimed(self, seen: str) -> int:
+        """Length of the longest end of `seen` that begins a stop string."""
+        longest = 0
+        for stop in self._stops:
+            for length in range(min(len(stop) - 1, len(seen)), longest, -1):
+                if seen.endswith(stop[:length]):
+                    longest = length
+                    break
+        return longest

@@ -1,0 +1,95 @@
+"""Chat templates: the model's own Jinja, in a sandbox, with the globals and filters that templates of the field expect.
+
+Called by `tokenizer`. The template is the operator's; messages are data to it. Renders exactly what
+`transformers`' `apply_chat_template` renders (tests compare them).
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from contracts.errors import BadRequest, ConfigError
+
+_OURS = {"messages", "tools", "documents", "add_generation_prompt"}
+
+
+class ChatTemplate:
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        environment = _environment()
+        try:
+            self._template = environment.from_string(source)
+            names = meta.find_undeclared_variables(environment.parse(source))
+        except jinja2.TemplateError as error:
+            raise ConfigError(f"the chat template is not valid Jinja: {error}") from None
+        self._special_tokens = special_tokens
+        self.variables = frozenset(names - _OURS - set(special_tokens) - set(environment.globals))
+        """What a request may set through chat_template_kwargs: the names that this template asks for."""
+
+    def render(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+        """The prompt, ready for the answer. Raises BadRequest with the template's reason if it refuses the messages."""
+        unknown = sorted(set(variables) - self.variables)
+        if unknown:
+            known = ", ".join(sorted(self.variables)) or "none"
+            raise BadRequest(
+                f"chat_template_kwargs names {unknown[0][:80]!r}; this model's template knows: {known}",
+                param="chat_template_kwargs",
+            )
+        try:
+            return self._template.render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+                **variables,
+            )
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            # A template is a program of the model's author; what it raises on these messages is the caller's to mend.
+            raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None
+        except RecursionError:
+            raise BadRequest("the messages are nested too deeply for the chat template", param="messages") from None
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks the assistant's tokens for training; for a prompt it is its own content."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's own way
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes HTML; templates of the field want plain JSON."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
