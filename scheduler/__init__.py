@@ -1,0 +1,18 @@
+"""Who runs next, on which pages, and what came of it. Knows the Lane protocol of `contracts.step`, never a model.
+
+loop        one turn: plan and launch step t+1, settle step t; and the synchronous twin
+policy      who goes into the next step: admission, prompt chunks, preemption
+queue       the waiting line: its bound, order and deadlines
+drafting    how much to draft at which load, and which rows the head follows
+staging     a decision -> the arrays of a StepPlan
+settle      a StepOutput -> messages; the only reader of outputs
+rows        per-row numbers as numpy columns; the FutureMap's host side is in future_map
+memory      which pages a row holds: pages (free list), page_table (mirror of the device's), prefix (cache)
+request     a request's life on the host
+stats       counters since the start
+process     the scheduler as a process on a socket
+"""
+
+from scheduler.loop import Scheduler
+
+__all__ = ["Scheduler"]

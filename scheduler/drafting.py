@@ -1,0 +1,70 @@
+"""How much to draft: the shape of a step by the number of rows in it, and which rows the head follows.
+
+Used by the policy. A row that misses one extend has a hole in its head KV and cannot draft until it is recomputed, so
+turning it plain is for its life. That is why it happens only after PATIENCE decode steps in a row whose load asks for
+no drafting: a burst of short requests must not cost the long ones their head, while under lasting load the extends of
+a head that nobody uses must go, or speculation would be slower than none. Until then such rows step with depth 0.
+"""
+
+from dataclasses import dataclass
+
+from contracts.config import SpecConfig
+from contracts.messages import Generate
+from contracts.step import MAX_NODES
+
+PATIENCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a step: levels below the root, children kept, and nodes verified of a row, root included."""
+
+    depth: int
+    topk: int
+    nodes: int
+
+    @property
+    def drafts(self) -> bool:
+        return self.depth > 0 and self.nodes > 1
+
+
+NO_DRAFT = Shape(depth=0, topk=1, nodes=1)
+
+
+class Drafting:
+    """`head` says whether the device has one; without it nothing is ever drafted."""
+
+    def __init__(self, spec: SpecConfig, *, head: bool) -> None:
+        self._by_load: list[tuple[float, Shape]] = []
+        if head:
+            self._by_load = [(load.rows, Shape(load.depth, load.topk, load.nodes)) for load in spec.by_load]
+            self._by_load.sort(key=lambda entry: entry[0])
+            self._by_load = self._by_load or [(float("inf"), Shape(spec.depth, spec.topk, spec.nodes))]
+        self._steps_without = 0
+
+    @property
+    def max_depth(self) -> int:
+        return max((shape.depth for _, shape in self._by_load), default=0)
+
+    def shape(self, rows: int) -> Shape:
+        """The shape while `rows` rows run; beyond the last entry nothing is drafted."""
+        for limit, shape in self._by_load:
+            if rows <= limit:
+                return shape if shape.drafts else NO_DRAFT
+        return NO_DRAFT
+
+    def follows(self, message: Generate, running: int) -> bool:
+        """Whether the head follows a request that becomes one of `running`."""
+        wanted = message.speculation
+        return wanted.enabled and max_nodes(message) > 1 and self.shape(running).drafts
+
+    def gives_up(self, shape: Shape) -> bool:
+        """Told the shape of each decode step; True when the rows that still draft should become plain."""
+        self._steps_without = 0 if shape.drafts else self._steps_without + 1
+        return self._steps_without >= PATIENCE
+
+
+def max_nodes(message: Generate) -> int:
+    """Nodes of a row that its request allows, root included."""
+    limit = message.speculation.max_draft_tokens
+    return MAX_NODES if limit is None else min(1 + max(limit, 0), MAX_NODES)

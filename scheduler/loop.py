@@ -1,0 +1,198 @@
+"""The overlapped loop, and its synchronous twin: the same turns with one step in flight instead of two.
+
+A turn plans and launches step t + 1, then settles step t: the only wait, for a step that started one turn ago. It
+learns what settled one step late, so plans use upper bounds and the surplus of done rows is dropped. Driven by
+`scheduler.process` over a socket and in place by tests, probes and the offline `LLM`. Invariant: every id submitted
+gets exactly one Finished or Failed, whatever happens.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from contracts.config import Config
+from contracts.errors import AerieError, ConfigError, EngineDead, Overloaded
+from contracts.messages import Abort, Failed, Finished, Generate, Ready, Snapshot, Tokens
+from contracts.step import Lane
+from scheduler.drafting import Drafting
+from scheduler.memory import Memory, OutOfPages
+from scheduler.policy import DecodeStep, Policy, PrefillStep
+from scheduler.queue import Deadlines, Queue
+from scheduler.request import Phase, Request, accept, failed
+from scheduler.rows import Rows
+from scheduler.settle import Settler
+from scheduler.staging import Flight, Staging
+from scheduler.stats import fresh_stats
+
+Reply = Tokens | Finished | Failed | Snapshot
+
+SNAPSHOT_SECONDS = 1.0
+
+
+class Scheduler:
+    """One device's requests. `dead` is the lane's error once it is gone: no turn after that does anything."""
+
+    def __init__(self, lane: Lane, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+        capacity = lane.capacity
+        self._lane = lane
+        self._clock = clock
+        self._drafting = Drafting(config.spec, head=capacity.drafts)
+        depth = self._drafting.max_depth
+        self.memory = Memory(capacity, prefix_cache=config.scheduler.prefix_cache)
+        if self.memory.max_length < 2:
+            raise ConfigError(
+                f"the KV pool has {capacity.pages} pages of {capacity.page_size} tokens and a step reserves "
+                f"{capacity.reserve}: no request fits; raise engine.kv_tokens or lower spec.nodes"
+            )
+        self.rows = Rows(capacity, self.memory, limit=config.scheduler.max_running, max_depth=depth)
+        self.queue = Queue()
+        self.policy = Policy(config.scheduler, self.queue, self.rows, self.memory, self._drafting)
+        self.stats = fresh_stats(depth)
+        self.dead: EngineDead | None = None
+        self._staging = Staging(self.rows)
+        self._settler = Settler(self.rows, self.stats)
+        self._deadlines = Deadlines()
+        self._open: dict[str, Request] = {}
+        self._places = self.rows.count + config.scheduler.max_waiting
+        self._flights: deque[Flight] = deque()
+        self._ahead = 1 if config.scheduler.overlap else 0
+        self._outbox: list[Reply] = []
+        self._arrivals = 0
+        self._busy_since: float | None = None
+        self._snapshot_due = clock()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, waits, flies or is left to say: block for the next message."""
+        return not (self._open or self._flights or self._outbox)
+
+    def ready(self) -> Ready:
+        capacity = self._lane.capacity
+        return Ready(
+            max_length=self.memory.max_length,
+            vocabulary=capacity.vocabulary,
+            end_ids=list(capacity.end_ids),
+            report=capacity.report,
+        )
+
+    def submit(self, message: Generate | Abort) -> None:
+        """Takes a message in; its answers come out of turns. An Abort of an id that is not open is no error."""
+        if self._busy_since is None:
+            self._busy_since = self._clock()
+        if isinstance(message, Generate):
+            self._begin(message)
+        elif (request := self._open.get(message.id)) is not None:
+            self._leave(request)
+            self._end(request, request.finished("abort", self._clock()))
+
+    def turn(self) -> list[Reply]:
+        """One round of the loop; returns what there is to say."""
+        if self.dead is None:
+            for request, error in self._deadlines.expired(self._clock()):
+                self._leave(request)
+                self._end(request, failed(request.id, error))
+            try:
+                self._advance()
+            except EngineDead as error:
+                self.dead = error
+                self.fail_all(error)
+        self._account()
+        replies, self._outbox = self._outbox, []
+        return replies
+
+    def fail_all(self, error: AerieError) -> None:
+        """Ends every open request with this error; nothing in flight is settled any more."""
+        self._flights.clear()
+        for request in list(self._open.values()):
+            self._leave(request)
+            self._end(request, failed(request.id, error))
+
+    def check(self) -> None:
+        """The integrity check of all pages; raises AssertionError. Costs a walk over the cache: for tests."""
+        self.memory.check()
+
+    def _advance(self) -> None:
+        step = self._next_step()
+        if step is not None:
+            flight = self._staging.stage(step)
+            self._lane.launch(flight.plan)
+            self._flights.append(flight)
+        if self._flights and (step is None or len(self._flights) > self._ahead):
+            self._settle()
+
+    def _next_step(self) -> PrefillStep | DecodeStep | None:
+        while True:
+            try:
+                return self.policy.next_step(self._clock())
+            except OutOfPages:
+                # What is in flight may end rows and so free pages; and nothing may be in flight for a preempted row.
+                if self._flights:
+                    self._settle()
+                else:
+                    self.policy.preempt()
+
+    def _settle(self) -> None:
+        started = self._clock()
+        output = self._lane.settle()
+        now = self._clock()
+        self.stats.wait_seconds += now - started
+        flight = self._flights.popleft()
+        if flight.plan.prefill is not None:
+            self.stats.prefill_tokens += len(flight.plan.prefill.token_ids)
+        for message in self._settler.settle(flight, output, now):
+            if isinstance(message, Finished):
+                self._end(self._open[message.id], message)
+            else:
+                self._outbox.append(message)
+
+    def _begin(self, message: Generate) -> None:
+        try:
+            if self.dead is not None:
+                raise self.dead
+            if len(self._open) >= self._places:
+                raise Overloaded(
+                    f"{len(self._open)} requests are open; at most {self._places} may run and wait; try again later"
+                )
+            request = accept(
+                message,
+                self._lane.capacity,
+                number=self._arrivals,
+                now=self._clock(),
+                max_length=self.memory.max_length,
+                max_depth=self._drafting.max_depth,
+            )
+        except AerieError as error:
+            self._outbox.append(failed(message.id, error))
+            return
+        assert message.id not in self._open, f"id {message.id} is open already; ids are the server's to keep apart"
+        self._arrivals += 1
+        self._open[message.id] = request
+        self._deadlines.add(request)
+        self.queue.push(request)
+
+    def _leave(self, request: Request) -> None:
+        """Takes a request out of wherever it is; results still in flight for it are void."""
+        if request.phase is Phase.WAITING:
+            self.queue.remove(request)
+            request.phase = Phase.ENDED
+        else:
+            self.rows.vacate(request, Phase.ENDED)
+
+    def _end(self, request: Request, last: Finished | Failed) -> None:
+        del self._open[request.id]
+        self._deadlines.forget(request)
+        self._outbox.append(last)
+
+    def _account(self) -> None:
+        """Adds up the time that requests were open, and says how things stand: once a second, and on becoming idle."""
+        now = self._clock()
+        if self._busy_since is not None:
+            self.stats.open_seconds += now - self._busy_since
+        resting = not (self._open or self._flights)
+        became_idle = resting and self._busy_since is not None
+        self._busy_since = None if resting else now
+        if became_idle and self.dead is None:
+            self.memory.check_idle()
+        if became_idle or now >= self._snapshot_due:
+            self._snapshot_due = now + SNAPSHOT_SECONDS
+            self._outbox.append(self.stats.snapshot(self.queue, self.rows, self.policy))

@@ -1,0 +1,89 @@
+"""The waiting line: who came first, who needs the least, and whose time is up.
+
+Used by the policy (order) and the loop (deadlines). A preempted request comes back to the place of its arrival.
+Invariant: a request is in the line iff its phase is WAITING.
+"""
+
+import heapq
+from dataclasses import dataclass
+
+from contracts.errors import DeadlineExceeded
+from scheduler.request import Phase, Request
+
+
+class Queue:
+    def __init__(self) -> None:
+        self._waiting: dict[int, Request] = {}
+        # Heaps whose entries count only while their request waits; stale ones are dropped when they come up.
+        self._by_arrival: list[int] = []
+        self._by_length: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def push(self, request: Request) -> None:
+        assert request.phase is Phase.WAITING and request.number not in self._waiting
+        self._waiting[request.number] = request
+        heapq.heappush(self._by_arrival, request.number)
+        heapq.heappush(self._by_length, (len(request.tokens), request.number))
+
+    def remove(self, request: Request) -> None:
+        del self._waiting[request.number]
+
+    def first(self) -> Request | None:
+        """Who has waited longest."""
+        heap = self._by_arrival
+        while heap and heap[0] not in self._waiting:
+            heapq.heappop(heap)
+        return self._waiting[heap[0]] if heap else None
+
+    def shortest(self) -> Request | None:
+        """Who has the least to compute."""
+        heap = self._by_length
+        while heap and heap[0][1] not in self._waiting:
+            heapq.heappop(heap)
+        return self._waiting[heap[0][1]] if heap else None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Deadline:
+    at: float
+    number: int
+    total: bool
+
+
+class Deadlines:
+    """Who must be answered by when. Requests that ended in time are dropped when their deadline comes up."""
+
+    def __init__(self) -> None:
+        self._heap: list[_Deadline] = []
+        self._requests: dict[int, Request] = {}
+
+    def add(self, request: Request) -> None:
+        message = request.message
+        for at, total in ((message.queue_deadline, False), (message.deadline, True)):
+            if at is not None:
+                self._requests[request.number] = request
+                heapq.heappush(self._heap, _Deadline(at, request.number, total))
+
+    def forget(self, request: Request) -> None:
+        """The request has ended; its entries in the heap are stale."""
+        self._requests.pop(request.number, None)
+
+    def expired(self, now: float) -> list[tuple[Request, DeadlineExceeded]]:
+        """Requests past their deadline, each with the error that says which."""
+        late = []
+        while self._heap and self._heap[0].at <= now:
+            deadline = heapq.heappop(self._heap)
+            request = self._requests.get(deadline.number)
+            if request is None or (not deadline.total and request.tally.admitted_at is not None):
+                continue
+            self.forget(request)
+            waited = f"{now - request.arrived:.1f} s"
+            what = (
+                f"the request was not done after {waited}; raise limits.total_seconds or ask for fewer tokens"
+                if deadline.total
+                else f"the request waited {waited} for a place; the server is overloaded, try again later"
+            )
+            late.append((request, DeadlineExceeded(what)))
+        return late

@@ -1,0 +1,126 @@
+"""The running requests: per-row numbers as numpy columns, so that planning and settling a step are a few array
+operations whatever the batch.
+
+Used by the policy, staging and settle. Invariant: a row with an owner is PREFILL or DECODE and holds its pages in
+`memory`; a row without one is free, and no column of it is read.
+"""
+
+import numpy as np
+
+from contracts.step import Bools, Capacity, Ints, Longs
+from scheduler.drafting import max_nodes
+from scheduler.future_map import FutureMap
+from scheduler.memory import Memory
+from scheduler.request import Phase, Request
+
+_ALWAYS = np.iinfo(np.int32).max
+
+
+class Rows:
+    """`capacity.rows` places at most `limit` of which are used."""
+
+    def __init__(self, capacity: Capacity, memory: Memory, *, limit: int, max_depth: int) -> None:
+        rows = self.count = min(capacity.rows, limit)
+        self.memory = memory
+        self.future = FutureMap(rows)
+        self.owners: list[Request | None] = [None] * rows
+        self.prefilling: list[Request] = []
+        self._free = list(range(rows - 1, -1, -1))
+
+        def column() -> Ints:
+            return np.zeros(rows, dtype=np.int32)
+
+        self.decoding: Bools = np.zeros(rows, dtype=np.bool_)
+        """Rows whose last prompt chunk has been launched."""
+        self.lengths = column()
+        """The last length that is certain; `ahead` bounds what steps in flight may add to it."""
+        self.ahead = column()
+        self.settled = column()
+        """Tokens whose KV a settled step has written."""
+        self.known = column()
+        """Tokens that the host knows: the prompt and what was emitted."""
+        self.flying = column()
+        """Steps in flight that commit at least one token each, unless the row is done."""
+        self.limits = column()
+        self.drafting: Bools = np.zeros(rows, dtype=np.bool_)
+        self.headed = column()
+        """Tokens from which on the head no longer followed."""
+        self.max_nodes = column()
+        self.logprobs = column()
+        self.steps = column()
+        self.drafted = column()
+        self.accepted = column()
+        self.accepted_steps: Longs = np.zeros((rows, max_depth + 1), dtype=np.int64)
+
+    @property
+    def running(self) -> int:
+        return self.count - len(self._free)
+
+    @property
+    def full(self) -> bool:
+        return not self._free
+
+    def admit(self, request: Request, *, drafting: bool, headroom: int) -> int | None:
+        """Gives a request a row and pages for its tokens; returns the tokens found cached, None if pages lack."""
+        row = self._free[-1]
+        salt, tokens = request.message.cache_salt, request.tokens
+        cached = self.memory.admit(row, tokens, salt, headless=not drafting, headroom=headroom)
+        if cached is None:
+            return None
+        self._free.pop()
+        self.owners[row] = request
+        self.prefilling.append(request)
+        request.row, request.computed, request.phase = row, cached, Phase.PREFILL
+        for counter in (self.ahead, self.flying, self.steps, self.drafted, self.accepted, self.accepted_steps):
+            counter[row] = 0
+        self.decoding[row] = False
+        self.lengths[row] = self.settled[row] = cached
+        self.known[row] = len(tokens)
+        self.limits[row] = request.limit
+        self.drafting[row] = drafting
+        self.headed[row] = _ALWAYS if drafting else 0
+        self.max_nodes[row] = max_nodes(request.message)
+        self.logprobs[row] = request.message.sampling.logprobs
+        return cached
+
+    def vacate(self, request: Request, phase: Phase) -> None:
+        """Takes a request off its row, wherever it is: its settled pages go to the cache, the others are freed."""
+        row = request.row
+        self.publish(request)
+        self.memory.release(row)
+        self.future.leave(row)
+        tally = request.tally
+        tally.steps += int(self.steps[row])
+        tally.drafted += int(self.drafted[row])
+        tally.accepted += int(self.accepted[row])
+        tally.accepted_steps += self.accepted_steps[row]
+        if request.phase is Phase.PREFILL:
+            self.prefilling.remove(request)
+        self.decoding[row] = self.drafting[row] = False
+        self.owners[row] = None
+        self._free.append(row)
+        request.row, request.computed, request.phase = -1, 0, phase
+
+    def publish(self, request: Request) -> None:
+        """Offers a request's settled pages to the prefix cache."""
+        row, salt = request.row, request.message.cache_salt
+        self.memory.publish(row, request.tokens, int(self.settled[row]), int(self.headed[row]), salt)
+
+    def decodable(self) -> Ints:
+        """Rows that may decode: those certain to reach their limit with what is in flight are not planned again."""
+        return np.flatnonzero(self.decoding & (self.known + self.flying < self.limits)).astype(np.int32)
+
+    def bounds(self, rows: Ints) -> Ints:
+        """Upper bounds of the rows' lengths when everything in flight has run."""
+        bounds: Ints = np.minimum(self.lengths[rows] + self.ahead[rows], self.limits[rows] - 1)
+        return bounds
+
+    def become_plain(self) -> None:
+        """The head stops following every row: pages from here on have no head KV."""
+        rows = np.flatnonzero(self.drafting)
+        self.headed[rows] = self.settled[rows]
+        self.drafting[rows] = False
+
+    def youngest(self) -> Request:
+        """The running request that came last."""
+        return max((owner for owner in self.owners if owner is not None), key=lambda request: request.number)

@@ -1,0 +1,118 @@
+"""From a decision of the policy to the arrays of a StepPlan, and the bookkeeping that launching it means.
+
+Called by the loop right before the launch. Invariant: a plan shares no memory with the scheduler's columns, so the lane
+may read it while the host moves on.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from contracts.sampling import MAX_STOP_IDS
+from contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
+from scheduler.policy import DecodeStep, PrefillStep
+from scheduler.request import Phase, Request
+from scheduler.rows import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A launched step as settle needs it."""
+
+    plan: StepPlan
+    stamps: Longs
+    """The owners of its rows."""
+
+
+class Staging:
+    """Numbers the steps."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._number = 0
+
+    def stage(self, step: PrefillStep | DecodeStep) -> Flight:
+        plan = self._prefill(step) if isinstance(step, PrefillStep) else self._decode(step)
+        self._number += 1
+        return Flight(plan, self._rows.future.stamp(plan.rows))
+
+    def _decode(self, step: DecodeStep) -> StepPlan:
+        columns, rows, shape = self._rows, step.rows, step.shape
+        turns = columns.future.resolve(rows)
+        columns.future.publish(rows)
+        columns.ahead[rows] += shape.depth + 1
+        columns.flying[rows] += 1
+        return StepPlan(
+            number=self._number,
+            kind=StepKind.DECODE,
+            rows=rows,
+            turns=turns,
+            drafting=step.drafting,
+            prefill=None,
+            decode=DecodeWork(bounds=step.bounds, nodes=step.nodes, depth=shape.depth, topk=shape.topk),
+            page_updates=columns.memory.table.drain(),
+            logprobs=int(columns.logprobs[rows].max()),
+        )
+
+    def _prefill(self, step: PrefillStep) -> StepPlan:
+        columns = self._rows
+        rows = np.array([request.row for request in step.requests], dtype=np.int32)
+        starts = np.array([request.computed for request in step.requests], dtype=np.int32)
+        counts = np.array(step.counts, dtype=np.int32)
+        chunks: list[int] = []
+        next_ids = []
+        for request, count in zip(step.requests, step.counts, strict=True):
+            end = request.computed + count
+            chunks += request.tokens[request.computed : end]
+            next_ids.append(request.tokens[end] if end < len(request.tokens) else -1)
+            request.computed = end
+            if end == len(request.tokens):
+                request.phase = Phase.DECODE
+                columns.prefilling.remove(request)
+        is_last = np.array([request.phase is Phase.DECODE for request in step.requests], dtype=np.bool_)
+        turns = columns.future.resolve(rows)
+        last = rows[is_last]
+        columns.future.publish(last)
+        columns.lengths[rows] = starts + counts
+        columns.decoding[last] = True
+        columns.flying[last] += 1
+        return StepPlan(
+            number=self._number,
+            kind=StepKind.PREFILL,
+            rows=rows,
+            turns=turns,
+            drafting=columns.drafting[rows],
+            prefill=PrefillWork(
+                token_ids=np.array(chunks, dtype=np.int32),
+                starts=starts,
+                counts=counts,
+                is_last=is_last,
+                next_ids=np.array(next_ids, dtype=np.int32),
+            ),
+            decode=None,
+            starts=_starts(step.started) if step.started else None,
+            page_updates=columns.memory.table.drain(),
+            logprobs=int(columns.logprobs[rows].max()),
+        )
+
+
+def _starts(requests: list[Request]) -> RowStarts:
+    """What the device keeps of new owners until their rows change hands."""
+    stop_ids = np.full((len(requests), MAX_STOP_IDS), -1, dtype=np.int32)
+    for index, request in enumerate(requests):
+        stop_ids[index, : len(request.stop_ids)] = request.stop_ids
+    sampling = [request.message.sampling for request in requests]
+    return RowStarts(
+        rows=np.array([request.row for request in requests], dtype=np.int32),
+        noise_keys=np.array([request.noise_key for request in requests], dtype=np.int64),
+        temperatures=np.array([0.0 if s.greedy else s.temperature for s in sampling], dtype=np.float32),
+        top_ks=np.array([s.top_k for s in sampling], dtype=np.int32),
+        top_ps=np.array([s.top_p for s in sampling], dtype=np.float32),
+        min_ps=np.array([s.min_p for s in sampling], dtype=np.float32),
+        prompt_lengths=np.array([request.prompt_length for request in requests], dtype=np.int32),
+        limits=np.array([request.limit for request in requests], dtype=np.int32),
+        min_lengths=np.array(
+            [min(r.prompt_length + r.message.sampling.min_tokens, r.limit) for r in requests], dtype=np.int32
+        ),
+        stop_ids=stop_ids,
+    )

@@ -1,0 +1,69 @@
+"""Counters since the start, for the Snapshot that the server turns into metrics.
+
+Written by the loop and settle, once a step. Time is split in three: the lane's own work (it reports it), the wait in
+settle, and the rest of the time in which requests were open, which is the scheduler's work.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from contracts.messages import Snapshot
+from contracts.step import Longs
+from scheduler.policy import Policy
+from scheduler.queue import Queue
+from scheduler.request import per_position
+from scheduler.rows import Rows
+
+
+@dataclass(slots=True)
+class Stats:
+    accepted_steps: Longs
+    """[depth + 1]: row-steps that accepted exactly so many nodes, where any was drafted."""
+    steps: int = 0
+    prefill_tokens: int = 0
+    drafts: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    committed: int = 0
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+    busy_seconds: float = 0.0
+    open_seconds: float = 0.0
+    """Time in which a request was open or a step in flight."""
+    wait_seconds: float = 0.0
+    """Time that settle waited for the lane."""
+
+    @property
+    def host_seconds(self) -> float:
+        return self.open_seconds - self.wait_seconds
+
+    @property
+    def idle_seconds(self) -> float:
+        return max(self.open_seconds - self.busy_seconds, 0.0)
+
+    def snapshot(self, queue: Queue, rows: Rows, policy: Policy) -> Snapshot:
+        allocator = rows.memory.allocator
+        return Snapshot(
+            running=rows.running,
+            waiting=len(queue),
+            pages_used=allocator.held - rows.memory.prefix.evictable,
+            pages_total=allocator.total,
+            prefix_queries=policy.lookups,
+            prefix_hits=policy.hits,
+            preemptions=policy.preemptions,
+            steps=self.steps,
+            prefill_tokens=self.prefill_tokens,
+            drafts=self.drafts,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            accepted_per_position=per_position(self.accepted_steps),
+            committed=self.committed,
+            phase_seconds=dict(self.phase_seconds),
+            idle_seconds=self.idle_seconds,
+            busy_seconds=self.busy_seconds,
+            host_seconds=self.host_seconds,
+        )
+
+
+def fresh_stats(max_depth: int) -> Stats:
+    return Stats(accepted_steps=np.zeros(max_depth + 1, dtype=np.int64))
