@@ -94,17 +94,23 @@ class Scheduler:
             try:
                 self._advance()
             except EngineDead as error:
-                self.dead = error
                 self.fail_all(error)
         self._account()
+        return self.take_replies()
+
+    def take_replies(self) -> list[Reply]:
+        """What is left to say, without a turn."""
         replies, self._outbox = self._outbox, []
         return replies
 
-    def fail_all(self, error: AerieError) -> None:
-        """Ends every open request with this error; nothing in flight is settled any more."""
+    def fail_all(self, error: EngineDead) -> None:
+        """The end of this scheduler: every open request fails with `error`, and no later turn does anything.
+
+        Rows and pages are left as they are, so that it works whatever state a bug has left them in.
+        """
+        self.dead = error
         self._flights.clear()
         for request in list(self._open.values()):
-            self._leave(request)
             self._end(request, failed(request.id, error))
 
     def check(self) -> None:
