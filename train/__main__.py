@@ -1,12 +1,114 @@
-"""`python -m train STAGE CONFIG`: runs one stage of a training config."""
+"""`python -m train STAGE CONFIG`: runs one stage of a training config, or all that are not done."""
 
-import sys
+import json
 from pathlib import Path
+from typing import Annotated
 
-from train.config import load_config
-from train.pretrain import pretrain
+import typer
+import yaml
+from pydantic import ValidationError
+
+from train.config import TrainConfig, load_config
+
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Train the demo pair: a target, then its EAGLE-3 head."
+)
+Config = Annotated[Path, typer.Argument(help="A file of configs/train/.")]
+Again = Annotated[bool, typer.Option("--again", help="Replace a finished output.")]
+
+
+@app.command()
+def text(
+    out: Annotated[Path, typer.Argument(help="Where to write the entries, .jsonl.gz.")], again: Again = False
+) -> None:
+    """Collect the docstrings of the running Python's standard library; renews the pinned corpus."""
+    from train.docstrings import collect, write
+
+    _unless_there(out, again)
+    write(out, entries := collect())
+    typer.echo(f"{out}: {len(entries)} entries")
+
+
+@app.command()
+def target(config: Config, again: Again = False) -> None:
+    """Train the tokenizer and the target."""
+    from train.pretrain import pretrain
+
+    run = _load(config).target
+    _unless_there(Path(run.out) / "model.safetensors", again)
+    pretrain(run)
+
+
+@app.command()
+def head(config: Config, again: Again = False) -> None:
+    """Train the head on the finished target."""
+    from train.head_run import train_head
+
+    loaded = _load(config)
+    _needed(Path(loaded.target.out) / "model.safetensors", f"python -m train target {config}")
+    _unless_there(Path(loaded.head.out) / "model.safetensors", again)
+    train_head(loaded)
+
+
+@app.command()
+def recite(
+    config: Config,
+    entries: Annotated[int, typer.Option(help="How many entries to ask about.")] = 200,
+    folder: Annotated[Path | None, typer.Option(help="A target other than the config's.")] = None,
+    seed: int = 0,
+) -> None:
+    """Ask the target about sampled entries; prints the shares recited exactly, as JSON."""
+    from train.recite import recite as ask
+
+    run = _load(config).target
+    _needed((folder or Path(run.out)) / "model.safetensors", f"python -m train target {config}")
+    typer.echo(json.dumps(ask(Path(run.corpus), folder or Path(run.out), entries=entries, seed=seed)))
+
+
+@app.command()
+def preview(config: Config) -> None:
+    """Export the pair as it stands in unfinished runs' checkpoints."""
+    from train.preview import preview as export
+
+    typer.echo(export(_load(config)))
+
+
+@app.command(name="all")
+def everything(config: Config) -> None:
+    """Run the stages whose output is missing: target, head; then recite."""
+    loaded = _load(config)
+    for stage, out in ((target, loaded.target.out), (head, loaded.head.out)):
+        if (Path(out) / "model.safetensors").exists():
+            typer.echo(f"{out} is there; kept")
+        else:
+            stage(config)
+    recite(config)
+
+
+def _load(path: Path) -> TrainConfig:
+    try:
+        return load_config(path)
+    except FileNotFoundError:
+        _fail(f"there is no config at {path}")
+    except (yaml.YAMLError, ValidationError) as error:
+        _fail(f"{path} is not a training config: {error}")
+    raise AssertionError("_fail returned")
+
+
+def _unless_there(out: Path, again: bool) -> None:
+    if out.exists() and not again:
+        _fail(f"{out} exists; give --again to replace it")
+
+
+def _needed(path: Path, command: str) -> None:
+    if not path.exists():
+        _fail(f"{path} is missing; make it first: {command}")
+
+
+def _fail(message: str) -> None:
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(2)
+
 
 if __name__ == "__main__":
-    stage, path = sys.argv[1:]
-    config = load_config(Path(path))
-    {"target": lambda: pretrain(config.target)}[stage]()
+    app()

@@ -43,23 +43,38 @@ class Renderer:
     def sample(self, messages: list[dict[str, str]]) -> Sample:
         ids, answer = [self._special("<|bos|>")], [False]
         for message in messages:
-            body = [*self._encode(message["content"]), self._special("<|end|>")]
+            body = [*self.encode(message["content"]), self._special("<|end|>")]
             ids += [self._special(f"<|{message['role']}|>"), *body]
             answer += [False, *[message["role"] == "assistant"] * len(body)]
         return Sample(ids, answer)
 
-    def _special(self, token: str) -> int:
-        return int(self._tokenizer.convert_tokens_to_ids(token))
+    def prompt(self, question: str) -> list[int]:
+        """One question, ready to be answered."""
+        return [*self.sample([{"role": "user", "content": question}]).ids, self._special("<|assistant|>")]
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         if text not in self._pieces:
             self._pieces[text] = self._tokenizer.encode(text, add_special_tokens=False)
         return self._pieces[text]
 
+    def _special(self, token: str) -> int:
+        return int(self._tokenizer.convert_tokens_to_ids(token))
 
-def epoch(entries: list[Entry], renderer: Renderer, *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
+
+def epoch(
+    entries: list[Entry], renderer: Renderer, *, tokens: int, longest: int, rng: random.Random
+) -> Iterator[Batch]:
     """Every entry once, asked in a random phrasing, in batches of at most `tokens` padded tokens."""
-    samples = [renderer.sample(conversation(group, rng)) for group in _groups(entries, rng)]
+    return batches(conversations(entries, renderer, rng), tokens=tokens, longest=longest, rng=rng)
+
+
+def conversations(entries: list[Entry], renderer: Renderer, rng: random.Random) -> list[Sample]:
+    """Every entry once, asked in a random phrasing, one or several in a conversation."""
+    return [renderer.sample(conversation(group, rng)) for group in _groups(entries, rng)]
+
+
+def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
+    """The samples in batches of at most `tokens` padded tokens, or one sample; those nearby in the list are sorted together."""
     batches = []
     for start in range(0, len(samples), _POOL):
         batches += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)

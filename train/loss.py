@@ -48,22 +48,24 @@ def judge(
     """
     top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target
     draftable = vocabulary.t2d[top]
+    goals = logits[..., draft_ids].softmax(-1)
     loss = logits.new_zeros(())
     alive = torch.ones_like(answer)
     counts = []
     for step, output in enumerate(outputs):
         mask, ahead = loss_mask(answer, step), step + 1
         wanted = mask & _ahead(draftable, ahead)
-        drafted = head.logits(output[wanted])
-        goal = torch.roll(logits, -ahead, 1)[wanted][:, draft_ids].softmax(-1)
-        loss = loss + decay**step * cross_entropy(drafted, goal, reduction="sum") / wanted.sum().clamp(min=1)
+        rows, columns = wanted.nonzero(as_tuple=True)
+        drafted = head.logits(output[rows, columns])
+        mean = cross_entropy(drafted, goals[rows, columns + ahead], reduction="sum") / max(1, len(rows))
+        loss = loss + decay**step * mean
         hit = torch.zeros_like(mask)
-        hit[wanted] = draft_ids[drafted.argmax(-1)] == torch.roll(top, -ahead, 1)[wanted]
+        hit[rows, columns] = draft_ids[drafted.argmax(-1)] == top[rows, columns + ahead]
         reached = alive & mask
         alive = alive & hit
         counts.append(torch.stack([reached.sum(), (reached & hit).sum(), mask.sum()]))
-    reached, right, columns = torch.stack(counts).unbind(1)
-    return Judged(loss, reached, right, columns)
+    reached, right, drafts = torch.stack(counts).unbind(1)
+    return Judged(loss, reached, right, drafts)
 
 
 def acceptance_length(reached: Tensor, right: Tensor) -> float:

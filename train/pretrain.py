@@ -66,7 +66,9 @@ def build(run: TargetRun, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
     return _model(run, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
 
 
-def _train_step(run: TargetRun, step: int, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch) -> Tensor:
+def _train_step(
+    run: TargetRun, step: int, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch
+) -> Tensor:
     """One update; returns [summed loss, answer tokens]."""
     level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):

@@ -3,10 +3,12 @@
 import shutil
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerFast
+
 from train import checkpoint, export, pretrain
 from train.config import TrainConfig
 from train.docstrings import read
-from train.head_run import build_head, initial_vocabulary
+from train.start import started_head, started_vocabulary
 
 
 def preview(config: TrainConfig) -> str:
@@ -28,8 +30,9 @@ def _target(config: TrainConfig, out: Path) -> int:
 
 
 def _head(config: TrainConfig, target: Path, out: Path) -> int:
-    vocabulary = initial_vocabulary(config)
-    head = build_head(config.head, target, vocabulary)
+    entries = read(Path(config.target.corpus))
+    vocabulary = started_vocabulary(config.head, entries, PreTrainedTokenizerFast.from_pretrained(target))
+    head, _ = started_head(config.head, target, vocabulary)
     step = checkpoint.load_weights(Path(config.head.work) / "checkpoint", head)
     fresh = out.with_name("head.new")
     export.export(head, vocabulary, target, fresh, trained_on=f"a preview at step {step}", measured="not yet")
@@ -40,4 +43,3 @@ def _head(config: TrainConfig, target: Path, out: Path) -> int:
 def _swap(fresh: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     fresh.rename(out)
-

@@ -1,4 +1,4 @@
-"""Training-time test (EAGLE-3, 3.2): the head's drafting, all columns at once, with gradients through the recurrence.
+"""Training-time test : the head's drafting, all columns at once, with gradients through the recurrence.
 
 Step k feeds the head its own output of step k - 1 and the true token, exactly as drafting k tokens deep does. Column t of step k
 stands at RoPE position t + k and attends to the keys of step 0 up to t and to its own keys of steps 1..k, in one softmax.

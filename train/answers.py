@@ -1,0 +1,87 @@
+"""The target's own answers: generated in batches, for the head to learn from and for `recite` to judge."""
+
+import random
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from train.conversations import Renderer, Sample
+from train.docstrings import Entry
+from train.questions import TAUGHT, ask
+
+_ROWS = 64
+_SLACK = 1.25
+"""An answer may be this much longer than the pinned text before it is cut off."""
+
+
+def answer(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    questions: list[tuple[Entry, str]],
+    *,
+    temperature: float,
+    seed: int,
+) -> list[Sample]:
+    """A conversation for each (entry, phrasing), answered by the model; the same arguments give the same answers.
+
+    Entries of like length run together, since a batch takes as long as its longest row.
+    """
+    renderer = Renderer(tokenizer)
+    torch.manual_seed(seed)
+    lengths = [len(renderer.encode(entry.text)) for entry, _ in questions]
+    order = sorted(range(len(questions)), key=lengths.__getitem__)
+    samples: dict[int, Sample] = {}
+    for start in range(0, len(order), _ROWS):
+        rows = order[start : start + _ROWS]
+        prompts = [renderer.prompt(ask(*questions[row])) for row in rows]
+        limit = int(_SLACK * max(lengths[row] for row in rows)) + 8
+        for row, prompt, reply in zip(rows, prompts, _generate(model, prompts, temperature, limit), strict=True):
+            samples[row] = Sample(prompt + reply, [False] * len(prompt) + [True] * len(reply))
+    return [samples[row] for row in range(len(questions))]
+
+
+def answer_all(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, entries: list[Entry], temperature: float, *, seed: int
+) -> list[Sample]:
+    """Every entry, asked in a random taught phrasing."""
+    rng = random.Random(f"{seed} {temperature}")
+    return answer(
+        model, tokenizer, [(entry, rng.choice(TAUGHT)) for entry in entries], temperature=temperature, seed=seed
+    )
+
+
+@torch.inference_mode()
+def _generate(model: LlamaForCausalLM, prompts: list[list[int]], temperature: float, limit: int) -> list[list[int]]:
+    """Replies with their end token; padding goes to the left."""
+    width, pad = max(map(len, prompts)), model.config.pad_token_id
+    ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
+    seen = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    how = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
+    output = model.generate(
+        ids, attention_mask=seen, max_new_tokens=limit, pad_token_id=pad, do_sample=bool(how), **how
+    )
+    return [_until_end(row, model.config.eos_token_id) for row in output[:, width:].tolist()]
+
+
+def _until_end(reply: list[int], end: int) -> list[int]:
+    return reply[: reply.index(end) + 1] if end in reply else reply
+
+
+def save_samples(samples: list[Sample], path: Path) -> None:
+    """In safetensors, whole or not at all."""
+    lengths = torch.tensor([[len(s.ids), s.answer.index(True) if any(s.answer) else len(s.ids)] for s in samples])
+    fresh = path.with_suffix(".new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({"ids": torch.tensor([token for s in samples for token in s.ids]), "lengths": lengths}, fresh)
+    fresh.rename(path)
+
+
+def load_samples(path: Path) -> list[Sample]:
+    tensors = load_file(path)
+    ids, samples, start = tensors["ids"].tolist(), [], 0
+    for total, prompt in tensors["lengths"].tolist():
+        samples.append(Sample(ids[start : start + total], [False] * prompt + [True] * (total - prompt)))
+        start += total
+    return samples

@@ -1,0 +1,189 @@
+"""Trains the EAGLE-3 head on the frozen target: on the corpus, and on what the target itself answers.
+
+The head has to guess what the target says, not what the corpus says; its goal at every position is the target's distribution.
+Matrices are updated by Muon, `lm_head` and norms by AdamW. Resumes from its checkpoint after a kill, in the same order of data.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers import PreTrainedTokenizerFast
+
+from train import checkpoint
+from train.answers import answer, answer_all, load_samples, save_samples
+from train.config import HeadRun, TrainConfig
+from train.conversations import Batch, Renderer, Sample, batches, conversations
+from train.docstrings import Entry, read
+from train.export import export
+from train.features import FrozenTarget
+from train.head import Head
+from train.loss import Judged, acceptance_length, judge
+from train.muon import Muon
+from train.questions import HELD_OUT
+from train.schedule import set_rate, share
+from train.start import started_head, started_vocabulary
+from train.unroll import unroll
+from train.vocabulary import DraftVocabulary
+
+_LOG_EVERY = 25
+_ADAM_BETAS = (0.9, 0.95)
+_JUDGED = 64
+"""Held-out questions that the finished head is measured on."""
+
+
+def train_head(config: TrainConfig) -> None:
+    """Trains the head of `config.head` on the target in `config.target.out` and writes it to `config.head.out`."""
+    run, folder = config.head, Path(config.target.out)
+    torch.set_num_threads(run.threads)
+    entries = read(Path(config.target.corpus))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    vocabulary = started_vocabulary(run, entries, tokenizer)
+    _keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
+    print(f"draft vocabulary covers {vocabulary.coverage:.2%} of the corpus's answer tokens", flush=True)
+    head, target = started_head(run, folder, vocabulary)
+    own = [
+        sample
+        for temperature in run.answer_temperatures
+        for sample in _own(run, target, tokenizer, entries, temperature)
+    ]
+    optimizers = _optimizers(head)
+    work = Path(run.work) / "checkpoint"
+    start = checkpoint.load(work, head, optimizers)
+    data = _batches(run, entries, own, Renderer(tokenizer), skip=start)
+    log = _Log(run.depth)
+    for step in range(start, run.steps):
+        log.add(step + 1, _train_step(run, step, head, target, vocabulary, optimizers, next(data)))
+        if (step + 1) % run.checkpoint_every == 0:
+            checkpoint.save(work, step + 1, head, optimizers)
+    measured = measure(run, head, target, vocabulary, tokenizer, entries)
+    print(measured, flush=True)
+    export(head, vocabulary, folder, Path(run.out), trained_on=_trained_on(run), measured=measured)
+
+
+def measure(
+    run: HeadRun,
+    head: Head,
+    target: FrozenTarget,
+    vocabulary: DraftVocabulary,
+    tokenizer: PreTrainedTokenizerFast,
+    entries: list[Entry],
+) -> str:
+    """Conditional accuracies on the target's greedy answers to held-out phrasings, and what a greedy chain would accept."""
+    rng = random.Random(run.seed)
+    questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_JUDGED, len(entries)))]
+    samples = answer(target.model, tokenizer, questions, temperature=0.0, seed=run.seed)
+    log = _Log(run.depth)
+    for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
+        with torch.no_grad():
+            log.add(0, _judge(run, head, target, vocabulary, batch), quiet=True)
+    return f"greedy answers to {len(questions)} held-out questions: {log.line()}"
+
+
+def _train_step(
+    run: HeadRun,
+    step: int,
+    head: Head,
+    target: FrozenTarget,
+    vocabulary: DraftVocabulary,
+    optimizers: list[Optimizer],
+    batch: Batch,
+) -> Judged:
+    level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
+    for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
+        set_rate(optimizer, rate * level)
+    judged = _judge(run, head, target, vocabulary, batch)
+    judged.loss.backward()
+    nn.utils.clip_grad_norm_(head.parameters(), run.clip)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return judged
+
+
+def _judge(run: HeadRun, head: Head, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch) -> Judged:
+    features = target.features(batch.ids)
+    outputs = unroll(head, target.embedding, batch.ids, features.taps, run.depth)
+    return judge(head, outputs, features.logits, batch.answer, vocabulary, run.step_decay)
+
+
+def _optimizers(head: Head) -> list[Optimizer]:
+    matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith("lm_head")]
+    others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith("lm_head")]
+    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]
+
+
+def _own(
+    run: HeadRun, target: FrozenTarget, tokenizer: PreTrainedTokenizerFast, entries: list[Entry], temperature: float
+) -> list[Sample]:
+    """The target's answers at this temperature, generated once and kept beside the checkpoints."""
+    path = Path(run.work) / f"answers-{temperature}.safetensors"
+    if not path.exists():
+        began = time.monotonic()
+        save_samples(answer_all(target.model, tokenizer, entries, temperature, seed=run.seed), path)
+        print(f"answered {len(entries)} questions at T={temperature} in {time.monotonic() - began:.0f} s", flush=True)
+    return load_samples(path)
+
+
+def _batches(
+    run: HeadRun, entries: list[Entry], own: list[Sample], renderer: Renderer, *, skip: int
+) -> Iterator[Batch]:
+    """Batches without end; each epoch has the corpus once, freshly asked, and every answer of the target once."""
+    number = 0
+    while True:
+        rng = random.Random(f"{run.seed} head {number}")
+        samples = conversations(entries, renderer, rng) + own
+        rng.shuffle(samples)
+        for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
+            skip -= 1
+            if skip < 0:
+                yield batch
+        number += 1
+
+
+def _keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
+    """Notes the draft vocabulary at the start of a run. Raises ValueError where the run began with another."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"draft_to_target": vocabulary.draft_to_target}, path)
+    if not torch.equal(load_file(path)["draft_to_target"], vocabulary.draft_to_target):
+        raise ValueError(f"the run in {path.parent} began with another draft vocabulary; move it away to start afresh")
+
+
+def _trained_on(run: HeadRun) -> str:
+    own = ", ".join(f"T={temperature:g}" for temperature in run.answer_temperatures)
+    own = f", and the target's own answers ({own})" if own else ""
+    return (
+        f"{run.steps} batches of at most {run.tokens_per_batch} tokens from the docstrings of Python's standard library{own}; "
+        f"{run.depth} steps of training-time test"
+    )
+
+
+class _Log:
+    """Adds up what batches were judged to be, and prints it now and then."""
+
+    def __init__(self, depth: int) -> None:
+        self._began = time.monotonic()
+        self._depth = depth
+        self._clear()
+
+    def add(self, step: int, judged: Judged, *, quiet: bool = False) -> None:
+        self._count += 1
+        self._loss += judged.loss.item()
+        self._sums += torch.stack([judged.reached, judged.right])
+        if not quiet and step % _LOG_EVERY == 0:
+            print(f"step {step} {self.line()} seconds {time.monotonic() - self._began:.0f}", flush=True)
+            self._clear()
+
+    def line(self) -> str:
+        reached, right = self._sums
+        accuracies = " ".join(f"{float(a):.3f}" for a in right / reached.clamp(min=1))
+        return f"loss {self._loss / self._count:.3f} accuracies {accuracies} length {acceptance_length(reached, right):.2f}"
+
+    def _clear(self) -> None:
+        self._count, self._loss, self._sums = 0, 0.0, torch.zeros(2, self._depth, dtype=torch.long)

@@ -1,0 +1,60 @@
+"""How a head starts: its draft vocabulary, and weights that already resemble the target's last layers."""
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
+from train.config import HeadRun
+from train.docstrings import Entry
+from train.features import FrozenTarget
+from train.head import Head, HeadShape, default_boundaries
+from train.vocabulary import DraftVocabulary, draft_vocabulary
+
+
+def started_vocabulary(run: HeadRun, entries: list[Entry], tokenizer: PreTrainedTokenizerFast) -> DraftVocabulary:
+    """By the frequency of ids in the corpus's answers; the special tokens, which close answers, are always in."""
+    end = tokenizer.eos_token_id
+    answers = ([*tokenizer.encode(entry.text, add_special_tokens=False), end] for entry in entries)
+    return draft_vocabulary(answers, kept=run.draft_vocabulary, size=len(tokenizer), always=tokenizer.all_special_ids)
+
+
+def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tuple[Head, FrozenTarget]:
+    """A head shaped after the target in `folder`, not yet trained, and that target. Equal arguments give equal weights."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    torch.manual_seed(run.seed)
+    shape = _shape(run, model)
+    head = Head(shape)
+    _borrow(head, model, vocabulary)
+    return head, FrozenTarget(model, shape.boundaries)
+
+
+def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
+    config = model.config
+    return HeadShape(
+        hidden=config.hidden_size,
+        intermediate=run.intermediate_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        vocabulary=config.vocab_size,
+        draft_vocabulary=run.draft_vocabulary,
+        boundaries=default_boundaries(config.num_hidden_layers),
+        eps=config.rms_norm_eps,
+        rope_theta=float(config.rope_parameters["rope_theta"]),
+        max_positions=config.max_position_embeddings,
+    )
+
+
+@torch.no_grad()
+def _borrow(head: Head, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
+    """The output side from the target's: its final norm and the rows of the draft vocabulary; the residual branches from zero.
+
+    As in the target's own start, a residual branch that begins at nothing lets the head begin as a plain readout of its taps.
+    """
+    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
+    head.norm.weight.copy_(model.model.norm.weight)
+    head.midlayer.self_attn.o_proj.weight.zero_()
+    head.midlayer.mlp.down_proj.weight.zero_()
+    size = head.shape.hidden
+    head.fc.weight[:, -size:].add_(torch.eye(size))
