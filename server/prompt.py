@@ -49,7 +49,9 @@ class Prompts:
 def load_prompts(folder: Path, template: str | None) -> Prompts:
     path = folder / "tokenizer.json"
     if not path.exists():
-        raise ConfigError(f"no tokenizer.json in {folder}; the server needs the model's fast tokenizer", param="model.path")
+        raise ConfigError(
+            f"no tokenizer.json in {folder}; the server needs the model's fast tokenizer", param="model.path"
+        )
     return Prompts(Tokenizer.from_file(str(path)), load_template(folder, template))
 
 

@@ -1,0 +1,170 @@
+"""What requests may say, as pydantic models: the shapes of OpenAI plus the extensions that vLLM's users know.
+
+Used by the routes; FastAPI makes the OpenAPI document of them. Fields that are not here are ignored, except those in
+`UNSUPPORTED`, which would change the answer: they are refused unless they say nothing.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from contracts.errors import BadRequest
+from contracts.sampling import MAX_LOGPROBS
+from contracts.step import MAX_NODES
+
+INT32_MAX = 2**31 - 1
+NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+
+
+class Body(BaseModel):
+    """`strict`: the string "16" is no number and 1 is no truth value; clients that mean otherwise should hear of it."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class SpeculationOptions(Body):
+    """Aerie's own: speculation of this request. It changes the speed, never the text."""
+
+    enabled: bool = True
+    max_draft_tokens: Annotated[int, Field(ge=0, le=MAX_NODES - 1)] | None = None
+    spans: bool = False
+    """Adds `spans` to the choices: the text in pieces, each `[text, was it drafted]`."""
+
+
+class GenerateBody(Body):
+    """What chats and completions share."""
+
+    model: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    min_tokens: NonNegative | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[TokenId] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    ignore_eos: bool | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    n: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    speculation: SpeculationOptions | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class Message(Body):
+    """One turn. What else it holds (`name`, `reasoning_content`, ...) is there for the chat template to read."""
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: str | list[TextPart] | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        content = self.content
+        if isinstance(content, list):
+            content = "\n".join(part.text for part in content)
+        return {**(self.model_extra or {}), "role": self.role, "content": "" if content is None else content}
+
+
+class ChatBody(GenerateBody):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+
+
+class CompletionBody(GenerateBody):
+    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = None
+
+
+class TokenizeBody(Body):
+    """A text in `prompt`, or a chat in `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+
+
+class DetokenizeBody(Body):
+    model: str | None = None
+    tokens: list[TokenId]
+    skip_special_tokens: bool | None = None
+
+
+NEUTRAL_ZERO = (None, 0, 0.0)
+NEUTRAL_ONE = (None, 1, 1.0)
+NEUTRAL_LIST: tuple[Any, ...] = (None, [])
+NEUTRAL_FLAG = (None, False)
+NOTHING = (None,)
+
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "tools": NEUTRAL_LIST,
+    "tool_choice": (None, "none", "auto"),
+    "functions": NEUTRAL_LIST,
+    "function_call": (None, "none", "auto"),
+    "response_format": (None, {"type": "text"}),
+    "structured_outputs": NOTHING,
+    "guided_json": NOTHING,
+    "guided_regex": NOTHING,
+    "guided_choice": NOTHING,
+    "guided_grammar": NOTHING,
+    "regex": NOTHING,
+    "ebnf": NOTHING,
+    "json_schema": NOTHING,
+    "frequency_penalty": NEUTRAL_ZERO,
+    "presence_penalty": NEUTRAL_ZERO,
+    "repetition_penalty": NEUTRAL_ONE,
+    "length_penalty": NEUTRAL_ONE,
+    "logit_bias": (None, {}),
+    "bad_words": NEUTRAL_LIST,
+    "allowed_token_ids": NOTHING,
+    "logits_processors": NEUTRAL_LIST,
+    "custom_logit_processor": NOTHING,
+    "best_of": NEUTRAL_ONE,
+    "use_beam_search": NEUTRAL_FLAG,
+    "suffix": (None, ""),
+    "echo": NEUTRAL_FLAG,
+    "prompt_logprobs": NOTHING,
+    "truncate_prompt_tokens": NOTHING,
+    "prompt_embeds": NOTHING,
+    "stop_regex": NEUTRAL_LIST,
+    "no_stop_trim": NEUTRAL_FLAG,
+    "priority": NEUTRAL_ZERO,
+    "chat_template": NOTHING,
+    "continue_final_message": NEUTRAL_FLAG,
+    "add_generation_prompt": (None, True),
+    "documents": NEUTRAL_LIST,
+    "audio": NOTHING,
+    "modalities": (None, ["text"]),
+    "prediction": NOTHING,
+    "web_search_options": NOTHING,
+}
+
+
+def refuse_unsupported(body: Body) -> None:
+    """Raises BadRequest that names the first field that Aerie would have to ignore."""
+    for name, value in (body.model_extra or {}).items():
+        neutral = UNSUPPORTED.get(name)
+        if neutral is not None and value not in neutral:
+            raise BadRequest(
+                f"{name} is not supported: leave it out, or send {neutral[-1]!r}", param=name, code="unsupported_field"
+            )

@@ -1,0 +1,142 @@
+"""One answer in the making: committed tokens go in as they come, text and what belongs to it comes out.
+
+Called by `generation`, one for each choice. It decides where the answer ends in the text (stop strings, stop ids), which
+may lie inside a run of tokens committed together: what follows the end is dropped and counted nowhere.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from contracts.messages import Finished, TokenLogprobs, Usage
+from server.client import Run
+from server.stops import StopScanner
+from server.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """How tokens become text and where the text ends."""
+
+    stops: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
+    """Ids that end the answer, the model's end tokens included unless ignored."""
+    include_stop: bool = False
+    min_tokens: int = 0
+    """Tokens whose text no stop string may touch."""
+    skip_special: bool = True
+
+
+@dataclass(slots=True)
+class Delta:
+    """What one step added to a choice. `spans` are its text in pieces, each drafted or not."""
+
+    text: str = ""
+    ids: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """Where each token's text starts in the answer."""
+    spans: list[tuple[str, bool]] = field(default_factory=list)
+
+    def extend(self, other: "Delta") -> None:
+        self.text += other.text
+        self.ids += other.ids
+        self.drafted += other.drafted
+        self.logprobs += other.logprobs
+        self.offsets += other.offsets
+        self.spans = _joined(self.spans + other.spans)
+
+
+class Choice:
+    def __init__(self, index: int, rules: TextRules, tokenizer: Tokenizer) -> None:
+        self.index = index
+        self.tokens = 0
+        """Tokens of the answer, up to the one that ends it."""
+        self.finish_reason: str | None = None
+        self.stop_reason: str | int | None = None
+        """The stop string or stop id that ended the answer."""
+        self.usage: Usage | None = None
+        """The scheduler's account, once it has ended the request."""
+        self._rules = rules
+        self._text = tokenizer.start_text(skip_special=rules.skip_special)
+        self._pieces = tokenizer.pieces
+        self._scanner = StopScanner(rules.stops, include=rules.include_stop)
+        self._decoded = 0
+        self._unsent: deque[tuple[int, bool]] = deque()
+        """Characters decoded and not sent yet, by the token they came with."""
+
+    @property
+    def ended(self) -> bool:
+        return self.finish_reason is not None
+
+    def take(self, run: Run) -> Delta:
+        """Takes committed tokens; nothing once the answer has ended."""
+        delta = Delta()
+        for place, token in enumerate(run.ids):
+            if self.ended:
+                break
+            drafted = run.drafted[place]
+            delta.offsets.append(self._decoded)
+            self._add(delta, token, drafted)
+            delta.ids.append(token)
+            delta.drafted.append(drafted)
+            if run.logprobs:
+                delta.logprobs.append(run.logprobs[place])
+        return delta
+
+    def finish(self, message: Finished) -> Delta:
+        """The scheduler's ending, and with it what text was held back."""
+        self.usage = message.usage
+        delta = Delta()
+        if not self.ended:
+            self._close(delta, "stop" if message.reason == "stop" else "length", message.stop_id)
+        return delta
+
+    def _add(self, delta: Delta, token: int, drafted: bool) -> None:
+        self.tokens += 1
+        if token in self._rules.stop_ids:
+            if self._rules.include_stop and not self._pieces.special(token):
+                self._send(delta, self._scan(self._decode(self._text.push(token), drafted)))
+            self._close(delta, "stop", token)
+            return
+        self._send(delta, self._scan(self._decode(self._text.push(token), drafted)))
+        if self._scanner.found is not None:
+            self.finish_reason, self.stop_reason = "stop", self._scanner.found
+
+    def _close(self, delta: Delta, reason: str, stop_id: int | None) -> None:
+        self.finish_reason, self.stop_reason = reason, stop_id
+        if self._scanner.found is None:
+            self._send(delta, self._scan(self._decode(self._text.flush(), False)))
+        if self._scanner.found is None:
+            self._send(delta, self._scanner.flush())
+        else:
+            self.finish_reason, self.stop_reason = "stop", self._scanner.found
+
+    def _decode(self, text: str, drafted: bool) -> str:
+        self._decoded += len(text)
+        if text:
+            self._unsent.append((len(text), drafted))
+        return text
+
+    def _scan(self, text: str) -> str:
+        return self._scanner.push(text) if self.tokens > self._rules.min_tokens else text
+
+    def _send(self, delta: Delta, text: str) -> None:
+        delta.text += text
+        while text:
+            length, drafted = self._unsent.popleft()
+            if length > len(text):
+                self._unsent.appendleft((length - len(text), drafted))
+            delta.spans = _joined([*delta.spans, (text[:length], drafted)])
+            text = text[length:]
+
+
+def _joined(spans: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
+    """Neighbours of one kind as one span."""
+    joined: list[tuple[str, bool]] = []
+    for text, drafted in spans:
+        if joined and joined[-1][1] == drafted:
+            joined[-1] = (joined[-1][0] + text, drafted)
+        else:
+            joined.append((text, drafted))
+    return joined

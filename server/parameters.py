@@ -1,0 +1,145 @@
+"""A body's words as contracts: sampling, speculation and the rules of its text, checked against the deployment's limits.
+
+Called by the routes before a request takes a place. Every error names the field, its limit and the value given.
+"""
+
+import secrets
+from dataclasses import dataclass
+from typing import TypeVar
+
+from contracts.config import LimitsConfig
+from contracts.errors import BadRequest
+from contracts.messages import Ready
+from contracts.sampling import SamplingParams, SpeculationParams, check_sampling
+from server.bodies import ChatBody, CompletionBody, GenerateBody, SpeculationOptions
+from server.choice import TextRules
+
+_T = TypeVar("_T")
+
+COMPLETION_TOKENS = 16
+"""max_tokens of /v1/completions where none is given, as OpenAI has it. A chat fills the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a body asks for, independent of its prompt."""
+
+    sampling: SamplingParams
+    """`max_tokens` is settled with the prompt's length: see `fit`."""
+    max_tokens: int | None
+    speculation: SpeculationParams
+    rules: TextRules
+    choices: int
+
+
+def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Ready) -> Wishes:
+    stops = _read_stops(body, limits)
+    _check_choices(body, limits)
+    if body.stream_options is not None and not body.stream:
+        raise BadRequest("stream_options is for streams; set stream to true or leave it out", param="stream_options")
+    max_tokens = _max_tokens(body)
+    sampling = SamplingParams(
+        temperature=_or(body.temperature, 1.0),
+        top_k=max(_or(body.top_k, 0), 0),
+        top_p=_or(body.top_p, 1.0),
+        min_p=_or(body.min_p, 0.0),
+        max_tokens=ready.max_length if max_tokens is None else max_tokens,
+        min_tokens=_or(body.min_tokens, 0),
+        stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
+        ignore_eos=bool(body.ignore_eos),
+        seed=_read_seed(body, limits),
+        logprobs=_read_logprobs(body),
+    )
+    check_sampling(sampling, temperature_max=limits.temperature_max, vocabulary=ready.vocabulary)
+    options = body.speculation or SpeculationOptions()
+    return Wishes(
+        sampling=sampling,
+        max_tokens=max_tokens,
+        speculation=SpeculationParams(enabled=options.enabled, max_draft_tokens=options.max_draft_tokens),
+        rules=TextRules(
+            stops=stops,
+            stop_ids=frozenset(sampling.stop_token_ids) | frozenset(() if sampling.ignore_eos else ready.end_ids),
+            include_stop=bool(body.include_stop_str_in_output),
+            min_tokens=sampling.min_tokens,
+            skip_special=_or(body.skip_special_tokens, True),
+        ),
+        choices=_or(body.n, 1),
+    )
+
+
+def check_prompt(prompt: list[int], ready: Ready, param: str) -> None:
+    """Raises BadRequest where a prompt is empty, leaves no room for an answer, or holds ids that the model has not."""
+    if not prompt:
+        raise BadRequest("the prompt is empty; it needs at least one token", param=param)
+    if len(prompt) >= ready.max_length:
+        raise BadRequest(
+            f"the prompt has {len(prompt)} tokens; the model's context holds {ready.max_length}, answer included",
+            param=param,
+            code="context_length_exceeded",
+        )
+    highest = max(prompt)
+    if highest >= ready.vocabulary:
+        raise BadRequest(f"the prompt holds token id {highest}; the highest is {ready.vocabulary - 1}", param=param)
+
+
+def fit(wishes: Wishes, prompt_tokens: int, ready: Ready) -> int:
+    """max_tokens for a prompt of this length: what was asked for, or the rest of the context."""
+    room = ready.max_length - prompt_tokens
+    if wishes.max_tokens is None:
+        if wishes.sampling.min_tokens > room:
+            raise BadRequest(
+                f"min_tokens is {wishes.sampling.min_tokens}; the context has room for {room}", param="min_tokens"
+            )
+        return room
+    if wishes.max_tokens > room:
+        raise BadRequest(
+            f"max_tokens is {wishes.max_tokens}; the prompt's {prompt_tokens} tokens leave {room} of the model's "
+            f"context of {ready.max_length}",
+            param="max_tokens",
+            code="context_length_exceeded",
+        )
+    return wishes.max_tokens
+
+
+def _max_tokens(body: ChatBody | CompletionBody) -> int | None:
+    if isinstance(body, ChatBody):
+        return body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    return _or(body.max_tokens, COMPLETION_TOKENS)
+
+
+def _read_stops(body: GenerateBody, limits: LimitsConfig) -> tuple[str, ...]:
+    stops = (body.stop,) if isinstance(body.stop, str) else tuple(dict.fromkeys(body.stop or ()))
+    if len(stops) > limits.max_stop_strings:
+        raise BadRequest(f"stop has {len(stops)} strings; at most {limits.max_stop_strings} are allowed", param="stop")
+    for stop in stops:
+        if not 1 <= len(stop) <= limits.max_stop_length:
+            raise BadRequest(
+                f"stop holds a string of {len(stop)} characters; each must have 1 to {limits.max_stop_length}",
+                param="stop",
+            )
+    return stops
+
+
+def _check_choices(body: GenerateBody, limits: LimitsConfig) -> None:
+    if body.n is not None and body.n > limits.max_choices:
+        raise BadRequest(f"n is {body.n}; at most {limits.max_choices} choices are allowed", param="n")
+
+
+def _read_seed(body: GenerateBody, limits: LimitsConfig) -> int:
+    if body.seed is not None:
+        return body.seed
+    if limits.require_seed:
+        raise BadRequest("seed is missing; this deployment asks for one (limits.require_seed)", param="seed")
+    return secrets.randbits(63)
+
+
+def _read_logprobs(body: ChatBody | CompletionBody) -> int:
+    if isinstance(body, CompletionBody):
+        return _or(body.logprobs, -1)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise BadRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+    return _or(body.top_logprobs, 0) if body.logprobs else -1
+
+
+def _or(value: _T | None, default: _T) -> _T:
+    return default if value is None else value
