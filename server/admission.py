@@ -1,33 +1,54 @@
-"""Places in the queue, taken before any work is done for a request and given back when it ends."""
+"""Places for requests, bounded: taken in one go before any work is done for a request, given back when it ends.
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+Called by `generation`. A request that finds no place is told so at once, with a time after which to try again.
+"""
 
-from contracts.errors import Overloaded
+import math
+import time
+from collections import deque
+
+from contracts.errors import BadRequest, Overloaded
+
+MAX_RETRY_SECONDS = 30
 
 
 class Admission:
-    """At most `places` choices at a time. While draining none is given."""
+    """`places` counts choices, running and waiting together."""
 
     def __init__(self, places: int) -> None:
         self.places = places
         self.taken = 0
         self.draining = False
-        self.rejected = {"full": 0, "draining": 0}
+        self.rejections: dict[str, int] = {"queue_full": 0, "draining": 0, "starting": 0}
+        self._given_back: deque[float] = deque(maxlen=64)
 
-    @contextmanager
-    def reserve(self, choices: int) -> Iterator[None]:
-        """Raises Overloaded at once where the places do not suffice."""
+    def take(self, count: int) -> None:
+        """Reserves `count` places or none. Raises Overloaded, or BadRequest if there can never be so many."""
         if self.draining:
-            self.rejected["draining"] += 1
-            raise Overloaded("the server is shutting down; send the request elsewhere", code="draining")
-        if self.taken + choices > self.places:
-            self.rejected["full"] += 1
-            raise Overloaded(
-                f"{self.taken} of {self.places} places are taken and this request needs {choices}; try again soon"
+            raise self.reject("draining", "the server is shutting down", 5)
+        if count > self.places:
+            raise BadRequest(
+                f"the request asks for {count} choices; the server has {self.places} places "
+                "(scheduler.max_running + scheduler.max_waiting)",
+                param="n",
             )
-        self.taken += choices
-        try:
-            yield
-        finally:
-            self.taken -= choices
+        if self.taken + count > self.places:
+            full = f"all {self.places} places are taken ({self.taken} requests run or wait)"
+            raise self.reject("queue_full", f"{full}; try again later", self._retry_after(count))
+        self.taken += count
+
+    def give_back(self, count: int) -> None:
+        self.taken -= count
+        assert self.taken >= 0, "a place was given back twice"
+        self._given_back += [time.monotonic()] * count
+
+    def reject(self, reason: str, message: str, retry_after: int) -> Overloaded:
+        self.rejections[reason] += 1
+        return Overloaded(message, retry_after=retry_after, code="overloaded" if reason == "queue_full" else reason)
+
+    def _retry_after(self, count: int) -> int:
+        """Seconds in which `count` places come free at the rate of late."""
+        if len(self._given_back) < 2:
+            return 1
+        pace = (time.monotonic() - self._given_back[0]) / len(self._given_back)
+        return min(MAX_RETRY_SECONDS, max(1, math.ceil(pace * count)))

@@ -1,68 +1,165 @@
-"""Tokens to text as they come: nothing is shown that a later token could change, and stop strings are cut to the letter."""
+"""Tokens to text, a run at a time: the pieces joined equal one decoding of the whole, however the tokens are split.
 
-from dataclasses import dataclass
+Called by `choice`. Instead of decoding a window again and again, it follows what a tokenizer's decoder does to bytes: a
+byte-level one (GPT-2, Llama 3, Qwen) or one with byte fallback (Llama 2, Mistral, Gemma). Text is held back only while
+the next token can still change it: an unfinished UTF-8 character, an unfinished run of fallback bytes.
+"""
+
+import codecs
+import json
+from typing import Any, Protocol
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
+
+from contracts.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """New text that is safe to show. `stopped` is the stop string that ended the text; `used` the tokens taken in."""
+class Detokenizer(Protocol):
+    """The text of one answer; a fresh one for every answer."""
 
-    text: str
-    used: int
-    stopped: str | None = None
+    def push(self, token: int) -> str:
+        """The text that is certain now and was not before."""
+
+    def flush(self) -> str:
+        """What was held back, as a decoding of the whole ends it."""
 
 
-class Detokenizer:
-    """One answer's text. Joined pieces equal the decoded ids, up to the first stop string."""
+class Pieces:
+    """What each token stands for. One for a tokenizer, shared by all answers."""
 
-    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...] = (), *, include_stop: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
-        self._stops = stops
-        self._include_stop = include_stop
-        self._ids: list[int] = []
-        self._decoded = 0
-        """Characters that the stream has given."""
-        self._held = ""
+        self._special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        self._bytes: dict[int, bytes] = {}
+        steps = _steps(json.loads(tokenizer.to_str()).get("decoder"))
+        kinds = {step["type"] for step in steps}
+        self.byte_level = kinds == {"ByteLevel"}
+        if not self.byte_level and ("ByteFallback" not in kinds or not kinds <= _FALLBACK_KINDS):
+            raise ConfigError(
+                f"tokenizer.json decodes with {sorted(kinds) or 'nothing'}; Aerie streams ByteLevel decoders and those "
+                f"made of {', '.join(sorted(_FALLBACK_KINDS))}",
+                code="unsupported_tokenizer",
+            )
+        self._replacements = [(step["pattern"]["String"], step["content"]) for step in steps if step["type"] == "Replace"]
+        self.strip = sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
 
-    def push(self, ids: list[int]) -> Piece:
-        """Takes a run of tokens, up to the one that completes a stop string."""
-        shown = []
-        for used, token in enumerate(ids, 1):
-            self._ids.append(token)
-            piece = self._take(self._stream.step(self._tokenizer, token) or "")
-            shown.append(piece.text)
-            if piece.stopped is not None:
-                return Piece("".join(shown), used, piece.stopped)
-        return Piece("".join(shown), len(ids))
+    def special(self, token: int) -> bool:
+        return token in self._special
 
-    def finish(self) -> Piece:
-        """The text still held back, broken characters included; a stop string can still be found in it."""
-        rest = str(self._tokenizer.decode(self._ids, skip_special_tokens=True))[self._decoded :]
-        piece = self._take(rest)
-        held, self._held = self._held, ""
-        return Piece(piece.text + ("" if piece.stopped else held), 0, piece.stopped)
+    def bytes_of(self, token: int) -> bytes:
+        """The UTF-8, or the piece of it, that a token adds. Empty for an id that the tokenizer does not know."""
+        known = self._bytes.get(token)
+        if known is None:
+            known = self._bytes[token] = self._look_up(token)
+        return known
 
-    def _take(self, text: str) -> Piece:
-        self._decoded += len(text)
-        self._held += text
-        found = [(place, stop) for stop in self._stops if (place := self._held.find(stop)) >= 0]
-        if found:
-            place, stop = min(found)
-            shown = self._held[: place + len(stop) if self._include_stop else place]
-            self._held = ""
-            return Piece(shown, 0, stop)
-        safe = len(self._held) - self._possible_start()
-        shown, self._held = self._held[:safe], self._held[safe:]
-        return Piece(shown, 0)
+    def fallback_byte(self, token: int) -> int | None:
+        """The value of a `<0xE2>` token."""
+        return None if self.byte_level else _fallback_byte(self._tokenizer.id_to_token(token) or "")
 
-    def _possible_start(self) -> int:
-        """Characters at the end of the held text that may begin a stop string."""
-        most = min(len(self._held), max((len(stop) - 1 for stop in self._stops), default=0))
-        for size in range(most, 0, -1):
-            if any(stop.startswith(self._held[-size:]) for stop in self._stops):
-                return size
-        return 0
+    def start(self, *, skip_special: bool = True) -> Detokenizer:
+        return ByteLevelText(self, skip_special) if self.byte_level else FallbackText(self, skip_special)
+
+    def _look_up(self, token: int) -> bytes:
+        written = self._tokenizer.id_to_token(token)
+        if written is None:
+            return b""
+        if self.byte_level:
+            try:
+                return bytes(_BYTE_OF[character] for character in written)
+            except KeyError:  # an added token is written as itself
+                return written.encode()
+        value = _fallback_byte(written)
+        if value is not None:
+            return bytes([value])
+        for pattern, content in self._replacements:
+            written = written.replace(pattern, content)
+        return written.encode()
+
+
+class ByteLevelText:
+    """Every token is bytes; invalid ones become U+FFFD in the manner of Unicode's maximal subparts, as in Rust."""
+
+    def __init__(self, pieces: Pieces, skip_special: bool) -> None:
+        self._pieces = pieces
+        self._skip_special = skip_special
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        if self._skip_special and self._pieces.special(token):
+            return ""
+        return self._decoder.decode(self._pieces.bytes_of(token))
+
+    def flush(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+
+class FallbackText:
+    """Tokens are text, but for runs of byte tokens: a run is one UTF-8 string, or else one U+FFFD for each byte."""
+
+    def __init__(self, pieces: Pieces, skip_special: bool) -> None:
+        self._pieces = pieces
+        self._skip_special = skip_special
+        self._run = bytearray()
+        self._strip = pieces.strip
+
+    def push(self, token: int) -> str:
+        if self._skip_special and self._pieces.special(token):
+            return ""
+        value = self._pieces.fallback_byte(token)
+        if value is not None:
+            self._run.append(value)
+            return ""
+        return self._stripped(self._close_run() + self._pieces.bytes_of(token).decode())
+
+    def flush(self) -> str:
+        return self._stripped(self._close_run())
+
+    def _close_run(self) -> str:
+        try:
+            text = self._run.decode()
+        except UnicodeDecodeError:
+            text = "\N{REPLACEMENT CHARACTER}" * len(self._run)
+        self._run.clear()
+        return text
+
+    def _stripped(self, text: str) -> str:
+        """Drops up to `strip` spaces at the very start of the answer."""
+        while self._strip and text:
+            if not text.startswith(" "):
+                self._strip = 0
+                break
+            text = text[1:]
+            self._strip -= 1
+        return text
+
+
+_FALLBACK_KINDS = {"Replace", "ByteFallback", "Fuse", "Strip"}
+
+
+def _steps(decoder: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if decoder is None:
+        return []
+    if decoder["type"] == "Sequence":
+        return [step for inner in decoder["decoders"] for step in _steps(inner)]
+    return [decoder]
+
+
+def _fallback_byte(written: str) -> int | None:
+    if len(written) == 6 and written.startswith("<0x") and written.endswith(">"):
+        try:
+            return int(written[3:5], 16)
+        except ValueError:
+            return None
+    return None
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's map from characters to the bytes they stand for: printable ones are themselves, the rest start at 256."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(byte): byte for byte in printable}
+    shifted = (byte for byte in range(256) if chr(byte) not in alphabet)
+    return alphabet | {chr(256 + order): byte for order, byte in enumerate(shifted)}
+
+
+_BYTE_OF = _byte_alphabet()

@@ -1,67 +1,95 @@
-"""Renders messages into a prompt with the model's own chat template, sandboxed: a template is somebody else's program."""
+"""Chat templates: the model's own Jinja, in a sandbox, with the globals and filters that templates of the field expect.
+
+Called by `tokenizer`. The template is the operator's; messages are data to it. Renders exactly what
+`transformers`' `apply_chat_template` renders (tests compare them).
+"""
 
 import json
 from datetime import datetime
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from jinja2 import TemplateError
-from jinja2.ext import loopcontrols
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from contracts.errors import BadRequest, ConfigError
 
-_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+_OURS = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
 class ChatTemplate:
-    """A template with the meaning that transformers gives it: trimmed blocks, `raise_exception`, `strftime_now`, special tokens."""
-
-    def __init__(self, source: str, special: dict[str, str]) -> None:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _tojson
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    def __init__(self, source: str, special_tokens: dict[str, str]) -> None:
+        environment = _environment()
         try:
             self._template = environment.from_string(source)
-        except TemplateError as error:
-            raise ConfigError(f"the chat template cannot be parsed: {error}", param="server.chat_template") from None
-        self._special = special
+            names = meta.find_undeclared_variables(environment.parse(source))
+        except jinja2.TemplateError as error:
+            raise ConfigError(f"the chat template is not valid Jinja: {error}") from None
+        self._special_tokens = special_tokens
+        self.variables = frozenset(names - _OURS - set(special_tokens) - set(environment.globals))
+        """What a request may set through chat_template_kwargs: the names that this template asks for."""
 
-    def render(self, messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> str:
-        """Raises BadRequest where the template refuses the messages."""
+    def render(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+        """The prompt, ready for the answer. Raises BadRequest with the template's reason if it refuses the messages."""
+        unknown = sorted(set(variables) - self.variables)
+        if unknown:
+            known = ", ".join(sorted(self.variables)) or "none"
+            raise BadRequest(
+                f"chat_template_kwargs names {unknown[0][:80]!r}; this model's template knows: {known}",
+                param="chat_template_kwargs",
+            )
         try:
             return self._template.render(
-                messages=messages, add_generation_prompt=add_generation_prompt, **self._special
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+                **variables,
             )
-        except (TemplateError, TypeError, AttributeError, KeyError, ValueError) as error:
-            raise BadRequest(f"the chat template refused the messages: {error}", param="messages") from None
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+            # A template is a program of the model's author; what it raises on these messages is the caller's to mend.
+            raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None
+        except RecursionError:
+            raise BadRequest("the messages are nested too deeply for the chat template", param="messages") from None
 
 
-def load_template(folder: Path, override: str | None) -> ChatTemplate | None:
-    """The template of `override`, `chat_template.jinja` or `tokenizer_config.json`, in that order; None where there is none."""
-    config_path = folder / "tokenizer_config.json"
-    config = json.loads(config_path.read_text(encoding="utf-8")) if config_path.exists() else {}
-    special = {name: text for name in _TOKENS if (text := _token_text(config.get(name))) is not None}
-    if override is not None:
-        if not Path(override).exists():
-            raise ConfigError(f"no chat template at {override}", param="server.chat_template")
-        return ChatTemplate(Path(override).read_text(encoding="utf-8"), special)
-    if (folder / "chat_template.jinja").exists():
-        return ChatTemplate((folder / "chat_template.jinja").read_text(encoding="utf-8"), special)
-    source = config.get("chat_template")
-    if isinstance(source, list):
-        source = next((entry["template"] for entry in source if entry.get("name") == "default"), None)
-    return ChatTemplate(source, special) if source else None
+class _Generation(Extension):
+    """`{% generation %}` marks the assistant's tokens for training; for a prompt it is its own content."""
+
+    tags = {"generation"}  # noqa: RUF012 - Jinja's own way
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _token_text(value: Any) -> str | None:
-    return value.get("content") if isinstance(value, dict) else value
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
 
 
-def _tojson(value: Any, ensure_ascii: bool = False, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+def _raise_exception(message: str) -> None:
+    raise jinja2.TemplateError(message)
 
 
-def _raise(message: str) -> NoReturn:
-    raise TemplateError(message)
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own filter escapes HTML; templates of the field want plain JSON."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
