@@ -27,8 +27,13 @@ class Needs:
     """Some row has min_tokens."""
 
 
-def choose(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs) -> Tensor:
-    """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64."""
+def choose(
+    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+) -> Tensor:
+    """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64.
+
+    `noise` [n, V] is what `gumbel` gives here, where the caller has it already; of greedy rows it is not looked at.
+    """
     if needs.bans:
         logits = ban_stop_ids(logits, rows, positions, tables)
     if not needs.noise:
@@ -39,8 +44,8 @@ def choose(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, n
     if needs.filters:
         support = filtered(scaled, tables.min_ps[rows], tables.top_ks[rows], tables.top_ps[rows])
         scaled = torch.where(sampled[:, None], support, scaled)
-    tokens = torch.arange(logits.shape[1], device=logits.device)
-    noise = gumbel(tables.noise_keys[rows], positions, tokens)
+    if noise is None:
+        noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1], device=logits.device))
     return torch.where(sampled[:, None], scaled + noise, scaled).argmax(-1)
 
 

@@ -60,6 +60,11 @@ class Decoder:
         return sum(tensor.numel() * tensor.element_size() for tensor in held)
 
     @property
+    def embeddings(self) -> Tensor:
+        """[vocabulary, hidden]: what a head without its own embedding shares."""
+        return self._embeddings
+
+    @property
     def output_weight(self) -> Tensor:
         """[vocabulary, hidden]: what a head without its own output layer borrows."""
         return self._output

@@ -1,6 +1,7 @@
 """Safetensors of a model folder, memory-mapped; every tensor is asked for exactly once or reported by name."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,28 +12,53 @@ from contracts.errors import ConfigError
 
 
 class Weights:
-    """The tensors of a folder. `take` what the model needs, then `finish`."""
+    """The tensors of a folder. `take` what the model needs, then `finish`.
 
-    def __init__(self, folder: Path, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+    `rename` maps a file's names onto those that are asked for; a name that it maps to None is left out on purpose.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        rename: Callable[[str], str | None] = str,
+    ) -> None:
         self._folder = folder
         self._dtype = dtype
         self._device = str(device)
-        self._files = {name: path for path in _shards(folder) for name in _names(path)}
+        self._files: dict[str, tuple[Path, str]] = {}
+        for path in _shards(folder):
+            for stored in _names(path):
+                name = rename(stored)
+                if name in self._files:
+                    raise ConfigError(f"{folder} holds {name!r} twice, as {self._files[name][1]!r} and as {stored!r}")
+                if name is not None:
+                    self._files[name] = path, stored
         self._taken: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
 
-    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The tensor in the engine's dtype; ConfigError where it is missing or of another shape."""
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of every tensor, without reading any."""
+        found = {}
+        for name, (path, stored) in self._files.items():
+            with safe_open(path, framework="pt") as file:
+                found[name] = tuple(file.get_slice(stored).get_shape())
+        return found
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor in `dtype`, else in the engine's; ConfigError where it is missing or of another shape."""
         if name not in self._files:
             raise ConfigError(f"tensor {name!r} is missing in {self._folder}; the checkpoint does not fit its config.json")
-        with safe_open(self._files[name], framework="pt", device=self._device) as file:
-            tensor: Tensor = file.get_tensor(name)
+        path, stored = self._files[name]
+        with safe_open(path, framework="pt", device=self._device) as file:
+            tensor: Tensor = file.get_tensor(stored)
         if tuple(tensor.shape) != shape:
             raise ConfigError(f"tensor {name!r} in {self._folder} has shape {tuple(tensor.shape)}; expected {shape}")
         self._taken.add(name)
-        return tensor.to(self._dtype)
+        return tensor.to(dtype or self._dtype)
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
         """ConfigError that names tensors nobody took; those that end in one of `ignored` may be left."""
