@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from contracts.step import Bools, StepPlan
+from engine.attention.inputs import AttentionInputs
 from engine.batch import Layout, attention_inputs, layout, on_device
 from engine.choose import choose, token_logprobs
 from engine.ending import Committed, cut
@@ -33,6 +34,7 @@ class PassResult:
     positions: Tensor
     """[tokens] of the pass."""
     slots: Tensor
+    inputs: AttentionInputs
     ranked: Ranked | None
 
 
@@ -64,6 +66,7 @@ def prefill(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         layout=lay,
         positions=positions,
         slots=slots,
+        inputs=inputs,
         ranked=_ranked(out.logits, chosen, plan),
     )
 
@@ -90,6 +93,7 @@ def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         layout=lay,
         positions=lengths,
         slots=slots,
+        inputs=inputs,
         ranked=_ranked(out.logits, chosen, plan),
     )
 
