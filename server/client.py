@@ -101,8 +101,7 @@ class Engine:
     async def start(self) -> None:
         self._socket = wire.bind(self._context, self._address)
         self._loop = asyncio.get_running_loop()
-        self._descriptor = self._socket.getsockopt(zmq.FD)
-        assert isinstance(self._descriptor, int)
+        self._descriptor = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._descriptor, self._receive)
         self._tasks = [asyncio.create_task(self._watch())]
         self._receive()

@@ -40,7 +40,9 @@ class Pieces:
                 f"made of {', '.join(sorted(_FALLBACK_KINDS))}",
                 code="unsupported_tokenizer",
             )
-        self._replacements = [(step["pattern"]["String"], step["content"]) for step in steps if step["type"] == "Replace"]
+        self._replacements = [
+            (step["pattern"]["String"], step["content"]) for step in steps if step["type"] == "Replace"
+        ]
         self.strip = sum(step["start"] for step in steps if step["type"] == "Strip" and step["content"] == " ")
 
     def special(self, token: int) -> bool:

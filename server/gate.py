@@ -1,0 +1,101 @@
+"""What happens to every HTTP request before the application sees it: an id, the API key, a bound on the body.
+
+Wraps the routes as the application's middleware. The body is read here, so that one that is too large is refused before
+anything parses it. Paths are taken from the scope, never from a URL that the Host header had a part in.
+"""
+
+import hashlib
+import hmac
+import re
+import uuid
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from contracts.errors import AerieError, TooLarge, Unauthorized
+from server.problems import error_answer
+
+OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
+"""Paths that need no API key. All others do, known or not."""
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
+
+
+class _Gone(Exception):
+    """The client left while it was sending."""
+
+
+class Gate:
+    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int) -> None:
+        self._app = app
+        self._key = None if api_key is None else _digest(api_key.encode())
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        request_id = _request_id(headers)
+        scope.setdefault("state", {})["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            self._check_key(scope["path"], headers)
+            body = await self._read_body(headers, receive)
+        except AerieError as error:
+            await error_answer(error)(scope, receive, send_with_id)
+        except _Gone:
+            pass
+        else:
+            await self._app(scope, _replay(body, receive), send_with_id)
+
+    def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
+        if self._key is None or path in OPEN_PATHS:
+            return
+        scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+        # Both sides are digests, so that neither length nor content shows in the time that the comparison takes.
+        if scheme.lower() != b"bearer" or not hmac.compare_digest(_digest(given.strip()), self._key):
+            raise Unauthorized("the API key is missing or wrong; send it as Authorization: Bearer KEY")
+
+    async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        declared = headers.get(b"content-length", b"")
+        if declared.isdigit() and int(declared) > self._max_body_bytes:
+            raise self._too_large(f"{int(declared)} bytes")
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _Gone
+            body += message.get("body", b"")
+            if len(body) > self._max_body_bytes:
+                raise self._too_large(f"more than {self._max_body_bytes} bytes")
+            if not message.get("more_body", False):
+                return bytes(body)
+
+    def _too_large(self, given: str) -> TooLarge:
+        return TooLarge(f"the body has {given}; at most {self._max_body_bytes} are allowed (limits.max_body_bytes)")
+
+
+def _request_id(headers: dict[bytes, bytes]) -> str:
+    """The caller's X-Request-Id if it is short and plain, else a new one."""
+    given = headers.get(b"x-request-id", b"").decode("latin-1")
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.sha256(text).digest()
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body once, then whatever else the connection has to say."""
+    unread = [body]
+
+    async def replay() -> Message:
+        if unread:
+            return {"type": "http.request", "body": unread.pop(), "more_body": False}
+        return await receive()
+
+    return replay

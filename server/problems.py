@@ -1,0 +1,118 @@
+"""Errors as HTTP: one nested body for every answer that is not 2xx, whoever raised it. Registered by `app`.
+
+Clients print what they find under `error`; a body of any other shape reaches people as "no body".
+"""
+
+import logging
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from contracts.errors import AerieError, BadRequest, NotFound, Overloaded
+
+MAX_PROBLEMS = 5
+MAX_INPUT = 120
+"""Characters of a wrong value that a message repeats."""
+
+logger = logging.getLogger("aerie.server")
+
+
+class ErrorDetail(BaseModel):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """Every answer that is not 2xx, and every error event in a stream."""
+
+    error: ErrorDetail
+
+
+class MethodNotAllowed(AerieError):
+    status = 405
+    kind = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+def error_data(error: AerieError) -> dict[str, Any]:
+    return {"error": {"message": error.message, "type": error.kind, "param": error.param, "code": error.code}}
+
+
+def error_answer(error: AerieError, headers: dict[str, str] | None = None) -> Response:
+    headers = dict(headers or {})
+    if error.status == 503:
+        headers["retry-after"] = str(error.retry_after if isinstance(error, Overloaded) else 1)
+    if error.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    body = msgspec.json.encode(error_data(error))
+    return Response(body, error.status, headers, media_type="application/json")
+
+
+def register(app: FastAPI) -> None:
+    app.add_exception_handler(AerieError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, AerieError)
+    return error_answer(error)
+
+
+async def _on_validation(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = error.errors()
+    lines = [_line(request, problem) for problem in problems[:MAX_PROBLEMS]]
+    if len(problems) > MAX_PROBLEMS:
+        lines.append(f"and {len(problems) - MAX_PROBLEMS} more")
+    code = "malformed_json" if problems[0]["type"] == "json_invalid" else None
+    return error_answer(BadRequest("; ".join(lines), param=_field(problems[0]) or None, code=code))
+
+
+def _line(request: Request, problem: dict[str, Any]) -> str:
+    field = _field(problem)
+    if problem["type"] == "json_invalid":
+        return f"the body is not JSON: {problem['ctx']['error']}"
+    if problem["type"] == "missing":
+        return f"{field or 'the body'} is missing"
+    if not field and isinstance(problem["input"], bytes | str):
+        kind = request.headers.get("content-type", "not given")[:MAX_INPUT]
+        return f"the content-type is {kind}; it must be application/json"
+    given = repr(problem["input"])
+    given = given if len(given) <= MAX_INPUT else f"{given[:MAX_INPUT]}..."
+    return f"{field or 'the body'} is {given}: {problem['msg']}"
+
+
+def _field(problem: dict[str, Any]) -> str:
+    """`messages.0.content`; what pydantic adds to name the members of a union is left out."""
+    if problem["type"] == "json_invalid":
+        return ""
+    parts = [str(part)[:64] for part in problem["loc"][1:]]
+    return ".".join(part for part in parts if part.isidentifier() or part.isdigit())
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.scope['path'][:MAX_INPUT]}"
+    if error.status_code == 404:
+        return error_answer(NotFound(f"no route {where}; /openapi.json lists them", code="unknown_route"))
+    if error.status_code == 405:
+        return error_answer(MethodNotAllowed(f"{where}: the method is not allowed here"), dict(error.headers or {}))
+    other = AerieError(str(error.detail))
+    other.status = error.status_code
+    other.kind = "invalid_request_error" if error.status_code < 500 else "server_error"
+    return error_answer(other)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    """Starlette logs the traceback; this layer lies outside of the gate, so the id is added here."""
+    id: str = request.state.request_id
+    return error_answer(AerieError(f"internal error; the server's log has it under {id}"), {"x-request-id": id})

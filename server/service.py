@@ -1,0 +1,81 @@
+"""The parts of a running server, handed to the routes as one value. Built by `run` (and by tests); no globals."""
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contracts.config import Config, masked
+from contracts.errors import AerieError, NotFound
+from contracts.messages import Ready
+from server.admission import Admission
+from server.client import Engine
+from server.metrics import Metrics
+from server.tokenizer import Tokenizer
+
+
+class NotServing(AerieError):
+    """What /health and /ready answer when they have nothing good to say."""
+
+    status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    config: Config
+    tokenizer: Tokenizer
+    engine: Engine
+    admission: Admission
+    metrics: Metrics
+    model: str
+    """The name that /v1/models lists; `model.path` is understood too."""
+    version: str
+    fingerprint: str
+    """Changes with the version and with the configuration."""
+    started: int = field(default_factory=lambda: int(time.time()))
+    cut: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the very end: connections that still send are given up."""
+
+    def ready(self) -> Ready:
+        """What the scheduler said of itself. Raises EngineDead, or Overloaded while there is no engine to ask yet."""
+        if self.engine.death is not None:
+            raise self.engine.death
+        if self.engine.ready is None:
+            raise self.admission.reject("starting", "the model is still being loaded; try again soon", 2)
+        return self.engine.ready
+
+    def check_model(self, name: str | None) -> None:
+        if name is not None and name not in (self.model, self.config.model.path):
+            raise NotFound(f"no model {name[:120]!r} here; this server has {self.model!r}", code="model_not_found")
+
+
+def build_service(config: Config, tokenizer: Tokenizer, engine: Engine) -> Service:
+    admission = Admission(config.scheduler.max_running + config.scheduler.max_waiting)
+    model = config.model.served_name or _default_name(config.model.path)
+    version = _version()
+    settings = json.dumps([version, masked(config)], sort_keys=True)
+    return Service(
+        config=config,
+        tokenizer=tokenizer,
+        engine=engine,
+        admission=admission,
+        metrics=Metrics(model, engine, admission),
+        model=model,
+        version=version,
+        fingerprint=f"aerie-{hashlib.sha256(settings.encode()).hexdigest()[:12]}",
+    )
+
+
+def _default_name(path: str) -> str:
+    """A hub id as it is, a folder by its name."""
+    return Path(path).resolve().name if Path(path).exists() else path
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("aerie")
+    except importlib.metadata.PackageNotFoundError:  # run from the sources, not installed
+        return "0+source"
