@@ -16,19 +16,19 @@ class FutureMap:
         self._turns: Ints = np.zeros(rows, dtype=np.int32)
         self._epochs: Longs = np.zeros(rows, dtype=np.int64)
 
-    def resolve(self, rows: Ints) -> Ints:
+    def resolve(self, rows: Longs) -> Ints:
         """The generation that each row's newest values are in: what the next step reads."""
         return self._turns[rows]
 
-    def publish(self, rows: Ints) -> None:
+    def publish(self, rows: Longs) -> None:
         """The step being launched writes the other generation of these rows."""
         self._turns[rows] ^= 1
 
-    def stamp(self, rows: Ints) -> Longs:
+    def stamp(self, rows: Longs) -> Longs:
         """The owners of a step's rows at its launch."""
         return self._epochs[rows]
 
-    def current(self, rows: Ints, stamps: Longs) -> Bools:
+    def current(self, rows: Longs, stamps: Longs) -> Bools:
         """Whether each row still has the owner it was stamped with."""
         same: Bools = self._epochs[rows] == stamps
         return same

@@ -142,14 +142,10 @@ class Scheduler:
         output = self._lane.settle()
         now = self._clock()
         self.stats.wait_seconds += now - started
-        flight = self._flights.popleft()
-        if flight.plan.prefill is not None:
-            self.stats.prefill_tokens += len(flight.plan.prefill.token_ids)
-        for message in self._settler.settle(flight, output, now):
-            if isinstance(message, Finished):
-                self._end(self._open[message.id], message)
-            else:
-                self._outbox.append(message)
+        tokens, finished = self._settler.settle(self._flights.popleft(), output, now)
+        self._outbox += tokens
+        for message in finished:
+            self._end(self._open[message.id], message)
 
     def _begin(self, message: Generate) -> None:
         try:

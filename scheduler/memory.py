@@ -6,12 +6,10 @@ cache's, or owned by one row; `check` proves it. Only whole pages below a row's 
 
 import numpy as np
 
-from contracts.step import Capacity, Ints
+from contracts.step import Capacity, Ints, Longs
 from scheduler.page_table import PageTable
 from scheduler.pages import PageAllocator
 from scheduler.prefix import Node, PrefixCache
-
-_NO_PAGES: Ints = np.empty(0, dtype=np.int32)
 
 
 class OutOfPages(Exception):
@@ -60,20 +58,18 @@ class Memory:
         self._nodes[row], self._walked[row] = node, len(shared)
         if shared:
             self.table.share(row, np.array(shared, dtype=np.int32))
-        rows = np.array([row], dtype=np.int32)
-        self.table.add(rows, np.array([fresh], dtype=np.int32), self._take(fresh))
+        self.table.add(np.array([row]), np.array([fresh]), self._take(fresh))
         return len(shared) * page
 
-    def cover(self, rows: Ints, bounds: Ints) -> None:
+    def cover(self, rows: Longs, bounds: Ints) -> None:
         """Lets each row hold `bounds` tokens and the reserve. Raises OutOfPages and changes nothing if it cannot."""
-        missing = self.table.missing(rows, bounds + self.reserve)
-        total = int(missing.sum())
-        if total == 0:
+        short, missing = self.table.missing(rows, bounds + self.reserve)
+        if not len(short):
             return
+        total = int(missing.sum())
         if total > self.available:
             raise OutOfPages
-        short = np.flatnonzero(missing)
-        self.table.add(rows[short], missing[short], self._take(total))
+        self.table.add(short, missing, self._take(total))
 
     def publish(self, row: int, tokens: list[int], settled: int, headed: int, salt: str) -> None:
         """Offers a row's whole pages below `settled` tokens to the cache; those below `headed` have head KV."""
@@ -123,4 +119,4 @@ class Memory:
         short = count - self.allocator.free
         if short > 0:
             self.allocator.give(np.array(self.prefix.evict(short), dtype=np.int32))
-        return self.allocator.take(count) if count else _NO_PAGES
+        return self.allocator.take(count)

@@ -7,7 +7,7 @@ that hold it share it through the prefix cache, and a shared page lies wholly be
 
 import numpy as np
 
-from contracts.step import Bools, Ints, PageUpdates
+from contracts.step import Bools, Ints, Longs, PageUpdates
 
 
 class PageTable:
@@ -17,24 +17,26 @@ class PageTable:
         self.page_size = page_size
         self.pages: Ints = np.zeros((rows, width), dtype=np.int32)
         self.owned: Bools = np.zeros((rows, width), dtype=np.bool_)
-        self.counts: Ints = np.zeros(rows, dtype=np.int32)
+        self.counts: Longs = np.zeros(rows, dtype=np.int64)
         self._deltas: list[tuple[Ints, Ints, Ints]] = []
 
-    def missing(self, rows: Ints, tokens: Ints) -> Ints:
-        """How many pages more each row needs to hold `tokens` tokens."""
-        needed = (tokens + (self.page_size - 1)) // self.page_size
-        missing: Ints = np.maximum(needed - self.counts[rows], 0)
-        return missing
+    def missing(self, rows: Longs, tokens: Ints) -> tuple[Longs, Longs]:
+        """Rows too short to hold `tokens` tokens, and how many pages more each of them needs."""
+        short = (tokens > self.counts[rows] * self.page_size).nonzero()[0]
+        rows = rows[short]
+        needed = (tokens[short] + (self.page_size - 1)) // self.page_size
+        return rows, needed - self.counts[rows]
 
-    def add(self, rows: Ints, counts: Ints, pages: Ints) -> None:
-        """Appends `counts[i]` of `pages` to each row, which owns them from now on."""
-        owners = np.repeat(rows, counts)
-        firsts = np.repeat(self.counts[rows] - (np.cumsum(counts) - counts), counts)
-        slots = (firsts + np.arange(len(owners))).astype(np.int32)
-        self.pages[owners, slots] = pages
-        self.owned[owners, slots] = True
+    def add(self, rows: Longs, counts: Longs, pages: Ints) -> None:
+        """Appends `counts[i]` >= 1 of `pages` to each row, which owns them from now on."""
+        slots = self.counts[rows]
         self.counts[rows] += counts
-        self._deltas.append((owners, slots, pages))
+        if len(pages) > len(rows):
+            slots = np.repeat(slots - (np.cumsum(counts) - counts), counts) + np.arange(len(pages))
+            rows = np.repeat(rows, counts)
+        self.pages[rows, slots] = pages
+        self.owned[rows, slots] = True
+        self._deltas.append((rows.astype(np.int32), slots.astype(np.int32), pages))
 
     def share(self, row: int, pages: Ints) -> None:
         """Lets a fresh row begin with cached pages."""
@@ -56,6 +58,9 @@ class PageTable:
         """The deltas since the last call."""
         if not self._deltas:
             return None
-        rows, slots, pages = (np.concatenate(column) for column in zip(*self._deltas, strict=True))
+        if len(self._deltas) == 1:
+            rows, slots, pages = self._deltas[0]
+        else:
+            rows, slots, pages = (np.concatenate(column) for column in zip(*self._deltas, strict=True))
         self._deltas.clear()
         return PageUpdates(rows=rows, slots=slots, pages=pages)

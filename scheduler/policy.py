@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from contracts.config import SchedulerConfig
-from contracts.step import Bools, Ints
+from contracts.step import Bools, Ints, Longs
 from scheduler.drafting import NO_DRAFT, Drafting, Shape
 from scheduler.memory import Memory
 from scheduler.queue import Queue
@@ -30,7 +30,7 @@ class PrefillStep:
 
 @dataclass(frozen=True, slots=True)
 class DecodeStep:
-    rows: Ints
+    rows: Longs
     bounds: Ints
     nodes: Ints
     drafting: Bools
@@ -58,12 +58,12 @@ class Policy:
         self._now = now
         decodable = self._rows.decodable()
         prefill = None
-        if not (self._prefilled_last and decodable.size):
+        if not (self._prefilled_last and len(decodable)):
             prefill = self._prefill()
         if prefill is not None:
             self._prefilled_last = True
             return prefill
-        if not decodable.size:
+        if not len(decodable):
             return None
         decode = self._decode(decodable)
         self._prefilled_last = False
@@ -78,15 +78,15 @@ class Policy:
         self.preemptions += 1
         self._queue.push(youngest)
 
-    def _decode(self, rows: Ints) -> DecodeStep:
+    def _decode(self, rows: Longs) -> DecodeStep:
         columns = self._rows
         shape = self._drafting.shape(len(rows))
-        bounds = columns.bounds(rows)
+        bounds = columns.bounds_of(rows)
         self._memory.cover(rows, bounds)
         if self._drafting.gives_up(shape):
             columns.become_plain()
         drafting = columns.drafting[rows]
-        if not shape.drafts or not drafting.any():
+        if not shape.drafts or not np.count_nonzero(drafting):
             return DecodeStep(rows, bounds, np.ones(len(rows), dtype=np.int32), drafting, NO_DRAFT)
         allowed = np.minimum(columns.max_nodes[rows], np.int32(shape.nodes))
         nodes = np.where(drafting, allowed, np.int32(1))

@@ -28,17 +28,16 @@ class Tally:
 
     accepted_steps: Longs
     """[depth + 1]: decode steps that accepted exactly so many nodes."""
-    steps: int = 0
     drafted: int = 0
-    accepted: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
     admitted_at: float | None = None
     first_token_at: float | None = None
 
-    def accepted_per_position(self) -> list[int]:
-        """Steps that accepted a node at depth 1, 2, ...; empty if nothing was ever drafted."""
-        return per_position(self.accepted_steps) if self.drafted else []
+    def add(self, drafted: int, accepted_steps: Longs) -> None:
+        """Takes over the counts of a row that the request leaves."""
+        self.drafted += drafted
+        self.accepted_steps += accepted_steps
 
 
 @dataclass(slots=True, eq=False)
@@ -75,14 +74,15 @@ class Request:
         tally = self.tally
         admitted = now if tally.admitted_at is None else tally.admitted_at
         first = now if tally.first_token_at is None else tally.first_token_at
+        per_depth = per_position(tally.accepted_steps) if tally.drafted else []
         return Usage(
             prompt_tokens=self.prompt_length,
             completion_tokens=len(self.tokens) - self.prompt_length,
             cached_tokens=tally.cached_tokens,
-            steps=tally.steps,
+            steps=int(tally.accepted_steps.sum()),
             drafted=tally.drafted,
-            accepted=tally.accepted,
-            accepted_per_position=tally.accepted_per_position(),
+            accepted=sum(per_depth),
+            accepted_per_position=per_depth,
             preemptions=tally.preemptions,
             queue_seconds=admitted - self.arrived,
             prefill_seconds=first - admitted,

@@ -2,7 +2,8 @@
 operations whatever the batch.
 
 Used by the policy, staging and settle. Invariant: a row with an owner is PREFILL or DECODE and holds its pages in
-`memory`; a row without one is free, and no column of it is read.
+`memory`; a row without one is free, and no column of it is read. Indices are int64, which numpy gathers by several
+times faster than by int32; only plans narrow them.
 """
 
 import numpy as np
@@ -17,7 +18,7 @@ _ALWAYS = np.iinfo(np.int32).max
 
 
 class Rows:
-    """`capacity.rows` places at most `limit` of which are used."""
+    """At most `limit` of the device's rows."""
 
     def __init__(self, capacity: Capacity, memory: Memory, *, limit: int, max_depth: int) -> None:
         rows = self.count = min(capacity.rows, limit)
@@ -25,6 +26,8 @@ class Rows:
         self.future = FutureMap(rows)
         self.owners: list[Request | None] = [None] * rows
         self.prefilling: list[Request] = []
+        self.with_logprobs = 0
+        """Running requests that want log probabilities."""
         self._free = list(range(rows - 1, -1, -1))
 
         def column() -> Ints:
@@ -32,25 +35,21 @@ class Rows:
 
         self.decoding: Bools = np.zeros(rows, dtype=np.bool_)
         """Rows whose last prompt chunk has been launched."""
-        self.lengths = column()
-        """The last length that is certain; `ahead` bounds what steps in flight may add to it."""
-        self.ahead = column()
         self.settled = column()
         """Tokens whose KV a settled step has written."""
-        self.known = column()
-        """Tokens that the host knows: the prompt and what was emitted."""
-        self.flying = column()
-        """Steps in flight that commit at least one token each, unless the row is done."""
+        self.bounds = column()
+        """The most that the length can be once everything in flight has run: each step may add depth + 1."""
+        self.pledged = column()
+        """The fewest tokens that will be known once everything in flight has run: each step adds at least one."""
         self.limits = column()
         self.drafting: Bools = np.zeros(rows, dtype=np.bool_)
         self.headed = column()
         """Tokens from which on the head no longer followed."""
         self.max_nodes = column()
         self.logprobs = column()
-        self.steps = column()
         self.drafted = column()
-        self.accepted = column()
         self.accepted_steps: Longs = np.zeros((rows, max_depth + 1), dtype=np.int64)
+        """Decode steps that accepted exactly so many nodes."""
 
     @property
     def running(self) -> int:
@@ -71,17 +70,26 @@ class Rows:
         self.owners[row] = request
         self.prefilling.append(request)
         request.row, request.computed, request.phase = row, cached, Phase.PREFILL
-        for counter in (self.ahead, self.flying, self.steps, self.drafted, self.accepted, self.accepted_steps):
-            counter[row] = 0
         self.decoding[row] = False
-        self.lengths[row] = self.settled[row] = cached
-        self.known[row] = len(tokens)
+        self.settled[row] = cached
         self.limits[row] = request.limit
         self.drafting[row] = drafting
         self.headed[row] = _ALWAYS if drafting else 0
         self.max_nodes[row] = max_nodes(request.message)
         self.logprobs[row] = request.message.sampling.logprobs
+        self.with_logprobs += request.message.sampling.logprobs >= 0
+        self.drafted[row] = 0
+        self.accepted_steps[row] = 0
         return cached
+
+    def begin_decoding(self, request: Request) -> None:
+        """The request's last prompt chunk is being launched: its length is certain, and a token will come."""
+        row, length = request.row, len(request.tokens)
+        request.phase = Phase.DECODE
+        self.prefilling.remove(request)
+        self.decoding[row] = True
+        self.bounds[row] = length
+        self.pledged[row] = length + 1
 
     def vacate(self, request: Request, phase: Phase) -> None:
         """Takes a request off its row, wherever it is: its settled pages go to the cache, the others are freed."""
@@ -89,13 +97,10 @@ class Rows:
         self.publish(request)
         self.memory.release(row)
         self.future.leave(row)
-        tally = request.tally
-        tally.steps += int(self.steps[row])
-        tally.drafted += int(self.drafted[row])
-        tally.accepted += int(self.accepted[row])
-        tally.accepted_steps += self.accepted_steps[row]
+        request.tally.add(int(self.drafted[row]), self.accepted_steps[row])
         if request.phase is Phase.PREFILL:
             self.prefilling.remove(request)
+        self.with_logprobs -= request.message.sampling.logprobs >= 0
         self.decoding[row] = self.drafting[row] = False
         self.owners[row] = None
         self._free.append(row)
@@ -106,20 +111,26 @@ class Rows:
         row, salt = request.row, request.message.cache_salt
         self.memory.publish(row, request.tokens, int(self.settled[row]), int(self.headed[row]), salt)
 
-    def decodable(self) -> Ints:
+    def decodable(self) -> Longs:
         """Rows that may decode: those certain to reach their limit with what is in flight are not planned again."""
-        return np.flatnonzero(self.decoding & (self.known + self.flying < self.limits)).astype(np.int32)
+        rows: Longs = (self.decoding & (self.pledged < self.limits)).nonzero()[0]
+        return rows
 
-    def bounds(self, rows: Ints) -> Ints:
-        """Upper bounds of the rows' lengths when everything in flight has run."""
-        bounds: Ints = np.minimum(self.lengths[rows] + self.ahead[rows], self.limits[rows] - 1)
+    def bounds_of(self, rows: Longs) -> Ints:
+        """Upper bounds of the rows' lengths before the step to plan."""
+        # The device stops a row at its limit, when its length is one less.
+        bounds: Ints = np.minimum(self.bounds[rows], self.limits[rows] - 1)
         return bounds
 
     def become_plain(self) -> None:
         """The head stops following every row: pages from here on have no head KV."""
-        rows = np.flatnonzero(self.drafting)
+        rows = self.drafting.nonzero()[0]
         self.headed[rows] = self.settled[rows]
         self.drafting[rows] = False
+
+    def most_logprobs(self, rows: Longs) -> int:
+        """The most log probabilities that one of these rows wants; -1 if none does."""
+        return int(self.logprobs[rows].max()) if self.with_logprobs else -1
 
     def youngest(self) -> Request:
         """The running request that came last."""

@@ -20,6 +20,7 @@ class Flight:
     """A launched step as settle needs it."""
 
     plan: StepPlan
+    rows: Longs
     stamps: Longs
     """The owners of its rows."""
 
@@ -32,31 +33,34 @@ class Staging:
         self._number = 0
 
     def stage(self, step: PrefillStep | DecodeStep) -> Flight:
-        plan = self._prefill(step) if isinstance(step, PrefillStep) else self._decode(step)
+        if isinstance(step, DecodeStep):
+            rows, plan = step.rows, self._decode(step)
+        else:
+            rows = np.array([request.row for request in step.requests], dtype=np.int64)
+            plan = self._prefill(step, rows)
         self._number += 1
-        return Flight(plan, self._rows.future.stamp(plan.rows))
+        return Flight(plan, rows, self._rows.future.stamp(rows))
 
     def _decode(self, step: DecodeStep) -> StepPlan:
         columns, rows, shape = self._rows, step.rows, step.shape
         turns = columns.future.resolve(rows)
         columns.future.publish(rows)
-        columns.ahead[rows] += shape.depth + 1
-        columns.flying[rows] += 1
+        columns.bounds[rows] += shape.depth + 1
+        columns.pledged[rows] += 1
         return StepPlan(
             number=self._number,
             kind=StepKind.DECODE,
-            rows=rows,
+            rows=rows.astype(np.int32),
             turns=turns,
             drafting=step.drafting,
             prefill=None,
             decode=DecodeWork(bounds=step.bounds, nodes=step.nodes, depth=shape.depth, topk=shape.topk),
             page_updates=columns.memory.table.drain(),
-            logprobs=int(columns.logprobs[rows].max()),
+            logprobs=columns.most_logprobs(rows),
         )
 
-    def _prefill(self, step: PrefillStep) -> StepPlan:
+    def _prefill(self, step: PrefillStep, rows: Longs) -> StepPlan:
         columns = self._rows
-        rows = np.array([request.row for request in step.requests], dtype=np.int32)
         starts = np.array([request.computed for request in step.requests], dtype=np.int32)
         counts = np.array(step.counts, dtype=np.int32)
         chunks: list[int] = []
@@ -67,19 +71,14 @@ class Staging:
             next_ids.append(request.tokens[end] if end < len(request.tokens) else -1)
             request.computed = end
             if end == len(request.tokens):
-                request.phase = Phase.DECODE
-                columns.prefilling.remove(request)
+                columns.begin_decoding(request)
         is_last = np.array([request.phase is Phase.DECODE for request in step.requests], dtype=np.bool_)
         turns = columns.future.resolve(rows)
-        last = rows[is_last]
-        columns.future.publish(last)
-        columns.lengths[rows] = starts + counts
-        columns.decoding[last] = True
-        columns.flying[last] += 1
+        columns.future.publish(rows[is_last])
         return StepPlan(
             number=self._number,
             kind=StepKind.PREFILL,
-            rows=rows,
+            rows=rows.astype(np.int32),
             turns=turns,
             drafting=columns.drafting[rows],
             prefill=PrefillWork(
@@ -92,7 +91,7 @@ class Staging:
             decode=None,
             starts=_starts(step.started) if step.started else None,
             page_updates=columns.memory.table.drain(),
-            logprobs=int(columns.logprobs[rows].max()),
+            logprobs=columns.most_logprobs(rows),
         )
 
 

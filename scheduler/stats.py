@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from contracts.messages import Snapshot
-from contracts.step import Longs
+from contracts.step import Longs, StepOutput
 from scheduler.policy import Policy
 from scheduler.queue import Queue
 from scheduler.request import per_position
@@ -19,12 +19,11 @@ from scheduler.rows import Rows
 @dataclass(slots=True)
 class Stats:
     accepted_steps: Longs
-    """[depth + 1]: row-steps that accepted exactly so many nodes, where any was drafted."""
+    """[depth + 1]: row-steps that accepted exactly so many nodes."""
     steps: int = 0
     prefill_tokens: int = 0
     drafts: int = 0
     drafted: int = 0
-    accepted: int = 0
     committed: int = 0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     busy_seconds: float = 0.0
@@ -41,8 +40,21 @@ class Stats:
     def idle_seconds(self) -> float:
         return max(self.open_seconds - self.busy_seconds, 0.0)
 
+    def count(self, output: StepOutput) -> None:
+        """What a step did, whoever owns its rows by now."""
+        self.steps += 1
+        self.busy_seconds += output.busy_seconds
+        for phase, seconds in output.phase_seconds.items():
+            self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + seconds
+        drafts = int(np.count_nonzero(output.drafted))
+        if drafts:
+            self.drafts += drafts
+            self.drafted += int(output.drafted.sum())
+            self.accepted_steps += np.bincount(output.accepted, minlength=len(self.accepted_steps))
+
     def snapshot(self, queue: Queue, rows: Rows, policy: Policy) -> Snapshot:
         allocator = rows.memory.allocator
+        per_depth = per_position(self.accepted_steps)
         return Snapshot(
             running=rows.running,
             waiting=len(queue),
@@ -55,8 +67,8 @@ class Stats:
             prefill_tokens=self.prefill_tokens,
             drafts=self.drafts,
             drafted=self.drafted,
-            accepted=self.accepted,
-            accepted_per_position=per_position(self.accepted_steps),
+            accepted=sum(per_depth),
+            accepted_per_position=per_depth,
             committed=self.committed,
             phase_seconds=dict(self.phase_seconds),
             idle_seconds=self.idle_seconds,
