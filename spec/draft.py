@@ -1,0 +1,212 @@
+"""The head guesses: chains, and best-first trees, from the draft seeds that the step before left.
+
+Level 1 is read off the seed without a pass; each further level is one pass of the head over the frontier, at most K
+nodes a row. Scratch: the i-th expanded node of a row of length n writes its KV to slot n + i with RoPE position n - 1 +
+its depth, sees the row's n pairs and its own expanded ancestors, and is forgotten when the step ends. Nothing here
+depends on a value of the device.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.step import MAX_NODES, Ints
+from engine.attention.inputs import AttentionInputs
+from engine.batch import attention_inputs
+from engine.row_tables import RowTables
+from spec.head import Head
+from spec.ranking import Ranking
+from spec.tree import Candidates, Tree, chain, select
+
+
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where R rows stand before they draft."""
+
+    owners: Tensor
+    """[R] table rows, the dummy row for rows that are done."""
+    lengths: Tensor
+    """[R] true lengths n."""
+    tokens: Tensor
+    """[R] the roots x_n."""
+    seeds: Tensor
+    """[R, H]"""
+    covered: Ints
+    """[R] positions that the host's bound covers, scratch included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The shape of a draft: `nodes` [R] verified of each row, root included, `widest` the most of them."""
+
+    depth: int
+    topk: int
+    nodes: Ints
+    edge_temperatures: tuple[float, ...] = ()
+
+    @property
+    def widest(self) -> int:
+        return int(self.nodes.max())
+
+    def edge_temperature(self, level: int) -> float:
+        return self.edge_temperatures[level - 1] if level <= len(self.edge_temperatures) else 1.0
+
+
+def scratch_slots(topk: int, depth: int) -> int:
+    """Slots past a row's length that drafting writes."""
+    return topk * max(depth - 1, 0)
+
+
+def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
+    """Trees of every row. K is cut to the draft vocabulary; the root alone is a tree of depth 0."""
+    if growth.depth == 0:
+        return chain(roots.tokens[:, None])
+    if growth.topk == 1:
+        return _chain(head, tables, roots, growth, ranking)
+    return _tree(head, tables, roots, growth, ranking)
+
+
+def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
+    """The best child of the best child: no scores and no selection."""
+    levels = _levels(head, tables, roots, growth, 1)
+    tokens = [roots.tokens]
+    reading = head.read(roots.seeds)
+    for level in range(1, growth.depth + 1):
+        tokens.append(head.target_ids(ranking.rank(reading.logits, level).argmax(-1)))
+        if level < growth.depth:
+            place = levels.chain(level)
+            planned = head.attention.plan(place.inputs)
+            output = head.forward(tokens[-1], reading.feedback, place.turns, place.slots, planned)
+            reading = head.read(output)
+    return chain(torch.stack(tokens, 1)[:, : growth.widest])
+
+
+def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
+    rows, topk = roots.tokens.numel(), min(growth.topk, head.config.draft_vocabulary)
+    device = roots.tokens.device
+    levels = _levels(head, tables, roots, growth, topk)
+    reading = head.read(roots.seeds)
+    found = [
+        _Level(roots.tokens[:, None], torch.zeros(rows, 1, device=device), torch.zeros_like(roots.lengths)[:, None])
+    ]
+    frontier = _Frontier(found[0].scores, found[0].parents, torch.zeros_like(found[0].parents), reading.feedback)
+    first = 1
+    for level in range(1, growth.depth + 1):
+        z = ranking.rank(reading.logits, level).float()
+        found.append(_children(head, z, frontier, topk, growth.edge_temperature(level)))
+        if level == growth.depth:
+            break
+        frontier, tokens = _advance(found[-1], frontier, reading.feedback, topk, level, first)
+        first += found[-1].tokens.shape[1]
+        place = levels.tree(level, frontier.words)
+        planned = head.attention.plan(place.inputs)
+        reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, planned))
+    depths = np.repeat(np.arange(len(found)), [part.tokens.shape[1] for part in found])
+    candidates = Candidates(
+        tokens=torch.cat([part.tokens for part in found], 1),
+        scores=torch.cat([part.scores for part in found], 1),
+        parents=torch.cat([part.parents for part in found], 1),
+        depths=torch.from_numpy(depths).to(device),
+        deepest=growth.depth,
+    )
+    return select(candidates, torch.from_numpy(growth.nodes).to(device), growth.widest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Candidates of one level, [R, c] each."""
+
+    tokens: Tensor
+    scores: Tensor
+    parents: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Frontier:
+    """The nodes of a level that get children, f a row."""
+
+    scores: Tensor
+    """[R, f]"""
+    indices: Tensor
+    """[R, f] among the row's candidates."""
+    words: Tensor
+    """[R, f] their expanded ancestors, themselves included, by scratch slot."""
+    hidden: Tensor
+    """[R * f, H] what the head is fed for them: their parent's feedback."""
+
+
+def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float) -> _Level:
+    """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
+    path.
+    """
+    rows, nodes = frontier.scores.shape
+    best, ids = z.topk(topk, -1)
+    edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
+    edges = edges.clamp_(max=0).view(rows, nodes, topk)  # rounding must not lift a child above its parent
+    return _Level(
+        tokens=head.target_ids(ids).view(rows, -1),
+        scores=(frontier.scores[:, :, None] + edges).view(rows, -1),
+        parents=frontier.indices[:, :, None].expand(rows, nodes, topk).reshape(rows, -1),
+    )
+
+
+def _advance(
+    level: _Level, frontier: _Frontier, feedback: Tensor, topk: int, depth: int, first: int
+) -> tuple[_Frontier, Tensor]:
+    """The K best candidates of a level become the next frontier; returns it with their tokens [R * K]."""
+    rows, nodes = frontier.scores.shape
+    scores, picked = level.scores.topk(topk, -1)
+    parents = torch.div(picked, topk, rounding_mode="floor")
+    own = torch.arange((depth - 1) * topk, depth * topk, device=picked.device)
+    fed = feedback.view(rows, nodes, -1).gather(1, parents[:, :, None].expand(-1, -1, feedback.shape[-1]))
+    words = frontier.words.gather(1, parents) | (torch.ones_like(own) << own)
+    return _Frontier(scores, picked + first, words, fed.flatten(0, 1)), level.tokens.gather(1, picked).view(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a level's nodes stand in the head's KV."""
+
+    inputs: AttentionInputs
+    turns: Tensor
+    slots: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Levels:
+    """Places of all levels, gathered once: level d expands the nodes of depth d."""
+
+    base: AttentionInputs
+    turns: Tensor
+    """[D - 1, R * K, 1, head_dim / 2]"""
+    slots: Tensor
+    """[D - 1, R * K]"""
+
+    def chain(self, level: int) -> _Place:
+        """One node a row that sees all before it: causal, with the ancestors counted as prefix."""
+        inputs = replace(self.base, prefix_lens=self.base.prefix_lens + (level - 1))
+        return _Place(inputs, self.turns[level - 1], self.slots[level - 1])
+
+    def tree(self, level: int, words: Tensor) -> _Place:
+        return _Place(replace(self.base, words=words.view(-1)), self.turns[level - 1], self.slots[level - 1])
+
+
+def _levels(head: Head, tables: RowTables, roots: Roots, growth: Growth, topk: int) -> _Levels:
+    assert topk * (growth.depth - 1) <= MAX_NODES
+    rows, passes = roots.tokens.numel(), growth.depth - 1
+    device = roots.tokens.device
+    spread = (passes, rows, topk)
+    scratch = torch.arange(passes * topk, device=device).view(passes, 1, topk)
+    positions = (roots.lengths[None, :, None] + scratch).reshape(-1)
+    owners = roots.owners[None, :, None].expand(spread).reshape(-1)
+    depths = torch.arange(passes, device=device).view(passes, 1, 1)
+    ropes = (roots.lengths[None, :, None] + depths).expand(spread).reshape(-1)
+    indptr = torch.arange(0, (rows + 1) * topk, topk, dtype=torch.int32)
+    turns = head.turns(ropes)
+    return _Levels(
+        base=attention_inputs(tables, roots.owners, roots.lengths, roots.covered, indptr),
+        turns=turns.view(passes, rows * topk, *turns.shape[1:]),
+        slots=tables.slots(owners, positions).view(passes, rows * topk),
+    )

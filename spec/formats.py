@@ -1,0 +1,174 @@
+"""Recognizes the format of a draft checkpoint and maps its config and tensor names onto the normal form.
+
+Called by `loader`. Tensors are looked at before the config, since `architectures` is unreliable in the wild. A format
+that Aerie does not serve is refused by its name, never loaded as if it were another.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.errors import ConfigError
+from engine.model_config import read_rope
+from spec.head_config import HeadConfig, PreNorm, default_boundaries
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""Of a checkpoint's tensors, by normalized name."""
+
+_PREFIX = re.compile(r"^(draft_model\.|eagle_module\.|module\.|model\.)+")
+_DROPPED = re.compile(r"(^|\.)(verifier_lm_head|verifier_norm)\.|rotary_emb\.inv_freq$")
+_AUX_NORMS = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
+_PARALLEL_KEYS = ("ptd_token_id", "pard_token", "mask_token_id", "parallel_drafting")
+
+
+def normalized_name(name: str) -> str | None:
+    """The canonical name of a tensor (layers are `layers.{i}.`), or None if it is deliberately left out."""
+    if _DROPPED.search(name):
+        return None
+    name = _PREFIX.sub("", name)
+    if name.startswith("midlayer."):
+        name = "layers.0." + name.removeprefix("midlayer.")
+    stem, dot, rest = name.partition(".")
+    return _AUX_NORMS[stem] + dot + rest if stem in _AUX_NORMS else name
+
+
+def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
+    """`safeailab` or `specforge` (ModelOpt's dense heads share its layout).
+
+    Raises ConfigError naming any other format.
+    """
+    foreign = _foreign(config, shapes)
+    if foreign is not None:
+        raise ConfigError(
+            f"the draft checkpoint is {foreign}, which Aerie does not serve yet; "
+            f"it serves EAGLE-3 heads in the layouts of SafeAILab and of SpecForge/SGLang",
+            param="spec.head",
+        )
+    architecture = _architecture(config)
+    return "specforge" if architecture.endswith("Eagle3") or "eagle_config" in config else "safeailab"
+
+
+def _foreign(config: Mapping[str, Any], shapes: Shapes) -> str | None:
+    if "speculators_model_type" in config:
+        return f"in the speculators format (speculators_model_type {config['speculators_model_type']!r})"
+    if "mask_hidden" in shapes or any(config.get(key) not in (None, False) for key in _PARALLEL_KEYS):
+        return "a P-EAGLE head (parallel drafting)"
+    if _architecture(config) == "Eagle3DeepseekV2ForCausalLM" or _any(shapes, "q_a_proj", "kv_a_proj_with_mqa"):
+        return "an EAGLE-3 head with MLA attention"
+    if "medusa_num_heads" in config or _any(shapes, "medusa"):
+        return "a set of Medusa heads"
+    if "fc.weight" not in shapes:
+        return f"no EAGLE-3 head that Aerie knows (it has no fc.weight; architecture {_architecture(config)!r})"
+    if not _any(shapes, "hidden_norm"):
+        return "an EAGLE-1 or EAGLE-2 head (fc without hidden_norm)"
+    if _nested(config, "use_aux_hidden_state", True) is False:
+        return "an EAGLE-3 head without taps (use_aux_hidden_state is false)"
+    return None
+
+
+def _any(shapes: Shapes, *parts: str) -> bool:
+    return any(part in name for name in shapes for part in parts)
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    return next(iter(config.get("architectures") or []), "")
+
+
+def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
+    """Switches stand at the top level or under `eagle_config`, by producer."""
+    inner = config.get("eagle_config") or {}
+    value = inner.get(key, config.get(key))
+    return default if value is None else value
+
+
+def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int) -> HeadConfig:
+    """The normal form of a checkpoint's config. Raises ConfigError on a format, field or RoPE that is not served."""
+    source = detect(config, shapes)
+    hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
+    target_hidden = config.get("target_hidden_size") or hidden
+    taps = _taps(config, target_layers)
+    _check_tap_count(config, shapes["fc.weight"], taps, target_hidden)
+    vocabulary = config.get("vocab_size") or shapes.get("t2d", (0,))[0]
+    activation = config.get("hidden_act", "silu")
+    if activation not in ("silu", "swish"):
+        raise ConfigError(f"the head's hidden_act is {activation!r}; only silu is served", param="spec.head")
+    return HeadConfig(
+        source=source,
+        layers=config.get("num_hidden_layers", 1),
+        hidden=hidden,
+        target_hidden=target_hidden,
+        taps=taps,
+        heads=heads,
+        kv_heads=config.get("num_key_value_heads") or heads,
+        head_dim=config.get("head_dim") or hidden // heads,
+        intermediate=_intermediate(config),
+        eps=config.get("rms_norm_eps", 1e-6),
+        vocabulary=vocabulary,
+        draft_vocabulary=config.get("draft_vocab_size") or vocabulary,
+        rope=read_rope(dict(config), "the draft head"),
+        attention_bias="layers.0.self_attn.q_proj.bias" in shapes,
+        output_bias="layers.0.self_attn.o_proj.bias" in shapes,
+        mlp_bias="layers.0.mlp.gate_proj.bias" in shapes,
+        fc_bias="fc.bias" in shapes,
+        qk_norm="layers.0.self_attn.q_norm.weight" in shapes,
+        pre_norm=_pre_norm(config, shapes),
+        norm_before_residual=bool(_nested(config, "norm_before_residual", False)),
+        norm_output=bool(_nested(config, "norm_output", False)),
+    )
+
+
+def _size(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int):
+        raise ConfigError(f"the head's config.json has {key} {value!r}; a whole number is needed", param="spec.head")
+    return value
+
+
+def _intermediate(config: Mapping[str, Any]) -> int:
+    """Llama-4 text configs keep the dense MLP's width under a name of its own."""
+    key = "intermediate_size_mlp" if config.get("model_type") == "llama4_text" else "intermediate_size"
+    return _size(config, key)
+
+
+def _taps(config: Mapping[str, Any], target_layers: int) -> tuple[int, ...]:
+    """Both served layouts count layer *outputs*, one less than boundaries; none given means EAGLE-3's defaults.
+
+    An id equal to the number of layers cannot be an output, so such a list is in boundaries already
+    (nvidia/gpt-oss-120b-Eagle3-v3).
+    """
+    ids = _nested(config, "eagle_aux_hidden_state_layer_ids", None)
+    if ids is None:
+        return default_boundaries(target_layers)
+    return tuple(ids) if target_layers in ids else tuple(layer + 1 for layer in ids)
+
+
+def _check_tap_count(config: Mapping[str, Any], fc: tuple[int, ...], taps: tuple[int, ...], target_hidden: int) -> None:
+    declared = config.get("num_aux_hidden_states")
+    if declared is not None and declared != len(taps):
+        raise ConfigError(
+            f"the head declares num_aux_hidden_states {declared} and names {len(taps)} taps", param="spec.head"
+        )
+    if fc[1] != len(taps) * target_hidden:
+        raise ConfigError(
+            f"the head's fc.weight takes {fc[1]} values, and {len(taps)} taps of hidden size {target_hidden} "
+            f"give {len(taps) * target_hidden}: the tap count or the target's hidden size does not fit",
+            param="spec.head",
+        )
+
+
+def _pre_norm(config: Mapping[str, Any], shapes: Shapes) -> PreNorm:
+    """By the tensors; a flag that they contradict would mean a norm left out in silence."""
+    found: PreNorm = "none"
+    if "input_norm.weight" in shapes:
+        found = "concat"
+    if "fc_norm.0.weight" in shapes:
+        if found == "concat":
+            raise ConfigError("the head has both fc_norm and input_norm; at most one is defined", param="spec.head")
+        found = "per_tap"
+    for flags, kind, tensor in (
+        (("norm_before_fc",), "concat", "input_norm.weight"),
+        (("fc_norm", "use_aux_norm"), "per_tap", "fc_norm.0.weight"),
+    ):
+        if any(_nested(config, flag, False) for flag in flags) and found != kind:
+            raise ConfigError(f"the head's config sets {flags[0]}, and {tensor} is missing", param="spec.head")
+    return found

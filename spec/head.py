@@ -1,0 +1,110 @@
+"""The EAGLE-3 head's forward pass, equations (F0)..(F8) of EAGLE-3 (Li et al., 2025), on the engine's layer parts and a
+KV pool.
+
+`draft` runs it on a few tokens a level, `extend` on the pairs of committed tokens. Invariant: what `forward` returns is
+the *pre-norm* output; whether recurrent levels see it or its norm is decided in `read` alone.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, rms_norm
+
+from engine.attention import Attention, Planned
+from engine.kv_pool import KVPool
+from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.rope import rotations
+from spec.head_config import HeadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class HeadLayer:
+    """`hidden_norm` normalizes the recurrent input; only layer 0 has `embedding_norm`, and reads both side by side."""
+
+    embedding_norm: Tensor | None
+    hidden_norm: Tensor
+    attention: AttentionWeights
+    post_norm: Tensor
+    mlp: MlpWeights
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights:
+    """A head's tensors, merged; `spec.loader` reads them."""
+
+    fc: Tensor
+    fc_bias: Tensor | None
+    pre_norms: tuple[Tensor, ...]
+    """None, one of the concatenation, or one for each tap: `HeadConfig.pre_norm`."""
+    layers: tuple[HeadLayer, ...]
+    norm: Tensor
+    output: Tensor
+    """[draft vocabulary, hidden]"""
+    embeddings: Tensor
+    """[vocabulary, hidden]: the target's, unless the head brought its own."""
+    draft_to_target: Tensor | None
+    """[draft vocabulary] int64, None for identity."""
+    bytes: int
+    """Of the tensors that the head brought; what it shares with the target is the target's."""
+
+
+class Reading(NamedTuple):
+    """What a pre-norm output says: draft logits [..., Vd], and what the next level is fed [..., H]."""
+
+    logits: Tensor
+    feedback: Tensor
+
+
+class Head:
+    """A head with its KV pool, which shares the target's page table."""
+
+    def __init__(
+        self, config: HeadConfig, weights: HeadWeights, pool: KVPool, attention: Attention, *, positions: int
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.attention = attention
+        self.weights = weights
+        self._rotations = rotations(config.rope, config.head_dim, positions, weights.fc.device)
+
+    def fuse(self, taps: Tensor) -> Tensor:
+        """(F0): taps [T, n * target hidden] -> [T, H]."""
+        weights, config = self.weights, self.config
+        if config.pre_norm == "concat":
+            taps = rms_norm(taps, taps.shape[-1:], weights.pre_norms[0], config.eps)
+        elif config.pre_norm == "per_tap":
+            size = (config.target_hidden,)
+            parts = zip(taps.chunk(len(config.taps), -1), weights.pre_norms, strict=True)
+            taps = torch.cat([rms_norm(part, size, norm, config.eps) for part, norm in parts], -1)
+        return linear(taps, weights.fc, weights.fc_bias)
+
+    def turns(self, positions: Tensor) -> Tensor:
+        """RoPE rotations of positions [T]; consecutive passes slice one gather."""
+        return self._rotations.index_select(0, positions)
+
+    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
+        """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
+        context = Pass(turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool)
+        size, eps = (self.config.hidden,), self.config.eps
+        for index, layer in enumerate(self.weights.layers):
+            normed = rms_norm(hidden, size, layer.hidden_norm, eps)
+            residual = normed if self.config.norm_before_residual and index == 0 else hidden
+            if layer.embedding_norm is not None:
+                embedded = self.weights.embeddings.index_select(0, tokens)
+                normed = torch.cat((rms_norm(embedded, size, layer.embedding_norm, eps), normed), -1)
+            middle = residual + attend(normed, layer.attention, index, context)
+            hidden = mlp(rms_norm(middle, size, layer.post_norm, eps), layer.mlp).add_(middle)
+        return hidden
+
+    def read(self, output: Tensor) -> Reading:
+        """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""
+        normed = rms_norm(output, (self.config.hidden,), self.weights.norm, self.config.eps)
+        logits = linear(normed, self.weights.output)
+        return Reading(logits, normed if self.config.norm_output else output)
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        """Draft ids of any shape -> target ids."""
+        mapping = self.weights.draft_to_target
+        return draft_ids if mapping is None else mapping[draft_ids]

@@ -1,0 +1,169 @@
+"""From a checkpoint folder to a head. Every tensor is assigned, deliberately borrowed from the target, or an error that
+names it.
+
+Two steps, since the target must know its taps before it is loaded: `open_head` reads the config, `load_head` the
+tensors.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engine.decoder import attention_weights
+from engine.layer import MlpWeights
+from engine.model_config import ModelConfig
+from engine.weights import Weights
+from spec.formats import head_config, normalized_name
+from spec.head import HeadLayer, HeadWeights
+from spec.head_config import HeadConfig, check_fits
+from spec.vocabulary import draft_to_target
+
+
+class Lender(Protocol):
+    """The loaded target, as far as a head borrows from it."""
+
+    @property
+    def embeddings(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCheckpoint:
+    """A head's folder, recognized and found to fit its target; no tensor has been read yet."""
+
+    folder: Path
+    config: HeadConfig
+    weights: Weights
+    bytes: int
+
+
+def open_head(folder: Path, target: ModelConfig, dtype: torch.dtype, device: str = "cpu") -> HeadCheckpoint:
+    """Raises ConfigError on a format that is not served, a pickle, and a head that was made for another target."""
+    weights = Weights(folder, dtype, device, rename=normalized_name)
+    shapes = weights.shapes()
+    config = head_config(_json(folder / "config.json"), shapes, target_layers=target.layers)
+    check_fits(config, hidden=target.hidden_size, vocabulary=target.vocabulary, layers=target.layers)
+    size = sum(math.prod(shape) for name, shape in shapes.items() if name not in ("d2t", "t2d"))
+    return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)
+
+
+def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
+    """Reads every tensor.
+
+    The embedding is the target's unless the head has one; so is a missing output layer (`_output`).
+    """
+    config, weights = checkpoint.config, checkpoint.weights
+    wide = len(config.taps) * config.target_hidden
+    ids = draft_to_target(weights, draft_vocabulary=config.draft_vocabulary, vocabulary=config.vocabulary)
+    norms = {
+        "none": [],
+        "concat": [("input_norm.weight", wide)],
+        "per_tap": [(f"fc_norm.{tap}.weight", config.target_hidden) for tap in range(len(config.taps))],
+    }[config.pre_norm]
+    head = HeadWeights(
+        fc=weights.take("fc.weight", (config.hidden, wide)),
+        fc_bias=weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
+        pre_norms=tuple(weights.take(name, (size,)) for name, size in norms),
+        layers=tuple(_layer(config, weights, index) for index in range(config.layers)),
+        norm=weights.take("norm.weight", (config.hidden,)),
+        output=_output(checkpoint, target, ids),
+        embeddings=_embeddings(checkpoint, target),
+        draft_to_target=ids,
+        bytes=checkpoint.bytes,
+    )
+    weights.finish()
+    return head
+
+
+def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
+    config, weights = checkpoint.config, checkpoint.weights
+    if "embed_tokens.weight" in weights:
+        return weights.take("embed_tokens.weight", (config.vocabulary, config.hidden))
+    shared = target.embeddings
+    if shared.shape[1] != config.hidden:
+        raise ConfigError(
+            f"the head in {checkpoint.folder} has hidden size {config.hidden} and no own embedding; the target's "
+            f"has hidden size {shared.shape[1]} and cannot be shared",
+            param="spec.head",
+        )
+    return shared
+
+
+def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Tensor:
+    """The head's lm_head.
+
+    One that is missing is borrowed, its rows gathered for a reduced vocabulary, never left random.
+    """
+    config, weights = checkpoint.config, checkpoint.weights
+    if "lm_head.weight" in weights:
+        return weights.take("lm_head.weight", (config.draft_vocabulary, config.hidden))
+    shared = target.output_weight
+    if shared.shape[1] != config.hidden:
+        raise ConfigError(
+            f"the head in {checkpoint.folder} has hidden size {config.hidden} and no lm_head; the target's has hidden "
+            f"size {shared.shape[1]} and cannot be borrowed",
+            param="spec.head",
+        )
+    return shared if ids is None else shared.index_select(0, ids.to(shared.device))
+
+
+def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
+    """Layer 0 attends over embedding and hidden; deeper ones are plain, and name their first norm by producer."""
+    prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
+    first = index == 0
+    hidden_norm = f"{prefix}.hidden_norm.weight"
+    if not first and f"{prefix}.input_layernorm.weight" in weights:
+        hidden_norm = f"{prefix}.input_layernorm.weight"
+    down_bias = f"{prefix}.mlp.down_proj.bias"
+    return HeadLayer(
+        embedding_norm=weights.take(f"{prefix}.input_layernorm.weight", (hidden,)) if first else None,
+        hidden_norm=weights.take(hidden_norm, (hidden,)),
+        attention=attention_weights(
+            weights,
+            f"{prefix}.self_attn",
+            width=2 * hidden if first else hidden,
+            hidden=hidden,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            bias=config.attention_bias,
+            output_bias=config.output_bias,
+            qk_norm=config.qk_norm,
+            eps=config.eps,
+        ),
+        post_norm=weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)),
+        mlp=MlpWeights(
+            gate_up=_gate_up(weights, prefix, "weight", (inner, hidden)),
+            gate_up_bias=_gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
+            down=weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
+            down_bias=weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
+        ),
+    )
+
+
+def _gate_up(weights: Weights, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:
+    return torch.cat([weights.take(f"{prefix}.mlp.{part}_proj.{kind}", shape) for part in ("gate", "up")])
+
+
+def _json(path: Path) -> dict[str, object]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no config.json in {path.parent}; a draft head's folder has one", param="spec.head"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", param="spec.head") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold an object; it holds a {type(data).__name__}", param="spec.head")
+    return data

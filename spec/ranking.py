@@ -1,0 +1,86 @@
+"""How the rows of a step rank what the head proposes: z = (a / T) log q + g, the noise g being the target's own.
+
+`draft` asks for z level by level. A child drafted by this rule is the target's choice more often than the likeliest one
+(seed coupling, after Daliri et al. 2408.07978). `a` sharpens or softens the head's trust; infinite, it drafts without
+noise. Greedy rows rank by log q. Request filters (top-k, top-p, min-p) cut q's support as they cut the target's;
+min_tokens is left to the target.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.sampling import GREEDY_BELOW
+from engine.choose import Needs, filtered
+from engine.noise import gumbel
+from engine.row_tables import RowTables
+
+
+def step_noise(tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int) -> Tensor:
+    """[R, depth + 1, V]: of positions length + 1 .. length + depth + 1. Draft and verify share it, siblings too."""
+    positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)
+    keys = tables.noise_keys[rows][:, None].expand_as(positions)
+    tokens = torch.arange(vocabulary, device=lengths.device)
+    return gumbel(keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Of R rows. Without noise every row is greedy, and the others are None."""
+
+    noise: Tensor | None
+    """[R, D, Vd], zero in greedy rows."""
+    sharpness: Tensor | None
+    """[R, 1]: a, or 1 in greedy rows."""
+    temperatures: Tensor | None
+    """[R, 1], 1 in greedy rows."""
+    filters: tuple[Tensor, Tensor, Tensor] | None
+    """min_p, top_k and top_p [R] each; neutral in greedy rows."""
+
+    def rank(self, logits: Tensor, level: int) -> Tensor:
+        """Head logits [R * n, Vd] of n nodes a row, for children at depth `level` -> z, equal in order and softmax."""
+        if self.temperatures is None or self.sharpness is None:
+            return logits
+        rows = self.temperatures.shape[0]
+        each = logits.shape[0] // rows
+        scaled = logits.float().view(rows, each, -1)
+        if self.filters is None:
+            scaled = scaled * (self.sharpness / self.temperatures)[:, None]
+        else:
+            min_ps, top_ks, top_ps = (values.repeat_interleave(each) for values in self.filters)
+            support = filtered((scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps)
+            scaled = support.view_as(scaled) * self.sharpness[:, None]
+        if self.noise is not None:
+            scaled = scaled + self.noise[:, level - 1, None]
+        return scaled.flatten(0, 1)
+
+
+def ranking(
+    tables: RowTables, rows: Tensor, needs: Needs, *, noise: Tensor | None, mapping: Tensor | None, sharpness: float
+) -> Ranking:
+    """For table rows [R]; `noise` is `step_noise` or None where all are greedy, `mapping` the head's draft ids."""
+    if noise is None:
+        return Ranking(None, None, None, None)
+    temperatures = tables.temperatures[rows][:, None]
+    sampled = temperatures >= GREEDY_BELOW
+    filters = None
+    if needs.filters:
+        keep = sampled[:, 0]
+        filters = (
+            torch.where(keep, tables.min_ps[rows], 0.0),
+            torch.where(keep, tables.top_ks[rows], 0),
+            torch.where(keep, tables.top_ps[rows], 1.0),
+        )
+    if math.isinf(sharpness):
+        own, sharpness = None, 1.0
+    else:
+        taken = noise[:, :-1]
+        own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]
+    return Ranking(
+        noise=own,
+        sharpness=torch.where(sampled, sharpness, 1.0),
+        temperatures=torch.where(sampled, temperatures, 1.0),
+        filters=filters,
+    )

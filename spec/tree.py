@@ -1,0 +1,111 @@
+"""A tree of guesses as flat arrays, and the choice of its nodes from the candidates that drafting scored.
+
+    candidates of a row, level by level (the root first):      0 | 1 .. K | K + 1 .. K + K*K | ...
+    its chosen nodes, in the same order:                       0   1   2        3      4           parents first
+    words, bit i = node i, itself included:                    1  11 101     1011  10011
+
+Called by `draft`; `accept` and the verifying pass read the result. Invariant: a node's parent is chosen and has a
+smaller index.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.step import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Nodes of R rows, padded to the widest; row r's nodes are the first `counts[r]`, and padding repeats no real node.
+
+    `parents` and `words` are None for chains, where node i's parent is node i - 1 and attention is causal.
+    """
+
+    tokens: Tensor
+    """[R, M] target ids; node 0 is the root, a token already committed."""
+    depths: Tensor
+    """[R, M] int64; the token of a node stands at position length + depth."""
+    parents: Tensor | None
+    """[R, M] int64; the root is its own parent."""
+    words: Tensor | None
+    """[R, M] int64 ancestor words, the node itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Everything drafted of R rows, [R, C] each, in level order; candidate 0 is the root with score 0."""
+
+    tokens: Tensor
+    scores: Tensor
+    """fp32, never above the parent's."""
+    parents: Tensor
+    """Candidate index of the parent, smaller than the candidate's own; the root's is 0."""
+    depths: Tensor
+    """[C]"""
+    deepest: int
+
+
+def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
+    """The best `counts` [R] candidates of each row, padded to `widest`.
+
+    Since no score exceeds its parent's and ties go to the smaller index, the chosen set is closed under parents.
+    """
+    total = candidates.scores.shape[1]
+    order = candidates.scores.sort(stable=True, dim=1, descending=True).indices[:, :widest]
+    places = torch.arange(widest, device=order.device)
+    inside = places < counts[:, None]
+    chosen = order.masked_fill(~inside, total).sort(1).values
+    real = chosen.clamp(max=total - 1)
+    parents = torch.searchsorted(chosen, candidates.parents.gather(1, real)).masked_fill_(~inside, 0)
+    return Tree(
+        tokens=candidates.tokens.gather(1, real),
+        depths=candidates.depths[real].masked_fill_(~inside, 0),
+        parents=parents,
+        words=ancestor_words(parents, min(candidates.deepest, widest - 1)),
+    )
+
+
+def ancestor_words(parents: Tensor, deepest: int) -> Tensor:
+    """parents [R, M], roots their own -> words [R, M] by pointer doubling, for paths of at most `deepest` steps."""
+    words = torch.ones_like(parents) << torch.arange(parents.shape[1], device=parents.device)
+    covered = 1
+    while covered <= deepest:
+        words = words | words.gather(1, parents)
+        parents = parents.gather(1, parents)
+        covered *= 2
+    return words
+
+
+def chain(tokens: Tensor) -> Tree:
+    """tokens [R, M], the root first."""
+    rows, width = tokens.shape
+    depths = torch.arange(width, device=tokens.device).expand(rows, width)
+    return Tree(tokens=tokens, depths=depths, parents=None, words=None)
+
+
+def candidate_count(topk: int, depth: int) -> int:
+    """Candidates of a row, the root included: all that `nodes` can be filled from."""
+    return 1 + depth if topk == 1 else 1 + topk + (depth - 1) * topk * topk if depth else 1
+
+
+def usable_nodes(nodes: Ints, topk: int, depth: int) -> Ints:
+    """A plan's node counts, cut to what drafting can fill."""
+    return nodes.clip(max=candidate_count(topk, depth))
+
+
+def with_plain_rows(tree: Tree, drafting: Tensor, roots: Tensor) -> Tree:
+    """`tree` of rows `drafting` [f] among all R rows; the others are their root [R] alone."""
+    rows, width = roots.numel(), tree.tokens.shape[1]
+
+    def spread(values: Tensor, fill: Tensor) -> Tensor:
+        return fill.expand(rows, width).clone().index_copy_(0, drafting, values)
+
+    zero = roots.new_zeros(1, 1)
+    return Tree(
+        tokens=spread(tree.tokens, roots[:, None]),
+        depths=spread(tree.depths, zero),
+        parents=None if tree.parents is None else spread(tree.parents, zero),
+        words=None if tree.words is None else spread(tree.words, zero + 1),
+    )

@@ -1,0 +1,85 @@
+"""One pass of the target over every node of every row, and the target's choice at each of them.
+
+Nodes are packed: a step's pass has exactly the sum of its rows' node counts. The choice at a node of depth d is made
+with the noise of position n + d + 1, which its siblings share. Called by the worker between drafting and acceptance.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.step import Ints
+from engine.attention.inputs import AttentionInputs
+from engine.batch import Layout, attention_inputs, layout
+from engine.choose import Needs, choose
+from engine.state import DeviceState
+from spec.draft import Roots
+from spec.tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The pass, flat over T nodes, and its choices by row."""
+
+    chosen: Tensor
+    """[T] int64"""
+    choices: Tensor
+    """[R, M] the same by row; those of padding are some real node's."""
+    logits: Tensor
+    """[T, V] fp32"""
+    taps: Tensor | None
+    layout: Layout
+    positions: Tensor
+    slots: Tensor
+    inputs: AttentionInputs
+
+
+def verify(
+    state: DeviceState,
+    roots: Roots,
+    tree: Tree,
+    nodes: Ints,
+    needs: Needs,
+    *,
+    noise: Tensor | None,
+    taps: bool,
+) -> Verified:
+    """`nodes` [R] of `tree`'s nodes are real; `noise` is `step_noise` of all rows, or None where all are greedy."""
+    lay, width = layout(nodes, state.device), int(nodes.max())
+    flat = None if int(nodes.min()) == width else lay.owners * width + lay.places
+    tokens, depths = _packed(tree.tokens, flat), _packed(tree.depths, flat)
+    words = None if tree.words is None else _packed(tree.words, flat)
+    owners, lengths = roots.owners.index_select(0, lay.owners), roots.lengths.index_select(0, lay.owners)
+    positions = lengths + depths
+    slots = state.tables.slots(owners, lengths + lay.places)
+    inputs = attention_inputs(state.tables, roots.owners, roots.lengths, roots.covered, lay.indptr, words)
+    out = state.target.forward(tokens, positions, slots, inputs, None, taps=taps)
+    if noise is not None:
+        noise = noise.flatten(0, 1).index_select(0, lay.owners * noise.shape[1] + depths)
+    chosen = choose(out.logits, owners, positions + 1, state.tables, needs, noise=noise)
+    return Verified(
+        chosen=chosen,
+        choices=_padded(chosen, nodes, lay, flat),
+        logits=out.logits,
+        taps=out.taps,
+        layout=lay,
+        positions=positions,
+        slots=slots,
+        inputs=inputs,
+    )
+
+
+def _packed(values: Tensor, flat: Tensor | None) -> Tensor:
+    """[R, M] -> [T]"""
+    values = values.reshape(-1)
+    return values if flat is None else values.index_select(0, flat)
+
+
+def _padded(values: Tensor, nodes: Ints, lay: Layout, flat: Tensor | None) -> Tensor:
+    """[T] -> [R, M], padding with each row's last node."""
+    if flat is None:
+        return values.view(nodes.size, -1)
+    places = np.minimum(np.arange(nodes.max()), nodes[:, None] - 1) + lay.indptr[:-1].numpy()[:, None]
+    return values[torch.from_numpy(places).to(values.device)]
