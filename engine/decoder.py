@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 from engine.attention import Attention
 from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
 from engine.model_config import ModelConfig
+from engine.norm import RmsNorm
 from engine.rope import interleaved, rotations
 from engine.target import TargetOutput
 from engine.weights import Weights
@@ -18,9 +19,9 @@ from engine.weights import Weights
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    input_norm: Tensor
+    input_norm: RmsNorm
     attention: AttentionWeights
-    post_norm: Tensor
+    post_norm: RmsNorm
     mlp: MlpWeights
 
 
@@ -45,7 +46,7 @@ class Decoder:
         size = (config.vocabulary, config.hidden_size)
         self._embeddings = weights.take("model.embed_tokens.weight", size)
         self._layers = [_layer(config, weights, index) for index in range(config.layers)]
-        self._norm = weights.take("model.norm.weight", (config.hidden_size,))
+        self._norm = RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps)
         self._output = self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)
         weights.finish(ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",))
         self._rotations = rotations(config.rope, config.head_dim, positions, device)
@@ -53,11 +54,11 @@ class Decoder:
     @property
     def bytes(self) -> int:
         """Bytes of all weights, merged ones counted once."""
-        held = [self._embeddings, self._norm, *([] if self._output is self._embeddings else [self._output])]
+        held = [self._embeddings, *([] if self._output is self._embeddings else [self._output])]
         for layer in self._layers:
-            held += [layer.input_norm, layer.post_norm, layer.attention.qkv, layer.attention.output]
-            held += [layer.mlp.gate_up, layer.mlp.down]
-        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+            held += [layer.attention.qkv, layer.attention.output, layer.mlp.gate_up, layer.mlp.down]
+        norms = sum(layer.input_norm.bytes + layer.post_norm.bytes for layer in self._layers) + self._norm.bytes
+        return norms + sum(tensor.numel() * tensor.element_size() for tensor in held)
 
     @property
     def embeddings(self) -> Tensor:
@@ -90,15 +91,14 @@ class Decoder:
             pool=self.pool,
         )
         x = self.embed(ids)
-        size, eps = (self.config.hidden_size,), self.config.norm_eps
         tapped: list[Tensor] = []
         for index, layer in enumerate(self._layers):
             if taps and index in self.boundaries:
                 tapped.append(x.clone())
-            x += attend(rms_norm(x, size, layer.input_norm, eps), layer.attention, index, context)
-            x += mlp(rms_norm(x, size, layer.post_norm, eps), layer.mlp)
+            x += attend(layer.input_norm(x), layer.attention, index, context)
+            x += mlp(layer.post_norm(x), layer.mlp)
         last = x if wanted is None else x.index_select(0, wanted)
-        logits = linear(rms_norm(last, size, self._norm, eps), self._output).float()
+        logits = linear(self._norm(last), self._output).float()
         return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)
 
 
@@ -114,7 +114,7 @@ def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
         return torch.cat([part for part in parts if part is not None]) if present else None
 
     return _Layer(
-        input_norm=weights.take(f"{prefix}.input_layernorm.weight", (hidden,)),
+        input_norm=RmsNorm(weights.take(f"{prefix}.input_layernorm.weight", (hidden,)), config.norm_eps),
         attention=attention_weights(
             weights,
             f"{prefix}.self_attn",
@@ -128,7 +128,7 @@ def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
             qk_norm=config.qk_norm,
             eps=config.norm_eps,
         ),
-        post_norm=weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)),
+        post_norm=RmsNorm(weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)), config.norm_eps),
         mlp=MlpWeights(
             gate_up=torch.cat(
                 [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
@@ -163,7 +163,7 @@ def attention_weights(
             value = weights.take(f"{prefix}.{name}_proj.bias", (count * head_dim,))
             biases.append(value if name == "v" else interleaved(value, head_dim))
     norms = [
-        interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim) if qk_norm else None
+        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps) if qk_norm else None
         for name in ("q", "k")
     ]
     return AttentionWeights(
@@ -176,5 +176,4 @@ def attention_weights(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        eps=eps,
     )

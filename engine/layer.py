@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import linear, silu
 
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
+from engine.norm import RmsNorm
 from engine.rope import rotate
 
 
@@ -19,12 +20,11 @@ class AttentionWeights:
     qkv_bias: Tensor | None
     output: Tensor
     output_bias: Tensor | None
-    q_norm: Tensor | None
-    k_norm: Tensor | None
+    q_norm: RmsNorm | None
+    k_norm: RmsNorm | None
     heads: int
     kv_heads: int
     head_dim: int
-    eps: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,7 @@ def attend(x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> T
     merged = linear(x, weights.qkv, weights.qkv_bias).view(x.shape[0], heads + 2 * kv_heads, dim)
     turning = merged[:, : heads + kv_heads]
     if weights.q_norm is not None and weights.k_norm is not None:
-        turning = torch.cat(
-            (
-                rms_norm(turning[:, :heads], (dim,), weights.q_norm, weights.eps),
-                rms_norm(turning[:, heads:], (dim,), weights.k_norm, weights.eps),
-            ),
-            1,
-        )
+        turning = torch.cat((weights.q_norm(turning[:, :heads]), weights.k_norm(turning[:, heads:])), 1)
     turned = rotate(turning, context.turns)
     context.pool.write(layer, context.slots, turned[:, heads:], merged[:, heads + kv_heads :])
     mixed = context.attention.run(context.planned, turned[:, :heads], context.pool, layer)
