@@ -1,7 +1,7 @@
 """One answer in the making: committed tokens go in as they come, text and what belongs to it comes out.
 
-Called by `generation`, one for each choice. It decides where the answer ends in the text (stop strings, stop ids), which
-may lie inside a run of tokens committed together: what follows the end is dropped and counted nowhere.
+Made by the routes, one for each choice, and fed by `generation`. It decides where the answer ends (stop strings, stop
+ids), which may lie inside a run of tokens committed together: what follows the end is dropped and counted nowhere.
 """
 
 from collections import deque

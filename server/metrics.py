@@ -89,8 +89,9 @@ class _Aliased(Collector):
         for metric in self._own.collect():
             yield metric
             alias = Metric(_ALIAS + metric.name.removeprefix(_PREFIX), metric.documentation, metric.type)
-            for name, *rest in metric.samples:
-                alias.add_sample(_ALIAS + name.removeprefix(_PREFIX), *rest)
+            alias.samples = [
+                sample._replace(name=_ALIAS + sample.name.removeprefix(_PREFIX)) for sample in metric.samples
+            ]
             yield alias
 
 

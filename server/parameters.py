@@ -1,4 +1,4 @@
-"""A body's words as contracts: sampling, speculation and the rules of its text, checked against the deployment's limits.
+"""A body's words as contracts: sampling, speculation and the rules of its text, checked against the limits.
 
 Called by the routes before a request takes a place. Every error names the field, its limit and the value given.
 """

@@ -1,0 +1,195 @@
+"""The OpenAI shapes of what was generated: whole answers, chunks of a stream, usage. Plain data in, plain data out.
+
+Used by the routes and by `events`. One `Answers` for an HTTP request; the chat and the completions dialect differ in a
+few places only.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from contracts.messages import Usage
+from server.choice import Choice, Delta
+from server.logprobs import chat_logprobs, completion_logprobs
+from server.tokenizer import Tokenizer
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of an answer the caller asked for beyond its text."""
+
+    logprobs: bool = False
+    ranks: int = 0
+    token_ids: bool = False
+    spans: bool = False
+    usage: bool = False
+    """A chunk of usage at the end of a stream."""
+    usage_always: bool = False
+    """Usage so far in every chunk."""
+
+    @property
+    def every_step(self) -> bool:
+        """Whether a step without new text is told too."""
+        return self.logprobs or self.token_ids or self.usage_always
+
+
+class Answers:
+    """What both dialects share."""
+
+    kind = ""
+    chunk_kind = ""
+    prefix = ""
+
+    def __init__(
+        self, *, id: str, model: str, fingerprint: str, wanted: Wanted, tokenizer: Tokenizer, prompts: list[list[int]]
+    ) -> None:
+        self.wanted = wanted
+        self._tokenizer = tokenizer
+        self._prompts = prompts
+        """One for each choice."""
+        self._head = {"id": f"{self.prefix}-{id}", "created": int(time.time()), "model": model}
+        self._fingerprint = fingerprint
+
+    def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> Json:
+        choices = [self._choice(choice, delta, self._message(delta)) for choice, delta in answers]
+        return {
+            **self._head,
+            "object": self.kind,
+            "system_fingerprint": self._fingerprint,
+            "choices": choices,
+            "usage": usage_data(usage, [choice for choice, _ in answers], self._prompts),
+        }
+
+    def chunk(self, choice: Choice, delta: Delta, *, finish: bool, so_far: list[Choice]) -> Json:
+        """`finish` tells the choice's finish_reason; `so_far` are all choices, for a running count."""
+        part = self._choice(choice, delta, self._delta(delta))
+        if not finish:
+            part["finish_reason"] = part["stop_reason"] = None
+        return self._frame([part], self._count(so_far) if self.wanted.usage_always else None)
+
+    def opening(self, choice: Choice) -> Json | None:
+        """The chunk that comes before a choice's text, where the dialect has one."""
+        return None
+
+    def usage_chunk(self, usage: list[Usage], choices: list[Choice]) -> Json:
+        return self._frame([], usage_data(usage, choices, self._prompts))
+
+    def _frame(self, choices: list[Json], usage: Json | None) -> Json:
+        frame = {**self._head, "object": self.chunk_kind, "system_fingerprint": self._fingerprint, "choices": choices}
+        if self.wanted.usage or self.wanted.usage_always:
+            frame["usage"] = usage
+        return frame
+
+    def _choice(self, choice: Choice, delta: Delta, content: Json) -> Json:
+        part = {
+            "index": choice.index,
+            **content,
+            "logprobs": self._logprobs(delta) if self.wanted.logprobs else None,
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+        if self.wanted.token_ids:
+            part |= {"token_ids": delta.ids, "drafted": delta.drafted}
+        if self.wanted.spans:
+            part["spans"] = delta.spans
+        return part
+
+    def _count(self, choices: list[Choice]) -> Json:
+        prompt, completion = _prompt_tokens(self._prompts, choices), sum(choice.tokens for choice in choices)
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+    def _message(self, delta: Delta) -> Json:
+        raise NotImplementedError
+
+    def _delta(self, delta: Delta) -> Json:
+        raise NotImplementedError
+
+    def _logprobs(self, delta: Delta) -> Json:
+        raise NotImplementedError
+
+
+class ChatAnswers(Answers):
+    kind = "chat.completion"
+    chunk_kind = "chat.completion.chunk"
+    prefix = "chatcmpl"
+
+    def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> Json:
+        return super().whole(answers, usage) | self._prompt_ids()
+
+    def opening(self, choice: Choice) -> Json:
+        part = {"index": choice.index, "delta": {"role": "assistant", "content": ""}}
+        frame = self._frame([part | {"logprobs": None, "finish_reason": None}], None)
+        return frame | (self._prompt_ids() if choice.index == 0 else {})
+
+    def _prompt_ids(self) -> Json:
+        return {"prompt_token_ids": self._prompts[0]} if self.wanted.token_ids else {}
+
+    def _message(self, delta: Delta) -> Json:
+        return {"message": {"role": "assistant", "content": delta.text, "refusal": None}}
+
+    def _delta(self, delta: Delta) -> Json:
+        return {"delta": {"content": delta.text} if delta.text else {}}
+
+    def _logprobs(self, delta: Delta) -> Json:
+        return chat_logprobs(self._tokenizer, delta, self.wanted.ranks)
+
+
+class CompletionAnswers(Answers):
+    kind = "text_completion"
+    chunk_kind = "text_completion"
+    prefix = "cmpl"
+
+    def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> Json:
+        answer = super().whole(answers, usage)
+        if self.wanted.token_ids:
+            for part in answer["choices"]:
+                part["prompt_token_ids"] = self._prompts[part["index"]]
+        return answer
+
+    def _message(self, delta: Delta) -> Json:
+        return {"text": delta.text}
+
+    def _delta(self, delta: Delta) -> Json:
+        return {"text": delta.text}
+
+    def _logprobs(self, delta: Delta) -> Json:
+        return completion_logprobs(self._tokenizer, delta, self.wanted.ranks)
+
+
+def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int]]) -> Json:
+    """OpenAI's usage of all choices together, and Aerie's own account of their speculation."""
+    prompt, completion = _prompt_tokens(prompts, choices), sum(choice.tokens for choice in choices)
+    steps = sum(part.steps for part in usage)
+    accepted = sum(part.accepted for part in usage)
+    deepest = max((len(part.accepted_per_position) for part in usage), default=0)
+    positions = [sum(part.accepted_per_position[d : d + 1], start=0) for part in usage for d in range(deepest)]
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": _cached_tokens(usage, prompts)},
+        "speculation": {
+            "steps": steps,
+            "drafted": sum(part.drafted for part in usage),
+            "accepted": accepted,
+            "acceptance_length": round(1 + accepted / steps, 4) if steps else None,
+            "accepted_per_position": [sum(positions[d::deepest]) for d in range(deepest)],
+        },
+    }
+
+
+def _firsts(prompts: list[list[int]]) -> list[int]:
+    """The first choice of each prompt: the choices of one prompt share one list."""
+    return [place for place in range(len(prompts)) if place == 0 or prompts[place] is not prompts[place - 1]]
+
+
+def _prompt_tokens(prompts: list[list[int]], choices: list[Choice]) -> int:
+    """A prompt counts once, however many choices it has."""
+    assert len(prompts) == len(choices)
+    return sum(len(prompts[place]) for place in _firsts(prompts))
+
+
+def _cached_tokens(usage: list[Usage], prompts: list[list[int]]) -> int:
+    return sum(usage[place].cached_tokens for place in _firsts(prompts))

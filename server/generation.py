@@ -1,0 +1,165 @@
+"""One HTTP request in flight: its choices, its places in the queue, its mailbox, its clock.
+
+Made by `respond`. Whatever happens to the request (an answer, an error, a client that leaves), `close` is called in the
+end: it aborts what is still running, gives the places back and writes the request's line into the log.
+"""
+
+import time
+from collections.abc import AsyncIterator
+
+from contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded
+from contracts.messages import Failed, Finished, Generate, Usage
+from server.choice import Choice, Delta
+from server.client import Run
+from server.log import log_request
+from server.service import Service
+
+GRACE_SECONDS = 5.0
+"""The scheduler keeps deadlines; this long after one the server stops to wait for it."""
+ACCOUNT_SECONDS = 1.0
+"""How long a choice that ended in its text waits for the scheduler's account of it."""
+
+News = list[tuple[Choice, Delta]]
+
+_ERRORS: dict[str, type[AerieError]] = {"engine_dead": EngineDead, "deadline_exceeded": DeadlineExceeded}
+
+
+class Generation:
+    """`requests` and `choices` go in pairs; `arrived` is when the first work for them was done.
+
+    Their places must have been taken; `close` gives them back.
+    """
+
+    def __init__(
+        self, service: Service, id: str, requests: list[Generate], choices: list[Choice], arrived: float
+    ) -> None:
+        self.id = id
+        self.requests = requests
+        self.choices = choices
+        self._service = service
+        self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
+        self._clocks = {request.id: _Clock(len(request.prompt), arrived) for request in requests}
+        self._closed = False
+        self._error: AerieError | None = None
+        self._mailbox = service.engine.open(requests)
+
+    async def news(self) -> AsyncIterator[News]:
+        """What came, as it comes, until every choice has ended; an empty list after `ping_seconds` of silence.
+
+        Raises the error that ended any of the choices.
+        """
+        try:
+            while not all(self._settled(id) for id in self._by_id):
+                yield await self._next()
+        except AerieError as error:
+            self._error = error
+            raise
+
+    def usage(self) -> list[Usage]:
+        """Of each choice: the scheduler's account, with the server's count of the answer's tokens."""
+        return [
+            choice.usage or Usage(prompt_tokens=len(request.prompt), completion_tokens=choice.tokens)
+            for request, choice in zip(self.requests, self.choices, strict=True)
+        ]
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._service.engine.drop(self._mailbox)
+        self._service.admission.give_back(len(self.choices))
+        for id, choice in self._by_id.items():
+            self._clocks[id].report(self._service, choice)
+        if self._error is not None:
+            self._service.metrics.failed(self._error.code or self._error.kind)
+        ended = all(choice.ended for choice in self.choices)
+        first = min(self._clocks.values(), key=lambda clock: clock.first or clock.began)
+        outcome = self._error.code or self._error.kind if self._error else "finished" if ended else "left"
+        log_request(self.id, outcome, self.requests, self.choices, self.usage(), first.seconds, first.first_seconds)
+
+    async def _next(self) -> News:
+        now = time.monotonic()
+        arrived = await self._mailbox.take(max(0.0, min(self._patience(), self._deadline() - now)))
+        if not arrived and time.monotonic() >= self._deadline():
+            raise DeadlineExceeded("the engine did not answer by the request's deadline (limits.total_seconds)")
+        news: News = []
+        for id, arrival in arrived:
+            choice = self._by_id[id]
+            if isinstance(arrival, Failed):
+                if not choice.ended:
+                    raise _error_of(arrival)
+            elif isinstance(arrival, Finished):
+                if arrival.reason == "abort" and not choice.ended:
+                    raise AerieError("the engine gave the request up", code="aborted")
+                news.append((choice, choice.finish(arrival)))
+            else:
+                news.append((choice, self._take(id, choice, arrival)))
+        return news
+
+    def _take(self, id: str, choice: Choice, run: Run) -> Delta:
+        delta = choice.take(run)
+        self._clocks[id].note(self._service, run, len(delta.ids))
+        if choice.ended and id in self._mailbox.open:
+            self._clocks[id].ended = time.monotonic()
+            if not isinstance(choice.stop_reason, int):  # a stop id ends the request in the scheduler too
+                self._service.engine.abort(id)
+        return delta
+
+    def _settled(self, id: str) -> bool:
+        if id not in self._mailbox.open:
+            return True
+        ended = self._clocks[id].ended
+        return ended is not None and time.monotonic() - ended > ACCOUNT_SECONDS
+
+    def _patience(self) -> float:
+        waits_for_account = all(choice.ended for choice in self.choices)
+        return ACCOUNT_SECONDS if waits_for_account else self._service.config.server.ping_seconds
+
+    def _deadline(self) -> float:
+        return (self.requests[0].deadline or float("inf")) + GRACE_SECONDS
+
+
+class _Clock:
+    """Times of one choice, in `time.monotonic()`."""
+
+    def __init__(self, prompt_tokens: int, began: float) -> None:
+        self.began = began
+        self.first: float | None = None
+        self.last = self.began
+        self.ended: float | None = None
+        self._prompt_tokens = prompt_tokens
+
+    def note(self, service: Service, run: Run, tokens: int) -> None:
+        service.metrics.tokens(tokens)
+        if self.first is None:
+            self.first = run.first_arrival
+            service.metrics.first_token(self.first - self.began, self._prompt_tokens)
+        else:
+            service.metrics.between_tokens(run.first_arrival - self.last)
+        self.last = run.last_arrival
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def first_seconds(self) -> float | None:
+        return None if self.first is None else self.first - self.began
+
+    def report(self, service: Service, choice: Choice) -> None:
+        if choice.finish_reason is None:
+            return
+        spread = choice.tokens > 1 and self.first is not None
+        per_token = (self.last - (self.first or 0.0)) / (choice.tokens - 1) if spread else None
+        service.metrics.finished(choice.finish_reason, seconds=self.seconds, per_token=per_token, usage=choice.usage)
+
+
+def _error_of(failed: Failed) -> AerieError:
+    if failed.status == 503 and failed.code not in _ERRORS:
+        return Overloaded(failed.message, code=failed.code)
+    error = _ERRORS.get(failed.code, AerieError)(failed.message, code=failed.code)
+    error.status = failed.status
+    if 400 <= failed.status < 500:
+        error.kind = "invalid_request_error"
+    return error

@@ -1,0 +1,50 @@
+"""Log probabilities in OpenAI's two shapes. They are the target's, whether a token was drafted or not."""
+
+import math
+from typing import Any
+
+from contracts.messages import TokenLogprobs
+from server.choice import Delta
+from server.tokenizer import Tokenizer
+
+FLOOR = -9999.0
+"""What stands for minus infinity, which JSON does not know."""
+
+
+def chat_logprobs(tokenizer: Tokenizer, delta: Delta, ranks: int) -> dict[str, Any]:
+    content = [
+        {
+            **_entry(tokenizer, token, found.logprob),
+            "top_logprobs": [_entry(tokenizer, *ranked) for ranked in _ranked(found, ranks)],
+        }
+        for token, found in zip(delta.ids, delta.logprobs, strict=True)
+    ]
+    return {"content": content, "refusal": None}
+
+
+def completion_logprobs(tokenizer: Tokenizer, delta: Delta, ranks: int) -> dict[str, Any]:
+    return {
+        "tokens": [tokenizer.written(token) for token in delta.ids],
+        "token_logprobs": [_finite(found.logprob) for found in delta.logprobs],
+        "top_logprobs": [
+            {tokenizer.written(token): _finite(value) for token, value in _ranked(found, ranks)}
+            for found in delta.logprobs
+        ],
+        "text_offset": delta.offsets,
+    }
+
+
+def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:
+    return {
+        "token": tokenizer.written(token),
+        "logprob": _finite(logprob),
+        "bytes": list(tokenizer.pieces.bytes_of(token)),
+    }
+
+
+def _ranked(found: TokenLogprobs, ranks: int) -> list[tuple[int, float]]:
+    return list(zip(found.rank_ids, found.rank_logprobs, strict=True))[:ranks]
+
+
+def _finite(logprob: float) -> float:
+    return max(logprob, FLOOR) if math.isfinite(logprob) else FLOOR

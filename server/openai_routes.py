@@ -1,0 +1,74 @@
+"""/v1/chat/completions, /v1/completions and /v1/models."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from contracts.errors import BadRequest
+from server.answers import ChatAnswers, CompletionAnswers
+from server.bodies import ChatBody, CompletionBody
+from server.requests import StrictRoute
+from server.respond import answer
+from server.service import Service
+
+
+def openai_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=StrictRoute, tags=["openai"])
+
+    @router.post("/v1/chat/completions")
+    async def chat(body: ChatBody, request: Request) -> Response:
+        """An answer to a conversation, whole or as a stream of server-sent events."""
+
+        async def prompts() -> list[list[int]]:
+            messages = [message.as_data() for message in body.messages]
+            return [await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})]
+
+        return await answer(service, body, request, ChatAnswers, 1, prompts)
+
+    @router.post("/v1/completions")
+    async def completions(body: CompletionBody, request: Request) -> Response:
+        """The continuation of one prompt or several, as text or as token ids."""
+        written = _split_prompts(body)
+        add = True if body.add_special_tokens is None else body.add_special_tokens
+
+        async def prompts() -> list[list[int]]:
+            return [
+                await service.tokenizer.encode(one, add_special_tokens=add) if isinstance(one, str) else one
+                for one in written
+            ]
+
+        return await answer(service, body, request, CompletionAnswers, len(written), prompts)
+
+    @router.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The one model that is served."""
+        return {"object": "list", "data": [_card(service)]}
+
+    @router.get("/v1/models/{name:path}")
+    async def model(name: str) -> dict[str, Any]:
+        service.check_model(name)
+        return _card(service)
+
+    return router
+
+
+def _split_prompts(body: CompletionBody) -> list[str] | list[list[int]]:
+    """Prompts one by one: a string and a list of ids are one, a list of either is several."""
+    prompt: Any = body.prompt
+    if not prompt:
+        raise BadRequest("prompt is empty; it needs at least one token", param="prompt")
+    split: list[Any] = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt
+    return split
+
+
+def _card(service: Service) -> dict[str, Any]:
+    return {
+        "id": service.model,
+        "object": "model",
+        "created": service.started,
+        "owned_by": "aerie",
+        "root": service.config.model.path,
+        "parent": None,
+        "max_model_len": service.ready().max_length,
+    }

@@ -1,0 +1,50 @@
+"""What the server says of itself: /health, /ready, /version, /metrics, /config."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from contracts.config import masked
+from server.service import NotServing, Service
+
+
+def state_routes(service: Service) -> APIRouter:
+    router = APIRouter(tags=["state"])
+
+    def check_alive() -> None:
+        if service.engine.death is not None:
+            raise NotServing(service.engine.death.message, code="engine_dead")
+        if service.engine.ready is None:
+            raise NotServing("the model is still being loaded", code="starting")
+
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the process does its work; 503 means: start it anew, unless the code is `starting`."""
+        check_alive()
+        return {"status": "ok"}
+
+    @router.get("/ready")
+    async def ready() -> dict[str, str]:
+        """Whether new requests should be sent here; 503 while starting and while draining."""
+        check_alive()
+        if service.admission.draining:
+            raise NotServing("the server is shutting down", code="draining")
+        return {"status": "ready"}
+
+    @router.get("/version")
+    async def version() -> dict[str, str]:
+        return {"version": service.version}
+
+    @router.get("/metrics")
+    async def metrics() -> Response:
+        """Prometheus' text format: `aerie:*`, and `vllm:*` as aliases."""
+        return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/config")
+    async def config() -> dict[str, Any]:
+        """The resolved configuration, secrets masked, and what the engine made of it, in bytes and tokens."""
+        return {"version": service.version, "config": masked(service.config), "engine": service.ready().report}
+
+    return router

@@ -1,0 +1,48 @@
+"""/tokenize and /detokenize, with and without /v1: what the model will see of a text, and what its ids say."""
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from contracts.errors import BadRequest
+from server.bodies import DetokenizeBody, TokenizeBody, refuse_unsupported
+from server.requests import StrictRoute
+from server.service import Service
+
+
+def token_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=StrictRoute, tags=["tokens"])
+
+    @router.post("/tokenize")
+    @router.post("/v1/tokenize", include_in_schema=False)
+    async def tokenize(body: TokenizeBody) -> dict[str, Any]:
+        """Token ids of a text (`prompt`), or of a chat as the model's template renders it (`messages`)."""
+        service.check_model(body.model)
+        refuse_unsupported(body)
+        if (body.prompt is None) == (body.messages is None):
+            raise BadRequest("send either prompt or messages", param="prompt")
+        if body.messages is not None:
+            messages = [message.as_data() for message in body.messages]
+            ids = await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})
+        else:
+            add = True if body.add_special_tokens is None else body.add_special_tokens
+            ids = await service.tokenizer.encode(body.prompt or "", add_special_tokens=add)
+        return {
+            "count": len(ids),
+            "max_model_len": service.ready().max_length,
+            "tokens": ids,
+            "token_strs": [service.tokenizer.written(token) for token in ids] if body.return_token_strs else None,
+        }
+
+    @router.post("/detokenize")
+    @router.post("/v1/detokenize", include_in_schema=False)
+    async def detokenize(body: DetokenizeBody) -> dict[str, Any]:
+        """The text of token ids, special tokens included unless `skip_special_tokens`."""
+        service.check_model(body.model)
+        highest = max(body.tokens, default=0)
+        if highest >= service.ready().vocabulary:
+            limit = service.ready().vocabulary - 1
+            raise BadRequest(f"tokens holds id {highest}; the highest is {limit}", param="tokens")
+        return {"prompt": service.tokenizer.decode(body.tokens, skip_special=bool(body.skip_special_tokens))}
+
+    return router
