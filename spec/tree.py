@@ -102,10 +102,10 @@ def with_plain_rows(tree: Tree, drafting: Tensor, roots: Tensor) -> Tree:
     def spread(values: Tensor, fill: Tensor) -> Tensor:
         return fill.expand(rows, width).clone().index_copy_(0, drafting, values)
 
-    zero = roots.new_zeros(1, 1)
+    zero, places = roots.new_zeros(1, 1), torch.arange(width, device=roots.device)
     return Tree(
         tokens=spread(tree.tokens, roots[:, None]),
         depths=spread(tree.depths, zero),
         parents=None if tree.parents is None else spread(tree.parents, zero),
-        words=None if tree.words is None else spread(tree.words, zero + 1),
+        words=None if tree.words is None else spread(tree.words, (zero + 1) << places),
     )

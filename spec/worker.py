@@ -116,7 +116,7 @@ def _output(plan: StepPlan, opening: Opening, outcome: Outcome) -> StepOutput:
 
 
 def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    """[rows, w, ...] -> [rows, width, ...]: a round that drafts less than the plan's depth still answers in its shape."""
+    """[rows, w, ...] -> [rows, width, ...]: a round that drafts less than the plan's depth answers in its shape."""
     missing = width - values.shape[1]
     return values if missing <= 0 else np.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])
 

@@ -1,0 +1,131 @@
+"""From a config to a worker: the speculative one where the target has a head, the plain one where it has none or
+`spec.head: none`.
+
+Called by the composition root. Shapes are checked here once, so that no step meets one that it cannot run.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.config import Config, SpecConfig
+from contracts.errors import ConfigError
+from contracts.step import MAX_NODES, Worker
+from engine.attention import make_attention
+from engine.build import build_plain_worker, load_target, make_capacity, plan_sizes, resolve_dtype
+from engine.kv_pool import KVPool
+from engine.model_config import ModelConfig, read_model_config
+from engine.state import make_state
+from spec.draft import scratch_slots
+from spec.head import Head
+from spec.loader import HeadCheckpoint, load_head, open_head
+from spec.registry import head_of, locate, read_pairs
+from spec.worker import SpecWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A draft shape that a deployment may plan."""
+
+    key: str
+    """Where the config says it."""
+    depth: int
+    topk: int
+    nodes: int
+
+
+def build_worker(config: Config) -> Worker:
+    """Raises ConfigError on a shape, a head or a target that cannot be served."""
+    model = read_model_config(Path(config.model.path))
+    folder = find_head(config, model)
+    return build_plain_worker(config) if folder is None else build_spec_worker(config, model, folder)
+
+
+def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecWorker:
+    """A worker of the target and the head in `folder`."""
+    reserve = reserved_slots(config.spec)
+    checkpoint = open_head(folder, model, resolve_dtype(config, model))
+    sizes = plan_sizes(config, model, reserve=reserve, head_layers=checkpoint.config.layers)
+    target = load_target(config, model, sizes, checkpoint.config.taps)
+    shape = checkpoint.config
+    pool = KVPool(
+        layers=shape.layers,
+        pages=sizes.pages,
+        page_size=sizes.page_size,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=sizes.dtype,
+    )
+    head = Head(
+        shape,
+        load_head(checkpoint, target),
+        pool,
+        make_attention(config.engine.attention),
+        positions=sizes.max_length + reserve + 1,
+    )
+    report = _report(checkpoint, head, target.bytes)
+    state = make_state(
+        target,
+        make_capacity(target, sizes, drafts=True, extra=report),
+        seed_width=shape.hidden,
+        seed_dtype=sizes.dtype,
+        poison=config.scheduler.poison,
+    )
+    return SpecWorker(state, head, config.spec)
+
+
+def find_head(config: Config, model: ModelConfig) -> Path | None:
+    """The folder of the target's head; None where the config wants none, or `auto` finds none on this machine."""
+    wanted = config.spec.head
+    if wanted == "none":
+        return None
+    if wanted == "auto":
+        found = head_of((config.model.path, config.model.served_name or ""), model, read_pairs())
+        return None if found is None else locate(found)
+    folder = locate(wanted)
+    if folder is None:
+        raise ConfigError(
+            f"spec.head is {wanted!r}: no such folder, and no such model in the local hub cache; download it first, or "
+            f"set spec.head=none to decode without speculation",
+            param="spec.head",
+        )
+    return folder
+
+
+def shapes(spec: SpecConfig) -> list[Shape]:
+    """Every shape that the config can plan."""
+    if not spec.by_load:
+        return [Shape("spec", spec.depth, spec.topk, spec.nodes)]
+    return [
+        Shape(f"spec.by_load[{index}]", entry.depth, entry.topk, entry.nodes)
+        for index, entry in enumerate(spec.by_load)
+    ]
+
+
+def reserved_slots(spec: SpecConfig) -> int:
+    """Slots past a row's bound that a step may write: tree nodes, scratch of the head, pairs of the extend.
+
+    Raises ConfigError where the head's scratch does not fit one ancestor word.
+    """
+    reserve = 1
+    for shape in shapes(spec):
+        scratch = scratch_slots(shape.topk, shape.depth)
+        if scratch > MAX_NODES:
+            raise ConfigError(
+                f"{shape.key} expands topk * (depth - 1) = {scratch} nodes of a row; at most {MAX_NODES} fit: "
+                f"lower {shape.key}.topk or {shape.key}.depth",
+                param=shape.key,
+            )
+        reserve = max(reserve, shape.nodes, scratch, shape.depth + 1)
+    return reserve
+
+
+def _report(checkpoint: HeadCheckpoint, head: Head, target_bytes: int) -> dict[str, str | int | float | bool | None]:
+    return {
+        "head": str(checkpoint.folder),
+        "head_format": checkpoint.config.source,
+        "head_taps": ", ".join(str(tap) for tap in checkpoint.config.taps),
+        "head_bytes": head.weights.bytes,
+        "head_share": round(head.weights.bytes / target_bytes, 4),
+        "head_kv_bytes": head.pool.bytes,
+        "draft_vocabulary": checkpoint.config.draft_vocabulary,
+    }

@@ -1,0 +1,96 @@
+"""Which head a target has: one file of `configs/head/` for each pair, looked up by `spec.head: auto`.
+
+A pair is found by the target's name (hub id or served path); by its sizes alone only where the file allows it with
+`by_sizes`, since fine-tunes share sizes and a head fits one of them.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from contracts.errors import ConfigError
+from engine.model_config import ModelConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "configs" / "head"
+
+
+class Sizes(BaseModel):
+    """What a target must measure for a pair to apply."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    architecture: str
+    hidden_size: int
+    layers: int
+    vocabulary: int
+
+    def are_of(self, model: ModelConfig) -> bool:
+        own = (self.architecture, self.hidden_size, self.layers, self.vocabulary)
+        return own == (model.architecture, model.hidden_size, model.layers, model.vocabulary)
+
+
+class Pair(BaseModel):
+    """A file of `configs/head/`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    targets: tuple[str, ...]
+    """Hub ids, or folders relative to the repository."""
+    sizes: Sizes
+    head: str
+    """A folder relative to the repository, or a hub id."""
+    by_sizes: bool = False
+
+
+def read_pairs(folder: Path = FOLDER) -> list[Pair]:
+    """Raises ConfigError that names the file at fault."""
+    pairs = []
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+            pairs.append(Pair.model_validate(data))
+        except (ValidationError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path} is no pair of target and head: {error}", param="spec.head") from None
+    return pairs
+
+
+def head_of(names: Iterable[str], model: ModelConfig, pairs: list[Pair]) -> str | None:
+    """The head of a target known by any of `names`; None where no pair, or more than one, would do."""
+    known = {_canonical(name) for name in names if name}
+    fitting = [pair for pair in pairs if pair.sizes.are_of(model)]
+    for pair in fitting:
+        if known & {_canonical(target) for target in pair.targets}:
+            return pair.head
+    loose = [pair for pair in fitting if pair.by_sizes]
+    return loose[0].head if len(loose) == 1 else None
+
+
+def locate(name: str) -> Path | None:
+    """The folder of a head: as given, relative to the repository, or a hub id's in the local hub cache."""
+    for folder in (Path(name), ROOT / name):
+        if folder.is_dir():
+            return folder
+    return _cached(name) if name.count("/") == 1 else None
+
+
+def _cached(repo: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(repo, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
+
+
+def _canonical(name: str) -> str:
+    """Folders by their real path, whatever it was relative to; a hub cache's folder by its hub id."""
+    for part in Path(name).parts:
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/")
+    for folder in (Path(name), ROOT / name):
+        if folder.is_dir():
+            return str(folder.resolve())
+    return str(ROOT / name) if name.startswith("models/") else name
