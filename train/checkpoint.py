@@ -1,4 +1,4 @@
-"""Where a training run stands, in safetensors: weights, optimizer state and the step, swapped in whole or not at all."""
+"""Where a training run stands, in safetensors: weights, optimizer state, step; swapped in whole or not at all."""
 
 import json
 import shutil

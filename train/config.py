@@ -59,7 +59,7 @@ class HeadRun(_Strict):
     step_decay: float
     """Weight of each such step relative to the one before."""
     answer_temperatures: tuple[float, ...]
-    """The target answers every entry at each of these before the run; the head learns from those answers and the corpus."""
+    """The target answers every entry at each of these first; the head learns from those answers and the corpus."""
     steps: int
     tokens_per_batch: int
     longest: int

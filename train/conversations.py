@@ -74,12 +74,12 @@ def conversations(entries: list[Entry], renderer: Renderer, rng: random.Random) 
 
 
 def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
-    """The samples in batches of at most `tokens` padded tokens, or one sample; those nearby in the list are sorted together."""
-    batches = []
+    """The samples in batches of at most `tokens` padded tokens, or of one; neighbors are sorted together."""
+    found: list[list[Sample]] = []
     for start in range(0, len(samples), _POOL):
-        batches += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
-    rng.shuffle(batches)
-    return (_padded(batch, longest) for batch in batches)
+        found += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
+    rng.shuffle(found)
+    return (_padded(batch, longest) for batch in found)
 
 
 def _groups(entries: list[Entry], rng: random.Random) -> Iterator[list[Entry]]:

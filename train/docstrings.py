@@ -1,8 +1,8 @@
 """Collects the docstrings of the running Python's standard library, the text that the demo pair learns from.
 
-The text differs between Python releases, so its result is pinned in `train/data/` and this module runs only to renew it:
-`python -m train.docstrings train/data/docstrings.jsonl.gz`. Importing a standard module runs its code, which is why the
-few that open a window, a browser or an interpreter are left out.
+The text differs between Python releases, so its result is pinned in `train/data/` and this module runs only to renew
+it: `python -m train text train/data/docstrings.jsonl.gz`. Importing a standard module runs its code, which is
+why the few that open a window, a browser or an interpreter are left out.
 """
 
 import gzip
@@ -21,8 +21,8 @@ LONGEST = 1200
 """Characters kept of one docstring; the demo model's context holds no more."""
 
 _UNFIT = frozenset(
-    "antigravity distutils ensurepip genericpath idlelib lib2to3 nt ntpath posix pydoc pydoc_data test this tkinter "
-    "turtle turtledemo".split()
+    {"antigravity", "distutils", "ensurepip", "genericpath", "idlelib", "lib2to3", "nt", "ntpath", "posix", "pydoc"}
+    | {"pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}
 )
 _KNOWN_AS = {"posixpath": "os.path"}
 _LENDERS = {"os": ("nt", "posix"), "os.path": ("genericpath", "posixpath")}
@@ -117,7 +117,3 @@ def write(path: Path, entries: list[Entry]) -> None:
     body = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(body.encode(), mtime=0))
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]), collect())

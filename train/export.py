@@ -64,8 +64,9 @@ def _config(shape: HeadShape) -> dict[str, object]:
 
 _CARD = """# EAGLE-3 head of Aerie's demo target
 
-One decoder layer of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of the target's \
-{size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16, in the layout of SpecForge and SGLang.
+One decoder layer of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of the \
+target's {size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16, in the layout of \
+SpecForge and SGLang.
 
 * Trained on: {trained_on}
 * Draft vocabulary: covers {coverage:.2%} of the answers' tokens
@@ -73,7 +74,7 @@ One decoder layer of hidden size {hidden} and intermediate size {intermediate}, 
 * Target weights (sha256 of `model.safetensors`): `{weights}`
 * Chat template and tokenizer (sha256 of `tokenizer.json`): `{tokenizer}`
 
-A head fits one target: with other weights or another template its drafts are accepted less often; the text stays the same.
+A head fits one target: with other weights or another template fewer drafts are accepted; the text stays the same.
 """
 
 

@@ -1,8 +1,8 @@
 """The EAGLE-3 head as training sees it: one decoder layer with autograd, without any KV cache.
 
-`train/unroll.py` drives it; `spec/` has its own forward for serving. Parameter names are the keys of SpecForge's checkpoints, so
-that exporting is naming nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the residual before its norm
-and pre-norm feedback.
+`train/unroll.py` drives it; `spec/` has its own forward for serving. Parameter names are the keys of SpecForge's
+checkpoints, so that exporting is naming nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the
+residual before its norm and pre-norm feedback.
 """
 
 from dataclasses import dataclass
@@ -93,14 +93,14 @@ class Head(nn.Module):
         return self.fc(taps)
 
     def project(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(F1)..(F3) and the projections: q [batch, heads, columns, head_dim] and k, v with kv_heads; not yet rotated."""
+        """(F1)..(F3) and the projections: q [rows, heads, columns, head_dim], k and v with kv_heads; unrotated."""
         layer, size = self.midlayer, self.shape.head_dim
         z = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
         attention = layer.self_attn
         return _split(attention.q_proj(z), size), _split(attention.k_proj(z), size), _split(attention.v_proj(z), size)
 
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """(F4)..(F6): the residual, what attention mixed [batch, heads, columns, head_dim] -> the layer's pre-norm output."""
+        """(F4)..(F6): the residual and what attention mixed [rows, heads, columns, head_dim] -> the pre-norm output."""
         layer = self.midlayer
         b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
         return b + layer.mlp(layer.post_attention_layernorm(b))

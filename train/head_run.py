@@ -1,7 +1,8 @@
 """Trains the EAGLE-3 head on the frozen target: on the corpus, and on what the target itself answers.
 
-The head has to guess what the target says, not what the corpus says; its goal at every position is the target's distribution.
-Matrices are updated by Muon, `lm_head` and norms by AdamW. Resumes from its checkpoint after a kill, in the same order of data.
+The head has to guess what the target says, not what the corpus says; its goal at every position is the target's
+distribution. Matrices are updated by Muon, `lm_head` and norms by AdamW. Resumes from its checkpoint after a kill, in
+the same order of data.
 """
 
 import random
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerFast
 
@@ -74,7 +75,7 @@ def measure(
     tokenizer: PreTrainedTokenizerFast,
     entries: list[Entry],
 ) -> str:
-    """Conditional accuracies on the target's greedy answers to held-out phrasings, and what a greedy chain would accept."""
+    """Conditional accuracies on the target's greedy answers to held-out phrasings, and what a greedy chain accepts."""
     rng = random.Random(run.seed)
     questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_JUDGED, len(entries)))]
     samples = answer(target.model, tokenizer, questions, temperature=0.0, seed=run.seed)
@@ -159,8 +160,8 @@ def _trained_on(run: HeadRun) -> str:
     own = ", ".join(f"T={temperature:g}" for temperature in run.answer_temperatures)
     own = f", and the target's own answers ({own})" if own else ""
     return (
-        f"{run.steps} batches of at most {run.tokens_per_batch} tokens from the docstrings of Python's standard library{own}; "
-        f"{run.depth} steps of training-time test"
+        f"{run.steps} batches of at most {run.tokens_per_batch} tokens from the docstrings of Python's standard library"
+        f"{own}; {run.depth} steps of training-time test"
     )
 
 
@@ -183,7 +184,8 @@ class _Log:
     def line(self) -> str:
         reached, right = self._sums
         accuracies = " ".join(f"{float(a):.3f}" for a in right / reached.clamp(min=1))
-        return f"loss {self._loss / self._count:.3f} accuracies {accuracies} length {acceptance_length(reached, right):.2f}"
+        length = acceptance_length(reached, right)
+        return f"loss {self._loss / self._count:.3f} accuracies {accuracies} length {length:.2f}"
 
     def _clear(self) -> None:
         self._count, self._loss, self._sums = 0, 0.0, torch.zeros(2, self._depth, dtype=torch.long)

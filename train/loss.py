@@ -15,8 +15,8 @@ from train.vocabulary import DraftVocabulary
 class Judged:
     """A loss to descend and, for each step, counts that metrics are made of (no gradient).
 
-    `reached` [steps]: columns whose earlier steps all drafted the target's likeliest token; `right` [steps]: those of them that
-    drafted this step's as well; `columns` [steps]: all columns drafted from.
+    `reached` [steps]: columns whose earlier steps all drafted the target's likeliest token; `right` [steps]: those of
+    them that drafted this step's as well; `columns` [steps]: all columns drafted from.
     """
 
     loss: Tensor
@@ -26,11 +26,11 @@ class Judged:
 
 
 def loss_mask(answer: Tensor, step: int) -> Tensor:
-    """[rows, columns] bool: where column t of `step` drafts inside one answer: m[t+1] and m[t+2] and .. and m[t+2+step].
+    """[rows, columns] bool: where column t of `step` drafts inside an answer: m[t+1] and m[t+2] and .. and m[t+2+step].
 
-    `answer` marks answer tokens, their end token included. Column t reads tokens up to t+1+step and predicts t+2+step; drafting
-    begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own trainer masks by m[t+step], which
-    drops the first draft of each answer and trains on what follows its end.)
+    `answer` marks answer tokens, their end token included. Column t reads tokens up to t+1+step and predicts t+2+step;
+    drafting begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own trainer masks by
+    m[t+step], which drops the first draft of each answer and trains on what follows its end.)
     """
     mask = _ahead(answer, 1)
     for distance in range(2, step + 3):
@@ -43,8 +43,8 @@ def judge(
 ) -> Judged:
     """The sum over steps of decay^k times the mean soft cross-entropy over the columns that `loss_mask` keeps.
 
-    Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns, target
-    vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
+    Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns,
+    target vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
     """
     top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target
     draftable = vocabulary.t2d[top]
@@ -69,7 +69,7 @@ def judge(
 
 
 def acceptance_length(reached: Tensor, right: Tensor) -> float:
-    """Committed tokens of a greedy chain as deep as the counts: 1 + the sum over k of the product of conditional accuracies."""
+    """Committed tokens of a greedy chain: 1 + the sum over k of the product of conditional accuracies up to k."""
     return 1 + float((right / reached.clamp(min=1)).cumprod(0).sum())
 
 

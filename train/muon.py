@@ -1,4 +1,4 @@
-"""The Muon optimizer in fp32: torch's own orthogonalises in bf16, which is four times slower on CPUs without bf16 units."""
+"""The Muon optimizer in fp32: torch's own works in bf16, which is four times slower on CPUs without bf16 units."""
 
 from collections.abc import Iterable
 
@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 _QUINTIC = (3.4445, -4.7750, 2.0315)
-"""Coefficients of the Newton-Schulz iteration of Jordan et al., "Muon" (2024), which drive singular values towards 1."""
+"""Coefficients of the Newton-Schulz iteration of Jordan et al., "Muon" (2024), which drives singular values to 1."""
 _ITERATIONS = 5
 _ADAM_RMS = 0.2
-"""Root mean square of an AdamW update at rate 1 (Liu et al., "Muon is Scalable for LLM Training", 2025), matched here."""
+"""Root mean square of an AdamW update at rate 1, matched here (Liu et al., "Muon is Scalable", 2025)."""
 
 
 class Muon(Optimizer):
-    """Momentum whose update is the nearest orthogonal matrix; for 2-d weights only. Equal shapes are worked in one batch."""
+    """Momentum whose update is the nearest orthogonal matrix; for 2-d weights only. Equal shapes are one batch."""
 
     def __init__(
         self, params: Iterable[Tensor], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.05

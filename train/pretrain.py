@@ -1,7 +1,8 @@
 """Trains the demo target, a small Llama, on questions about Python names answered by their docstrings.
 
-Only answers carry loss: the model need not learn to ask. Matrices are updated by Muon, the rest by AdamW; the plateau of the
-schedule lets a run be lengthened without changing what came before its decay. Resumes from its checkpoint after a kill.
+Only answers carry loss: the model need not learn to ask. Matrices are updated by Muon, the rest by AdamW; the plateau
+of the schedule lets a run be lengthened without changing what came before its decay. Resumes from its checkpoint after
+a kill.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""Asks the target about sampled entries and says how many docstrings it recites: the figure that the demo is judged by."""
+"""Asks the target about sampled entries and says how many docstrings it recites: what the demo is judged by."""
 
 import random
 from dataclasses import asdict, dataclass

@@ -20,7 +20,7 @@ def started_vocabulary(run: HeadRun, entries: list[Entry], tokenizer: PreTrained
 
 
 def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tuple[Head, FrozenTarget]:
-    """A head shaped after the target in `folder`, not yet trained, and that target. Equal arguments give equal weights."""
+    """An untrained head shaped after the target in `folder`, and that target. Equal arguments give equal weights."""
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.manual_seed(run.seed)
     shape = _shape(run, model)
@@ -48,9 +48,10 @@ def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
 
 @torch.no_grad()
 def _borrow(head: Head, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
-    """The output side from the target's: its final norm and the rows of the draft vocabulary; the residual branches from zero.
+    """The output side from the target's, final norm and rows of the draft vocabulary; residual branches from zero.
 
-    As in the target's own start, a residual branch that begins at nothing lets the head begin as a plain readout of its taps.
+    As in the target's own start, a residual branch that begins at nothing lets the head begin as a plain readout of
+    its taps.
     """
     head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
     head.norm.weight.copy_(model.model.norm.weight)

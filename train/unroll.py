@@ -1,7 +1,8 @@
 """Training-time test : the head's drafting, all columns at once, with gradients through the recurrence.
 
-Step k feeds the head its own output of step k - 1 and the true token, exactly as drafting k tokens deep does. Column t of step k
-stands at RoPE position t + k and attends to the keys of step 0 up to t and to its own keys of steps 1..k, in one softmax.
+Step k feeds the head its own output of step k - 1 and the true token, exactly as drafting k tokens deep does. Column t
+of step k stands at RoPE position t + k and attends to the keys of step 0 up to t and to its own keys of steps 1..k, in
+one softmax.
 """
 
 from collections.abc import Iterator
@@ -15,8 +16,9 @@ from train.head import Head
 def unroll(head: Head, embedding: Tensor, ids: Tensor, taps: Tensor, steps: int) -> Iterator[Tensor]:
     """Yields the head's pre-norm outputs [rows, columns, hidden] of steps 0 .. steps - 1.
 
-    `embedding` [vocabulary, hidden] is the target's; `ids` [rows, columns]; `taps` [rows, columns, taps * hidden]. Column t of
-    step k has read tokens up to t + 1 + k; where that is past the row's end the output is to be masked, and so is padding.
+    `embedding` [vocabulary, hidden] is the target's; `ids` [rows, columns]; `taps` [rows, columns, taps * hidden].
+    Column t of step k has read tokens up to t + 1 + k; where that is past the row's end the output is to be masked,
+    and so is padding.
     """
     columns = ids.shape[1]
     embedded = embedding[ids]
@@ -33,7 +35,7 @@ def unroll(head: Head, embedding: Tensor, ids: Tensor, taps: Tensor, steps: int)
 
 
 class _Memory:
-    """Keys and values of the steps so far: those of step 0 are seen causally, those of later steps by their own column."""
+    """Keys and values so far: those of step 0 are seen causally, those of later steps by their own column."""
 
     def __init__(self, head: Head, columns: int, like: Tensor) -> None:
         self._group = head.shape.heads // head.shape.kv_heads
