@@ -1,0 +1,72 @@
+"""The composition root of a server: this process speaks HTTP, a child schedules, and the child's lane holds the model.
+
+Three processes whose lives are tied: the server's end stops the scheduler, the scheduler's end closes the lane, and the death
+of either is seen by the server within a fraction of a second.
+"""
+
+import logging
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from contracts import wire
+from contracts.config import Config, parse_config
+from contracts.errors import ConfigError
+from contracts.messages import Ready
+from server.run import listen, run
+
+_STOP_SECONDS = 10.0
+_BAD_CONFIG = 2
+"""Exit code of a scheduler that could not be built; its message has been printed."""
+
+
+def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
+    """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    listener = listen(config.server)
+    address = wire.private_address()
+    context = multiprocessing.get_context("spawn")
+    scheduler = context.Process(
+        target=_schedule, args=(address, config.model_dump_json(), os.getpid()), name="aerie-scheduler"
+    )
+    scheduler.start()
+    try:
+        return run(
+            config,
+            listener=listener,
+            address=address,
+            folder=Path(config.model.path),
+            scheduler_alive=scheduler.is_alive,
+            announce=announce,
+        )
+    finally:
+        _end(scheduler)
+        wire.remove_address(address)
+
+
+def _end(scheduler: BaseProcess) -> None:
+    scheduler.join(_STOP_SECONDS)
+    if scheduler.is_alive():
+        scheduler.kill()
+        scheduler.join()
+
+
+def _schedule(address: str, config_json: str, parent: int) -> None:
+    """The scheduler process: builds the lane, then runs the loop until it is told to stop."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from aerie.lane import make_lane
+    from scheduler import process
+
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    config = parse_config(Config.model_validate_json(config_json).model_dump())
+    try:
+        lane = make_lane(config)
+    except ConfigError as error:
+        print(f"aerie: {error.message}", file=sys.stderr)
+        sys.exit(_BAD_CONFIG)
+    sys.exit(process.run(address, lane, config, parent=parent))
