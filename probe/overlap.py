@@ -23,8 +23,6 @@ from scheduler import Scheduler
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _PAGE = 16
-_SLACK = 0.0002
-"""Seconds before a step is ready at which the wait stops sleeping and starts to look at the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +50,12 @@ class Roofline:
         return dense + attention + depth * self.draft_seconds + drafted * self.draft_token_seconds
 
 
-class SleepingLane:
-    """A lane that is busy for each step's time and says when it was not; its clock does not use the host's time.
+class RooflineLane:
+    """A lane that is busy for each step's time and says when it was not.
 
-    Until `start` steps take no time, which is how rows get their prompts. Outputs are made inside the wait.
+    Settling watches the clock, as waiting for a CUDA event does unless told otherwise: exact to a microsecond, and the
+    core stays the scheduler's. Outputs are made inside the wait. Until `start` steps take no time, which is how rows
+    get their prompts.
     """
 
     def __init__(self, capacity: Capacity, roofline: Roofline, *, acceptance: float, seed: int = 0) -> None:
@@ -98,9 +98,6 @@ class SleepingLane:
         plan, ready = self._plans.popleft()
         output = self._output(plan)
         if self._started:
-            left = ready - time.perf_counter()
-            if left > _SLACK:
-                time.sleep(left - _SLACK)
             while time.perf_counter() < ready:
                 pass
         self.committed += int(output.counts.sum())
@@ -161,7 +158,7 @@ def _measure(batch: int, *, overlap: bool, steps: int, prompt: int, depth: int, 
         rows=batch, pages=pages, page_size=_PAGE, max_length=length, vocabulary=128_256, end_ids=(1,), drafts=True,
         reserve=depth + 1,
     )  # fmt: skip
-    lane = SleepingLane(capacity, Roofline(), acceptance=acceptance)
+    lane = RooflineLane(capacity, Roofline(), acceptance=acceptance)
     config = Config(
         scheduler=SchedulerConfig(overlap=overlap, max_running=batch, prefill_chunk=8192),
         spec=SpecConfig(depth=depth, nodes=depth + 1),
@@ -201,7 +198,7 @@ def _fill(scheduler: Scheduler, batch: int, prompt: int, length: int) -> None:
         _say(scheduler)
 
 
-def _run(scheduler: Scheduler, lane: SleepingLane, steps: int) -> Longs:
+def _run(scheduler: Scheduler, lane: RooflineLane, steps: int) -> Longs:
     """Host seconds of each of `steps` turns: all of a turn that was not spent waiting for the lane."""
     hosts = np.zeros(steps)
     for step in range(steps):

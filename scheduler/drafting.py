@@ -46,6 +46,10 @@ class Drafting:
     def max_depth(self) -> int:
         return max((shape.depth for _, shape in self._by_load), default=0)
 
+    @property
+    def max_nodes(self) -> int:
+        return max((shape.nodes for _, shape in self._by_load), default=1)
+
     def shape(self, rows: int) -> Shape:
         """The shape while `rows` rows run; beyond the last entry nothing is drafted."""
         for limit, shape in self._by_load:

@@ -37,7 +37,10 @@ class Scheduler:
         self._lane = lane
         self._clock = clock
         self._drafting = Drafting(config.spec, head=capacity.drafts)
-        depth = self._drafting.max_depth
+        depth, nodes = self._drafting.max_depth, self._drafting.max_nodes
+        assert nodes <= capacity.reserve, (
+            f"a step verifies {nodes} nodes of a row, the device reserves {capacity.reserve}"
+        )
         self.memory = Memory(capacity, prefix_cache=config.scheduler.prefix_cache)
         if self.memory.max_length < 2:
             raise ConfigError(

@@ -40,9 +40,14 @@ class Queue:
     def shortest(self) -> Request | None:
         """Who has the least to compute."""
         heap = self._by_length
-        while heap and heap[0][1] not in self._waiting:
+        while heap:
+            length, number = heap[0]
+            request = self._waiting.get(number)
+            # A request that was preempted has grown since its first entry.
+            if request is not None and len(request.tokens) == length:
+                return request
             heapq.heappop(heap)
-        return self._waiting[heap[0][1]] if heap else None
+        return None
 
 
 @dataclass(frozen=True, slots=True, order=True)

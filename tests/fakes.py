@@ -333,7 +333,7 @@ class FakeWorker:
             raise Broken(complaint)
 
 
-class _QueueLane:
+class QueueLane:
     """At most two steps in flight, settled in order; subclasses say when a step runs."""
 
     def __init__(self, worker: Worker) -> None:
@@ -367,7 +367,7 @@ class _QueueLane:
         self._outputs.append(self.worker.step(self._plans.popleft()))
 
 
-class DelayedLane(_QueueLane):
+class DelayedLane(QueueLane):
     """Runs a step at its launch, or as late as its settling, at random: the results come late either way."""
 
     def __init__(self, worker: Worker, seed: int = 0) -> None:
@@ -380,7 +380,7 @@ class DelayedLane(_QueueLane):
             self._run_one()
 
 
-class TimedLane(_QueueLane):
+class TimedLane(QueueLane):
     """A device that works `seconds` on a step, one after the other, whatever the host does meanwhile."""
 
     def __init__(self, worker: Worker, seconds: float) -> None:
@@ -391,18 +391,18 @@ class TimedLane(_QueueLane):
 
     def launch(self, plan: StepPlan) -> None:
         super().launch(plan)
-        self._run_one()
         self._free_at = max(time.perf_counter(), self._free_at) + self._seconds
         self._ready.append(self._free_at)
 
     def settle(self) -> StepOutput:
+        output = super().settle()  # inside the wait: what the fake computes is not the host's work
         wait = self._ready.popleft() - time.perf_counter()
         if wait > 0:
             time.sleep(wait)
-        return super().settle()
+        return output
 
 
-class DyingLane(_QueueLane):
+class DyingLane(QueueLane):
     """A lane whose worker is gone after `steps` settled steps, noticed at a launch or in settle."""
 
     def __init__(self, worker: Worker, steps: int, *, at_launch: bool = False) -> None:

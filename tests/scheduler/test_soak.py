@@ -1,0 +1,49 @@
+"""2,000 requests with random arrivals, aborts and a tiny pool: every id ends exactly once, no page is lost, and what
+was not aborted is what a calm run tells."""
+
+import random
+
+import pytest
+
+from contracts.config import LoadShape, SpecConfig
+from contracts.messages import Abort, Finished
+from tests import fakes
+from tests.scheduler.driver import Driver, random_requests
+
+SHAPES = SpecConfig(by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=1, topk=1, nodes=2)))
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_soak(overlap):
+    source = random.Random(11)
+    requests = random_requests(2000, seed=11, longest=24, answer=20)
+    driver = Driver(fakes.capacity(rows=8, pages=30), spec=SHAPES, overlap=overlap, max_waiting=3000)
+    arriving = iter(requests)
+    submitted: list[str] = []
+    left = len(requests)
+    while left or not driver.scheduler.idle:
+        for _ in range(min(left, source.choice([0, 0, 0, 1, 2]))):
+            request = next(arriving)
+            submitted.append(request.id)
+            driver.submit(request)
+            left -= 1
+        if submitted and source.random() < 0.05:
+            driver.submit(Abort(id=source.choice(submitted[-20:])))
+        driver.turn()
+        if driver.turns % 50 == 0:
+            driver.scheduler.check()
+    driver.scheduler.check()
+    assert set(driver.told) == {request.id for request in requests}
+    aborted = 0
+    for request in requests:
+        told = driver.told[request.id]
+        assert isinstance(told.end, Finished), told.end
+        tokens, reason = driver.expect(request)
+        aborted += told.end.reason == "abort"
+        if told.end.reason == "abort":
+            assert told.ids == tokens[: len(told.ids)]
+        else:
+            assert (told.ids, told.end.reason) == (tokens, reason)
+    policy = driver.scheduler.policy
+    assert aborted > 20 and policy.preemptions > 20 and policy.hits > 0, "the soak was too calm"
+    assert driver.scheduler.memory.allocator.held == driver.scheduler.memory.prefix.size
