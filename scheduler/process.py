@@ -87,7 +87,7 @@ class _Process:
                 return True
             try:
                 message = wire.decode_to_scheduler(frame)
-            except msgspec.ValidationError as error:
+            except msgspec.DecodeError as error:
                 logger.error("dropped a frame that is no message: %s", error)
                 continue
             if isinstance(message, Stop):

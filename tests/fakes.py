@@ -383,22 +383,31 @@ class DelayedLane(QueueLane):
 class TimedLane(QueueLane):
     """A device that works `seconds` on a step, one after the other, whatever the host does meanwhile."""
 
-    def __init__(self, worker: Worker, seconds: float) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         super().__init__(worker)
         self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
         self._ready: deque[float] = deque()
         self._free_at = 0.0
 
     def launch(self, plan: StepPlan) -> None:
         super().launch(plan)
-        self._free_at = max(time.perf_counter(), self._free_at) + self._seconds
+        self._free_at = max(self._clock(), self._free_at) + self._seconds
         self._ready.append(self._free_at)
 
     def settle(self) -> StepOutput:
         output = super().settle()  # inside the wait: what the fake computes is not the host's work
-        wait = self._ready.popleft() - time.perf_counter()
+        wait = self._ready.popleft() - self._clock()
         if wait > 0:
-            time.sleep(wait)
+            self._sleep(wait)
         return output
 
 
