@@ -1,0 +1,42 @@
+# Aerie: `make serve` and `make test` do everything on a fresh machine; `make help` lists the rest.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+CONFIG ?= configs/serve/demo.yaml
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve chat test check format demo-model
+
+help: ## list these targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## create .venv and install Aerie and its pinned dependencies
+
+$(STAMP): pyproject.toml constraints.txt scripts/install.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
+	@touch $@
+
+serve: $(STAMP) ## serve the embedded model (CONFIG= HOST= PORT=)
+	@$(BIN)/aerie serve $(CONFIG) server.host=$(HOST) server.port=$(PORT)
+
+chat: $(STAMP) ## talk to a running server in the terminal
+	@$(BIN)/aerie chat --url http://$(HOST):$(PORT)
+
+test: $(STAMP) ## run every test
+	@$(BIN)/python -m pytest
+
+check: $(STAMP) ## formatting, lint and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(STAMP) ## rewrite the sources in the one format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+demo-model: $(STAMP) ## train the demo target and its head again (docs/training.md says how long)
+	@$(BIN)/python -m train all configs/train/demo.yaml

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Creates $VENV and installs Aerie with pinned dependencies. Called by `make setup`; says what is missing and how to get it.
+set -eu
+
+fail() {
+    echo "aerie: $1" >&2
+    exit 1
+}
+
+command -v "$PYTHON" >/dev/null 2>&1 || fail "no $PYTHON; install Python 3.11 or newer (Debian: python3), or name one with PYTHON="
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$PYTHON is $("$PYTHON" -V 2>&1); Aerie needs Python 3.11 or newer: name one with PYTHON="
+if [ ! -x "$VENV/bin/python" ]; then
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
+        fail "$PYTHON has no venv module; install it (Debian: python3-venv)"
+    "$PYTHON" -m venv "$VENV"
+fi
+
+if command -v uv >/dev/null 2>&1; then
+    install() { VIRTUAL_ENV="$VENV" uv pip install --quiet -c constraints.txt "$@"; }
+else
+    "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || fail "$VENV has no pip; install it (Debian: python3-pip) and remove $VENV"
+    install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@"; }
+fi
+
+echo "aerie: installing into $VENV; the first time this downloads PyTorch, which takes a while"
+[ -z "$TORCH_INDEX" ] || install --index-url "$TORCH_INDEX" torch
+install -e '.[dev]'
