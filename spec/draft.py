@@ -6,14 +6,14 @@ its depth, sees the row's n pairs and its own expanded ancestors, and is forgott
 depends on a value of the device.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.step import MAX_NODES, Ints
-from engine.attention.inputs import AttentionInputs
+from engine.attention import Attention, Planned
 from engine.batch import attention_inputs
 from engine.row_tables import RowTables
 from spec.head import Head
@@ -76,10 +76,9 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
     for level in range(1, growth.depth + 1):
         tokens.append(head.target_ids(ranking.rank(reading.logits, level).argmax(-1)))
         if level < growth.depth:
-            place = levels.chain(level)
-            planned = head.attention.plan(place.inputs)
-            output = head.forward(tokens[-1], reading.feedback, place.turns, place.slots, planned)
-            reading = head.read(output)
+            words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
+            place = levels.place(level, words)
+            reading = head.read(head.forward(tokens[-1], reading.feedback, place.turns, place.slots, place.planned))
     return chain(torch.stack(tokens, 1)[:, : growth.widest])
 
 
@@ -100,9 +99,8 @@ def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
             break
         frontier, tokens = _advance(found[-1], frontier, reading.feedback, topk, level, first)
         first += found[-1].tokens.shape[1]
-        place = levels.tree(level, frontier.words)
-        planned = head.attention.plan(place.inputs)
-        reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, planned))
+        place = levels.place(level, frontier.words.view(-1))
+        reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))
     depths = np.repeat(np.arange(len(found)), [part.tokens.shape[1] for part in found])
     candidates = Candidates(
         tokens=torch.cat([part.tokens for part in found], 1),
@@ -167,9 +165,9 @@ def _advance(
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a level's nodes stand in the head's KV."""
+    """Where a level's nodes stand in the head's KV, and what they see."""
 
-    inputs: AttentionInputs
+    planned: Planned
     turns: Tensor
     slots: Tensor
 
@@ -178,19 +176,16 @@ class _Place:
 class _Levels:
     """Places of all levels, gathered once: level d expands the nodes of depth d."""
 
-    base: AttentionInputs
+    attention: Attention
+    base: Planned
     turns: Tensor
     """[D - 1, R * K, 1, head_dim / 2]"""
     slots: Tensor
     """[D - 1, R * K]"""
 
-    def chain(self, level: int) -> _Place:
-        """One node a row that sees all before it: causal, with the ancestors counted as prefix."""
-        inputs = replace(self.base, prefix_lens=self.base.prefix_lens + (level - 1))
-        return _Place(inputs, self.turns[level - 1], self.slots[level - 1])
-
-    def tree(self, level: int, words: Tensor) -> _Place:
-        return _Place(replace(self.base, words=words.view(-1)), self.turns[level - 1], self.slots[level - 1])
+    def place(self, level: int, words: Tensor) -> _Place:
+        """Of the nodes of depth `level` with their scratch words [R * K]."""
+        return _Place(self.attention.see(self.base, words), self.turns[level - 1], self.slots[level - 1])
 
 
 def _levels(head: Head, tables: RowTables, roots: Roots, growth: Growth, topk: int) -> _Levels:
@@ -205,8 +200,10 @@ def _levels(head: Head, tables: RowTables, roots: Roots, growth: Growth, topk: i
     ropes = (roots.lengths[None, :, None] + depths).expand(spread).reshape(-1)
     indptr = torch.arange(0, (rows + 1) * topk, topk, dtype=torch.int32)
     turns = head.turns(ropes)
+    inputs = attention_inputs(tables, roots.owners, roots.lengths, roots.covered, indptr)
     return _Levels(
-        base=attention_inputs(tables, roots.owners, roots.lengths, roots.covered, indptr),
+        attention=head.attention,
+        base=head.attention.plan(inputs),
         turns=turns.view(passes, rows * topk, *turns.shape[1:]),
         slots=tables.slots(owners, positions).view(passes, rows * topk),
     )

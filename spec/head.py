@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, rms_norm
+from torch.nn.functional import linear
 
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.norm import RmsNorm
 from engine.rope import rotations
 from spec.head_config import HeadConfig
 
@@ -23,10 +24,10 @@ from spec.head_config import HeadConfig
 class HeadLayer:
     """`hidden_norm` normalizes the recurrent input; only layer 0 has `embedding_norm`, and reads both side by side."""
 
-    embedding_norm: Tensor | None
-    hidden_norm: Tensor
+    embedding_norm: RmsNorm | None
+    hidden_norm: RmsNorm
     attention: AttentionWeights
-    post_norm: Tensor
+    post_norm: RmsNorm
     mlp: MlpWeights
 
 
@@ -36,10 +37,10 @@ class HeadWeights:
 
     fc: Tensor
     fc_bias: Tensor | None
-    pre_norms: tuple[Tensor, ...]
+    pre_norms: tuple[RmsNorm, ...]
     """None, one of the concatenation, or one for each tap: `HeadConfig.pre_norm`."""
     layers: tuple[HeadLayer, ...]
-    norm: Tensor
+    norm: RmsNorm
     output: Tensor
     """[draft vocabulary, hidden]"""
     embeddings: Tensor
@@ -73,11 +74,10 @@ class Head:
         """(F0): taps [T, n * target hidden] -> [T, H]."""
         weights, config = self.weights, self.config
         if config.pre_norm == "concat":
-            taps = rms_norm(taps, taps.shape[-1:], weights.pre_norms[0], config.eps)
+            taps = weights.pre_norms[0](taps)
         elif config.pre_norm == "per_tap":
-            size = (config.target_hidden,)
             parts = zip(taps.chunk(len(config.taps), -1), weights.pre_norms, strict=True)
-            taps = torch.cat([rms_norm(part, size, norm, config.eps) for part, norm in parts], -1)
+            taps = torch.cat([norm(part) for part, norm in parts], -1)
         return linear(taps, weights.fc, weights.fc_bias)
 
     def turns(self, positions: Tensor) -> Tensor:
@@ -87,20 +87,19 @@ class Head:
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
         context = Pass(turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool)
-        size, eps = (self.config.hidden,), self.config.eps
         for index, layer in enumerate(self.weights.layers):
-            normed = rms_norm(hidden, size, layer.hidden_norm, eps)
+            normed = layer.hidden_norm(hidden)
             residual = normed if self.config.norm_before_residual and index == 0 else hidden
             if layer.embedding_norm is not None:
                 embedded = self.weights.embeddings.index_select(0, tokens)
-                normed = torch.cat((rms_norm(embedded, size, layer.embedding_norm, eps), normed), -1)
+                normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
             middle = residual + attend(normed, layer.attention, index, context)
-            hidden = mlp(rms_norm(middle, size, layer.post_norm, eps), layer.mlp).add_(middle)
+            hidden = mlp(layer.post_norm(middle), layer.mlp).add_(middle)
         return hidden
 
     def read(self, output: Tensor) -> Reading:
         """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""
-        normed = rms_norm(output, (self.config.hidden,), self.weights.norm, self.config.eps)
+        normed = self.weights.norm(output)
         logits = linear(normed, self.weights.output)
         return Reading(logits, normed if self.config.norm_output else output)
 

@@ -18,6 +18,7 @@ from contracts.errors import ConfigError
 from engine.decoder import attention_weights
 from engine.layer import MlpWeights
 from engine.model_config import ModelConfig
+from engine.norm import RmsNorm
 from engine.weights import Weights
 from spec.formats import head_config, normalized_name
 from spec.head import HeadLayer, HeadWeights
@@ -73,9 +74,9 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
     head = HeadWeights(
         fc=weights.take("fc.weight", (config.hidden, wide)),
         fc_bias=weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
-        pre_norms=tuple(weights.take(name, (size,)) for name, size in norms),
+        pre_norms=tuple(_norm(config, weights, name, size) for name, size in norms),
         layers=tuple(_layer(config, weights, index) for index in range(config.layers)),
-        norm=weights.take("norm.weight", (config.hidden,)),
+        norm=_norm(config, weights, "norm.weight", config.hidden),
         output=_output(checkpoint, target, ids),
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
@@ -126,8 +127,8 @@ def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
         hidden_norm = f"{prefix}.input_layernorm.weight"
     down_bias = f"{prefix}.mlp.down_proj.bias"
     return HeadLayer(
-        embedding_norm=weights.take(f"{prefix}.input_layernorm.weight", (hidden,)) if first else None,
-        hidden_norm=weights.take(hidden_norm, (hidden,)),
+        embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden) if first else None,
+        hidden_norm=_norm(config, weights, hidden_norm, hidden),
         attention=attention_weights(
             weights,
             f"{prefix}.self_attn",
@@ -141,7 +142,7 @@ def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
             qk_norm=config.qk_norm,
             eps=config.eps,
         ),
-        post_norm=weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)),
+        post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden),
         mlp=MlpWeights(
             gate_up=_gate_up(weights, prefix, "weight", (inner, hidden)),
             gate_up_bias=_gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
@@ -149,6 +150,10 @@ def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
             down_bias=weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
         ),
     )
+
+
+def _norm(config: HeadConfig, weights: Weights, name: str, size: int) -> RmsNorm:
+    return RmsNorm(weights.take(name, (size,)), config.eps)
 
 
 def _gate_up(weights: Weights, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:

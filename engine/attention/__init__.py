@@ -19,6 +19,9 @@ class Attention(Protocol):
 
     def plan(self, inputs: AttentionInputs) -> Planned: ...
 
+    def see(self, planned: Planned, words: Tensor) -> Planned:
+        """The same rows, queries and pages with other ancestor words [queries]: the levels of a draft share all else."""
+
     def run(self, planned: Planned, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         """query [queries, heads, head_dim] -> the same shape; keys and values of the queries are in the pool already."""
 

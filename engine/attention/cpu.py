@@ -1,6 +1,6 @@
 """Attention on a CPU: each row's pages are gathered and all rows run through one fused product, padded to the longest."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,8 +14,12 @@ from engine.kv_pool import KVPool
 class _Plan:
     pages: Tensor
     """[rows * pages per row] int64; rows with fewer pages repeat their first, which the mask hides."""
-    hidden: Tensor
-    """[rows, 1, queries per row, positions] bool, True where a query must not look."""
+    beyond: Tensor
+    """[rows, 1, positions] int64: position - true prefix length."""
+    words: Tensor | None
+    """[queries] ancestor words, None for causal."""
+    bits: Tensor | None
+    """Of `beyond`, with words: all bits before the prefix's end, then one bit a node, none past the 64th."""
     shape: tuple[int, int]
     """Rows, and queries per row padded to the most."""
     spread: Tensor | None
@@ -23,7 +27,7 @@ class _Plan:
     collect: Tensor | None
     """[queries] padded place of each flat query."""
     bias: Tensor | None = None
-    """`hidden` as additive bias for the folded queries; made by the pass's first layer, which knows the dtype."""
+    """Additive mask of the folded queries; made by the pass's first layer, which knows the dtype."""
 
 
 class CpuAttention:
@@ -42,13 +46,20 @@ class CpuAttention:
             filled = places < counts[:, None]
             spread = torch.where(filled, inputs.qo_indptr[:-1, None] + places, inputs.qo_indptr[:-1, None]).flatten().long()
             collect = filled.flatten().nonzero().squeeze(1)
+        beyond = (torch.arange(width * inputs.page_size) - inputs.prefix_lens[:, None])[:, None]
         return _Plan(
             pages=_padded_pages(inputs, page_counts, width),
-            hidden=~_seen(inputs, rows, most, width * inputs.page_size, spread)[:, None],
+            beyond=beyond,
+            bits=None if inputs.words is None else _bits(beyond),
+            words=inputs.words,
             shape=(rows, most),
             spread=spread,
             collect=collect,
         )
+
+    def see(self, planned: _Plan, words: Tensor) -> _Plan:
+        bits = _bits(planned.beyond) if planned.bits is None else planned.bits
+        return replace(planned, words=words, bits=bits, bias=None)
 
     def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         rows, most = planned.shape
@@ -60,7 +71,7 @@ class CpuAttention:
         keys = self._gather(pool.keys[layer], planned.pages, pool.page_size, rows)
         values = self._gather(pool.values[layer], planned.pages, pool.page_size, rows)
         if planned.bias is None:
-            planned.bias = _bias(planned.hidden, groups, query.dtype)
+            planned.bias = _bias(planned, groups, query.dtype)
         mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)
         flat = mixed.view(rows, kv_heads, groups, most, dim).permute(0, 3, 1, 2, 4).reshape(rows * most, -1, dim)
         return flat if planned.collect is None else flat.index_select(0, planned.collect)
@@ -73,8 +84,10 @@ class CpuAttention:
         return taken.view(rows, -1, kv_heads, dim).transpose(1, 2)
 
 
-def _bias(hidden: Tensor, groups: int, dtype: torch.dtype) -> Tensor:
-    return torch.zeros(hidden.shape, dtype=dtype).masked_fill_(hidden, float("-inf")).repeat(1, 1, groups, 1)
+def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
+    """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf."""
+    bias = torch.where(_seen(planned), 0.0, float("-inf")).to(dtype)[:, None]
+    return bias.repeat(1, 1, groups, 1) if groups > 1 else bias
 
 
 def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> Tensor:
@@ -86,12 +99,17 @@ def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> T
     return indices[torch.where(inside, inputs.kv_indptr[:-1, None] + places, inputs.kv_indptr[:-1, None]).flatten().long()]
 
 
-def _seen(inputs: AttentionInputs, rows: int, most: int, positions: int, spread: Tensor | None) -> Tensor:
+def _bits(beyond: Tensor) -> Tensor:
+    node = torch.ones_like(beyond) << beyond.clamp(0, 63)
+    return torch.where(beyond < 0, -1, node.masked_fill_(beyond > 63, 0))
+
+
+def _seen(planned: _Plan) -> Tensor:
     """[rows, queries per row, positions] bool."""
-    beyond = torch.arange(positions)[None, :] - inputs.prefix_lens.long()[:, None]
-    if inputs.words is None:
-        return beyond[:, None, :] <= torch.arange(most)[None, :, None]
-    words = inputs.words if spread is None else inputs.words.index_select(0, spread)
-    bits = (words.view(rows, most, 1) >> beyond.clamp(0, 63)[:, None, :]) & 1
-    inside = (beyond >= 0) & (beyond < 64)
-    return (beyond < 0)[:, None, :] | ((bits == 1) & inside[:, None, :])
+    (rows, most), words = planned.shape, planned.words
+    if words is None:
+        return planned.beyond <= (torch.arange(most)[:, None] if most > 1 else 0)
+    if planned.spread is not None:
+        words = words.index_select(0, planned.spread)
+    assert planned.bits is not None
+    return (words.view(rows, most, 1) & planned.bits) != 0

@@ -1,5 +1,7 @@
 """Dense attention, slow and obvious: the oracle that every backend must equal on the golden cases."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,9 @@ class ReferenceAttention:
 
     def plan(self, inputs: AttentionInputs) -> AttentionInputs:
         return inputs
+
+    def see(self, planned: AttentionInputs, words: Tensor) -> AttentionInputs:
+        return replace(planned, words=words)
 
     def run(self, planned: AttentionInputs, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         """query [queries, heads, head_dim] -> the same shape."""
