@@ -25,6 +25,9 @@ class Rows:
         self.memory = memory
         self.future = FutureMap(rows)
         self.owners: list[Request | None] = [None] * rows
+        self.ids = [""] * rows
+        """Of the owners; theirs too are `texts`, the very lists of their tokens."""
+        self.texts: list[list[int]] = [[] for _ in range(rows)]
         self.prefilling: list[Request] = []
         self.with_logprobs = 0
         """Running requests that want log probabilities."""
@@ -67,7 +70,7 @@ class Rows:
         if cached is None:
             return None
         self._free.pop()
-        self.owners[row] = request
+        self.owners[row], self.ids[row], self.texts[row] = request, request.id, tokens
         self.prefilling.append(request)
         request.row, request.computed, request.phase = row, cached, Phase.PREFILL
         self.decoding[row] = False

@@ -63,28 +63,25 @@ class Settler:
 
     def _emit(self, rows: Longs, output: StepOutput) -> list[Tokens]:
         """One Tokens for each row that committed something; their requests learn the tokens."""
-        owners = self._rows.owners
         counts = output.counts.tolist()
-        scores = output.logprobs and self._logprobs(rows, counts, output.logprobs)
-        messages = []
-        for index, (row, count, ids, accepted) in enumerate(
-            zip(rows.tolist(), counts, output.token_ids.tolist(), output.accepted.tolist(), strict=True)
-        ):
-            if count:
-                request = owners[row]
-                assert request is not None
-                committed = ids[:count]
-                request.tokens += committed
-                messages.append(
-                    Tokens(
-                        id=request.message.id,
-                        ids=committed,
-                        accepted=accepted,
-                        logprobs=scores[index] if scores else None,
-                    )
-                )
         self._stats.committed += sum(counts)
-        return messages
+        columns = self._rows
+        # Whole-list passes: at 256 rows this is the largest part of the host's step.
+        committed = [ids[:count] for ids, count in zip(output.token_ids.tolist(), counts, strict=True)]
+        names = []
+        for row, ids in zip(rows.tolist(), committed, strict=True):
+            columns.texts[row].extend(ids)
+            names.append(columns.ids[row])
+        accepted = output.accepted.tolist()
+        if output.logprobs is None:
+            rowwise = zip(names, committed, accepted, strict=True)
+            return [Tokens(id=id, ids=ids, accepted=n) for id, ids, n in rowwise if ids]
+        scores = self._logprobs(rows, counts, output.logprobs)
+        return [
+            Tokens(id=id, ids=ids, accepted=n, logprobs=scored)
+            for id, ids, n, scored in zip(names, committed, accepted, scores, strict=True)
+            if ids
+        ]
 
     def _logprobs(self, rows: Longs, counts: list[int], scores: Logprobs) -> list[list[TokenLogprobs] | None]:
         """For each row what its request asked for, or None; the device answers all with the most that any wants."""
