@@ -39,6 +39,8 @@ class Generation:
         self._service = service
         self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
         self._clocks = {request.id: _Clock(len(request.prompt), arrived) for request in requests}
+        self._unaccounted = set(self._by_id)
+        """Ids whose ending has not been read yet; it may lie in the mailbox."""
         self._closed = False
         self._error: AerieError | None = None
         self._mailbox = service.engine.open(requests)
@@ -49,7 +51,7 @@ class Generation:
         Raises the error that ended any of the choices.
         """
         try:
-            while not all(self._settled(id) for id in self._by_id):
+            while not all(self._settled(id) for id in self._unaccounted):
                 yield await self._next()
         except AerieError as error:
             self._error = error
@@ -86,6 +88,8 @@ class Generation:
         news: News = []
         for id, arrival in arrived:
             choice = self._by_id[id]
+            if not isinstance(arrival, Run):
+                self._unaccounted.discard(id)
             if isinstance(arrival, Failed):
                 if not choice.ended:
                     raise _error_of(arrival)
@@ -107,8 +111,7 @@ class Generation:
         return delta
 
     def _settled(self, id: str) -> bool:
-        if id not in self._mailbox.open:
-            return True
+        """Whether a choice that ended in its text has waited long enough for the scheduler's account."""
         ended = self._clocks[id].ended
         return ended is not None and time.monotonic() - ended > ACCOUNT_SECONDS
 

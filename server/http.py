@@ -13,28 +13,23 @@ MAX_HEAD_BYTES = 64 << 10
 class BoundedHttp(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
+    _advanced = False
+    """Whether the piece at hand completed a head or a body; what is left of it after that is not counted."""
 
     def data_received(self, data: bytes) -> None:
+        self._advanced = False
         super().data_received(data)
-        if not self._in_head:
-            self._head_bytes = 0
-            return
-        self._head_bytes += len(data)
+        self._head_bytes = self._head_bytes + len(data) if self._in_head and not self._advanced else 0
         if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response(f"the request's head has more than {MAX_HEAD_BYTES} bytes")
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._in_head = True
-
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._advanced = False, True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
+        self._in_head, self._advanced = True, True
         super().on_message_complete()
-        # What follows on the connection is the next request's head; whole requests in one piece never count.
-        self._in_head, self._head_bytes = True, 0
 
     def send_400_response(self, msg: str) -> None:
         body = msgspec.json.encode(error_data(BadRequest(msg, code="malformed_request")))

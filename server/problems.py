@@ -70,9 +70,9 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = error.errors()
-    lines = [_line(request, problem) for problem in problems[:MAX_PROBLEMS]]
-    if len(problems) > MAX_PROBLEMS:
-        lines.append(f"and {len(problems) - MAX_PROBLEMS} more")
+    lines = list(dict.fromkeys(_line(request, problem) for problem in problems[: 4 * MAX_PROBLEMS]))
+    if len(lines) > MAX_PROBLEMS:
+        lines[MAX_PROBLEMS:] = ["and more"]
     code = "malformed_json" if problems[0]["type"] == "json_invalid" else None
     return error_answer(BadRequest("; ".join(lines), param=_field(problems[0]) or None, code=code))
 
@@ -83,7 +83,7 @@ def _line(request: Request, problem: dict[str, Any]) -> str:
         return f"the body is not JSON: {problem['ctx']['error']}"
     if problem["type"] == "missing":
         return f"{field or 'the body'} is missing"
-    if not field and isinstance(problem["input"], bytes | str):
+    if not field and isinstance(problem["input"], bytes):
         kind = request.headers.get("content-type", "not given")[:MAX_INPUT]
         return f"the content-type is {kind}; it must be application/json"
     given = repr(problem["input"])
@@ -96,7 +96,10 @@ def _field(problem: dict[str, Any]) -> str:
     if problem["type"] == "json_invalid":
         return ""
     parts = [str(part)[:64] for part in problem["loc"][1:]]
-    return ".".join(part for part in parts if part.isidentifier() or part.isdigit())
+    return ".".join(part for part in parts if (part.isidentifier() or part.isdigit()) and part not in _UNION_MEMBERS)
+
+
+_UNION_MEMBERS = {"str", "int", "float", "bool"}
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -75,6 +75,7 @@ async def test_a_stream_is_well_formed_on_the_wire(live: Live, http: aiohttp.Cli
 
 
 async def test_continuous_usage_counts_up(live: Live) -> None:
+    live.fake.turn_seconds = 0.02
     stream = await live.client().chat.completions.create(
         model="demo",
         messages=USER,
@@ -83,7 +84,7 @@ async def test_continuous_usage_counts_up(live: Live) -> None:
     )
     counts = [chunk.usage.completion_tokens async for chunk in stream if chunk.usage is not None]
     assert counts == sorted(counts)
-    assert counts[0] <= 3 and counts[-1] == len(live.ids(ANSWER)) + 1
+    assert len(counts) > 2 and counts[-1] == len(live.ids(ANSWER)) + 1
 
 
 async def test_several_choices_share_an_id(live: Live) -> None:

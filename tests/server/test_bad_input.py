@@ -1,0 +1,249 @@
+"""Every bad request gets a clear error that names field, limit and value, and no running request notices."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tests.server.conftest import ANSWER, Live, Start
+from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, Script
+
+USER = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+COMPLETE = "/v1/completions"
+
+BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
+    ({"temperature": 2.5}, "temperature", ["2.5", "2.0"]),
+    ({"temperature": -0.1}, "temperature", ["-0.1"]),
+    ({"temperature": "hot"}, "temperature", ["hot"]),
+    ({"temperature": 10**400}, "temperature", []),
+    ({"top_p": 0}, "top_p", ["0"]),
+    ({"top_p": 1.5}, "top_p", ["1.5", "1"]),
+    ({"top_k": -2}, "top_k", ["-2", "-1"]),
+    ({"min_p": 2}, "min_p", ["2", "1"]),
+    ({"n": 0}, "n", ["0", "1"]),
+    ({"n": 10**6}, "n", ["1000000", "16"]),
+    ({"n": True}, "n", ["True"]),
+    ({"n": "2"}, "n", ["2"]),
+    ({"max_tokens": 0}, "max_tokens", ["0", "1"]),
+    ({"max_tokens": 10**9}, "max_tokens", [str(10**9), str(MAX_LENGTH)]),
+    ({"max_tokens": 16.5}, "max_tokens", ["16.5"]),
+    ({"max_completion_tokens": -3}, "max_completion_tokens", ["-3"]),
+    ({"max_tokens": 5, "min_tokens": 6}, "min_tokens", ["6", "5"]),
+    ({"min_tokens": 5000}, "min_tokens", ["5000"]),
+    ({"seed": 2**63}, "seed", [str(2**63)]),
+    ({"stop": ["x"] * 100_000 + ["y"]}, None, []),
+    ({"stop": [str(i) for i in range(100_000)]}, "stop", ["100000", "16"]),
+    ({"stop": ["a" * 257]}, "stop", ["257", "256"]),
+    ({"stop": ""}, "stop", ["0", "1"]),
+    ({"stop": 7}, "stop", ["7"]),
+    ({"stop_token_ids": list(range(100))}, "stop_token_ids", ["100", "8"]),
+    ({"stop_token_ids": [VOCABULARY]}, "stop_token_ids", [str(VOCABULARY), str(VOCABULARY - 1)]),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", ["21", "20"]),
+    ({"top_logprobs": 2}, "top_logprobs", ["logprobs"]),
+    ({"stream_options": {"include_usage": True}}, "stream_options", ["stream"]),
+    ({"speculation": {"max_draft_tokens": 64}}, "speculation.max_draft_tokens", ["64", "63"]),
+    ({"speculation": {"enabled": "no"}}, "speculation.enabled", ["no"]),
+    ({"cache_salt": "s" * 129}, "cache_salt", ["128"]),
+    ({"messages": []}, "messages", []),
+    ({"messages": "hi"}, "messages", ["hi"]),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", ["5"]),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, None, ["image_url"]),
+    ({"messages": [{"content": "x"}]}, "messages.0.role", ["missing"]),
+    ({"messages": [{"role": "pirate", "content": "x"}]}, "messages", ["pirate"]),
+    ({"model": 5}, "model", ["5"]),
+    ({"stream": "yes"}, "stream", ["yes"]),
+    ({"chat_template_kwargs": {"tokenize": False}}, "chat_template_kwargs", ["tokenize"]),
+]
+
+
+@pytest.mark.parametrize(("fields", "param", "named"), BAD_FIELDS, ids=lambda value: str(value)[:40])
+async def test_bad_fields(
+    live: Live, http: aiohttp.ClientSession, fields: dict[str, Any], param: Any, named: Any
+) -> None:
+    if fields.get("stop") == ["x"] * 100_000 + ["y"]:  # two different strings: many, but not too many
+        assert (await ask(live, http, CHAT, {"messages": USER} | fields))[0] == 200
+        return
+    status, error = await ask(live, http, CHAT, {"messages": USER} | fields)
+    assert status == 400, error
+    assert error["type"] == "invalid_request_error"
+    assert param is None or error["param"] == param
+    for part in named:
+        assert part in error["message"]
+    assert len(error["message"]) < 1000
+    assert live.service.admission.taken == 0
+    assert not live.fake.seen
+
+
+UNSUPPORTED: list[tuple[str, Any, list[Any]]] = [
+    ("tools", [{"type": "function"}], [None, []]),
+    ("tool_choice", "required", [None, "none", "auto"]),
+    ("response_format", {"type": "json_object"}, [None, {"type": "text"}]),
+    ("frequency_penalty", 0.5, [None, 0, 0.0]),
+    ("presence_penalty", -1, [0]),
+    ("repetition_penalty", 1.1, [None, 1, 1.0]),
+    ("logit_bias", {"5": 1}, [None, {}]),
+    ("best_of", 2, [None, 1]),
+    ("suffix", "x", [None, ""]),
+    ("echo", True, [None, False]),
+    ("chat_template", "{{ x }}", [None]),
+    ("guided_json", {}, [None]),
+]
+
+
+@pytest.mark.parametrize(("field", "value", "neutral"), UNSUPPORTED)
+async def test_unsupported_fields_are_named_unless_neutral(
+    live: Live, http: aiohttp.ClientSession, field: str, value: Any, neutral: list[Any]
+) -> None:
+    for path, body in ((CHAT, {"messages": USER}), (COMPLETE, {"prompt": "x", "max_tokens": 3})):
+        status, error = await ask(live, http, path, body | {field: value})
+        assert (status, error["param"], error["code"]) == (400, field, "unsupported_field")
+        for allowed in neutral:
+            status, _ = await ask(live, http, path, body | {field: allowed})
+            assert status == 200
+
+
+async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSession) -> None:
+    extras = {"user": "me", "metadata": {"a": 1}, "store": True, "service_tier": "auto", "thinking": None, "x": [1]}
+    assert (await ask(live, http, CHAT, {"messages": USER} | extras))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("raw", "named"),
+    [
+        (b'{"messages": [', "not JSON"),
+        (b"", "missing"),
+        (b'{"temperature": NaN, "messages": [{"role": "user", "content": "x"}]}', "not JSON"),
+        (b'{"temperature": Infinity, "messages": [{"role": "user", "content": "x"}]}', "not JSON"),
+        (b'{"temperature": 1e999, "messages": [{"role": "user", "content": "x"}]}', "temperature"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not JSON"),
+        (b"\xff\xfe{}", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'"text"', "body"),
+        (b"[1]", "body"),
+        (b"null", "body"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+async def test_malformed_bodies(live: Live, http: aiohttp.ClientSession, raw: bytes, named: str) -> None:
+    headers = {"content-type": "application/json"}
+    async with http.post(live.url + CHAT, data=raw, headers=headers) as answer:
+        error = (await answer.json())["error"]
+        assert answer.status == 400
+        assert named in error["message"]
+
+
+async def test_the_content_type_is_told(live: Live, http: aiohttp.ClientSession) -> None:
+    async with http.post(
+        live.url + CHAT, data=json.dumps({"messages": USER}), headers={"content-type": "text/x"}
+    ) as answer:
+        assert answer.status == 400
+        assert "text/x" in (await answer.json())["error"]["message"]
+
+
+async def test_too_long_prompts(live: Live, http: aiohttp.ClientSession) -> None:
+    for path, body in (
+        (CHAT, {"messages": [{"role": "user", "content": "a b " * MAX_LENGTH}]}),
+        (COMPLETE, {"prompt": "a b " * MAX_LENGTH}),
+        (COMPLETE, {"prompt": [7] * MAX_LENGTH}),
+        (COMPLETE, {"prompt": [7] * (MAX_LENGTH - 5), "max_tokens": 6}),
+    ):
+        status, error = await ask(live, http, path, body)
+        assert (status, error["code"]) == (400, "context_length_exceeded")
+        assert str(MAX_LENGTH) in error["message"]
+    assert not live.fake.seen
+    assert live.service.admission.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param", "named"),
+    [
+        ("", "prompt", "empty"),
+        ([], "prompt", "empty"),
+        ([[]], "prompt", "empty"),
+        ([VOCABULARY], "prompt", str(VOCABULARY - 1)),
+        ([-1], None, "-1"),
+        (["a", 5], None, "5"),
+        (["x"] * 17, "prompt", "16"),
+        (None, "prompt", ""),
+    ],
+)
+async def test_bad_prompts(live: Live, http: aiohttp.ClientSession, prompt: Any, param: Any, named: str) -> None:
+    status, error = await ask(live, http, COMPLETE, {"prompt": prompt})
+    assert status == 400
+    assert param is None or error["param"] == param
+    assert named in error["message"]
+
+
+async def test_unknown_model(live: Live) -> None:
+    with pytest.raises(openai.NotFoundError) as error:
+        await live.client().chat.completions.create(model="gpt-9", messages=USER)
+    assert error.value.code == "model_not_found"
+    assert "gpt-9" in error.value.message and "demo" in error.value.message
+
+
+async def test_require_seed(start: Start, http: aiohttp.ClientSession) -> None:
+    async with start(None, {"limits": {"require_seed": True, "temperature_max": 0.5}}) as live:
+        status, error = await ask(live, http, CHAT, {"messages": USER, "temperature": 0})
+        assert (status, error["param"]) == (400, "seed")
+        status, error = await ask(live, http, CHAT, {"messages": USER, "seed": 1})
+        assert (status, error["param"]) == (400, "temperature")
+        assert (await ask(live, http, CHAT, {"messages": USER, "seed": 1, "temperature": 0.5}))[0] == 200
+
+
+async def test_large_bodies_are_refused_before_they_are_read(live: Live, http: aiohttp.ClientSession) -> None:
+    limit = live.service.config.limits.max_body_bytes
+    with pytest.raises(openai.APIStatusError) as error:
+        await live.client().chat.completions.create(
+            model="demo", messages=[{"role": "user", "content": "x" * 50_000_000}]
+        )
+    assert error.value.status_code == 413
+    assert str(limit) in error.value.message
+
+    async def endless():  # type: ignore[no-untyped-def]
+        for _ in range(100):
+            yield b" " * 100_000
+
+    async with http.post(live.url + CHAT, data=endless()) as answer:
+        assert answer.status == 413
+        assert (await answer.json())["error"]["code"] == "request_too_large"
+
+
+async def test_a_running_stream_notices_nothing(start: Start, abbc: Script, http: aiohttp.ClientSession) -> None:
+    async with start(abbc) as live:
+        live.fake.turn_seconds = 0.01
+        running = asyncio.create_task(
+            live.client().completions.create(model="demo", prompt="x", max_tokens=150, extra_body={"ignore_eos": True})
+        )
+        while not live.fake.seen:
+            await asyncio.sleep(0.01)
+        for fields, _, _ in BAD_FIELDS:
+            await ask(live, http, CHAT, {"messages": USER, "max_tokens": 1} | fields)
+        answer = await running
+        assert answer.choices[0].text == ("abbc" * 40)[:150]
+        assert answer.choices[0].finish_reason == "length"
+        await live.idle()
+
+
+async def test_errors_reach_the_client_with_param_and_code(live: Live) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        await live.client().chat.completions.create(model="demo", messages=USER, temperature=9)
+    assert error.value.param == "temperature"
+    assert error.value.type == "invalid_request_error"
+    assert (await live.client().chat.completions.create(model="demo", messages=USER)).choices[
+        0
+    ].message.content == ANSWER
+
+
+async def ask(live: Live, http: aiohttp.ClientSession, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+    """Status and error (or answer) of a request; an error must have the one shape."""
+    async with http.post(live.url + path, json=body) as answer:
+        data = await answer.json()
+        if answer.status < 300:
+            return answer.status, data
+        assert set(data) == {"error"}
+        assert set(data["error"]) == {"message", "type", "param", "code"}
+        return answer.status, data["error"]

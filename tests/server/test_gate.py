@@ -1,0 +1,127 @@
+"""Ids, keys, headers: what holds for every request, and the shape of errors nobody planned."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import openai
+import pytest
+
+from tests.server.conftest import Live, Start
+
+USER = [{"role": "user", "content": "hi"}]
+
+
+async def test_request_ids_come_back(live: Live, http: aiohttp.ClientSession) -> None:
+    for path in ("/health", "/nowhere", "/v1/models"):
+        async with http.get(live.url + path, headers={"x-request-id": "my-id.1:2"}) as answer:
+            assert answer.headers["x-request-id"] == "my-id.1:2"
+    async with http.post(f"{live.url}/v1/chat/completions", json={"messages": USER, "stream": True}) as answer:
+        made = answer.headers["x-request-id"]
+        text = await answer.text()
+    assert f'"id":"chatcmpl-{made}"' in text
+
+
+@pytest.mark.parametrize("given", ["", "x" * 129, "a b", "é", "a;b"])
+async def test_odd_request_ids_are_replaced(live: Live, http: aiohttp.ClientSession, given: str) -> None:
+    async with http.get(f"{live.url}/health", headers={"x-request-id": given}) as answer:
+        made = answer.headers["x-request-id"]
+    assert made != given and len(made) == 32
+
+
+async def test_one_id_may_be_used_by_many(live: Live) -> None:
+    headers = {"x-request-id": "same"}
+    client = live.client()
+    answers = await asyncio.gather(
+        *(client.chat.completions.create(model="demo", messages=USER, extra_headers=headers) for _ in range(5))
+    )
+    assert {answer.id for answer in answers} == {"chatcmpl-same"}
+    assert len({request.id for request in live.fake.seen}) == 5
+
+
+async def test_a_key_is_asked_for_everywhere_but_where_it_is_not(start: Start, http: aiohttp.ClientSession) -> None:
+    async with start(None, {"server": {"api_key": "sesame"}}) as live:
+        for path in ("/health", "/ready", "/metrics", "/version"):
+            async with http.get(live.url + path) as answer:
+                assert answer.status == 200, path
+        paths = ("/v1/models", "/config", "/openapi.json", "/nowhere", "//health", "/health/", "/")
+        for path in paths:
+            for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "sesame"}, {"host": "x/health"}):
+                async with http.get(live.url + path, headers=header) as answer:
+                    assert answer.status == 401, path
+                    assert (await answer.json())["error"]["code"] == "invalid_api_key"
+                    assert answer.headers["www-authenticate"] == "Bearer"
+        async with http.post(f"{live.url}/tokenize", json={"prompt": "x"}) as answer:
+            assert answer.status == 401
+        with pytest.raises(openai.AuthenticationError):
+            await live.client().models.list()
+        assert (await live.client(api_key="sesame").models.list()).data[0].id == "demo"
+        async with http.get(f"{live.url}/config", headers={"authorization": "bearer sesame"}) as answer:
+            assert "sesame" not in await answer.text()
+
+
+async def test_unknown_routes_and_methods(live: Live, http: aiohttp.ClientSession) -> None:
+    for path in ("/", "/v1/nothing", "/docs"):
+        async with http.get(live.url + path) as answer:
+            error = (await answer.json())["error"]
+            assert (answer.status, error["type"], error["code"]) == (404, "not_found_error", "unknown_route")
+    async with http.get(f"{live.url}/v1/chat/completions") as answer:
+        assert answer.status == 405
+        assert answer.headers["allow"] == "POST"
+        assert (await answer.json())["error"]["code"] == "method_not_allowed"
+
+
+async def test_a_bug_is_a_nested_500(
+    live: Live, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr("server.respond.read_wishes", broken)
+    headers = {"x-request-id": "find-me"}
+    async with http.post(f"{live.url}/v1/chat/completions", json={"messages": USER}, headers=headers) as answer:
+        text = await answer.text()
+        assert answer.status == 500
+        assert answer.headers["x-request-id"] == "find-me"
+    assert json.loads(text)["error"]["type"] == "server_error"
+    assert "find-me" in text and "secret" not in text
+
+
+async def test_cors_is_closed_unless_opened(start: Start, live: Live, http: aiohttp.ClientSession) -> None:
+    origin = {"origin": "https://app.example"}
+    async with http.get(f"{live.url}/health", headers=origin) as answer:
+        assert "access-control-allow-origin" not in answer.headers
+    async with start(None, {"server": {"cors_origins": ["https://app.example"], "api_key": "k"}}) as opened:
+        preflight = origin | {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization",
+        }
+        async with http.options(f"{opened.url}/v1/chat/completions", headers=preflight) as answer:
+            assert answer.status == 200
+            assert answer.headers["access-control-allow-origin"] == "https://app.example"
+        async with http.get(f"{opened.url}/health", headers={"origin": "https://evil.example"}) as answer:
+            assert "access-control-allow-origin" not in answer.headers
+
+
+async def test_heads_are_bounded(live: Live) -> None:
+    host, port = live.url.removeprefix("http://").split(":")
+    for head in (b"GET /health HTTP/1.1\r\nx: " + b"a" * 100_000, b"GET /" + b"a" * 100_000, b"nonsense\r\n\r\n"):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(head)
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "malformed_request"
+        writer.close()
+
+
+async def test_many_requests_on_one_connection(live: Live) -> None:
+    host, port = live.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    padding = b"a" * 3000
+    for _ in range(40):  # more head bytes altogether than one request may have
+        writer.write(b"GET /version HTTP/1.1\r\nhost: x\r\nx: " + padding + b"\r\n\r\n")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert head.startswith(b"HTTP/1.1 200")
+        await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
+    writer.close()
