@@ -1,4 +1,6 @@
-"""The front door: the `aerie` command and `from aerie import LLM`. It composes the other packages and holds no logic of theirs."""
+"""The front door: the `aerie` command and `from aerie import LLM`. It composes the other packages and holds no logic
+of theirs.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -20,7 +20,9 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section
 
 
 @app.callback(invoke_without_command=True)
-def front_door(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def front_door(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
     if version:
         print(f"aerie {aerie.__version__}")
         raise typer.Exit

@@ -1,4 +1,6 @@
-"""The flags that people know from vLLM and SGLang, each as the setting it means here. docs/coming-from.md shows this table."""
+"""The flags that people know from vLLM and SGLang, each as the setting it means here. docs/coming-from.md shows this
+table.
+"""
 
 import json
 from dataclasses import dataclass
@@ -83,7 +85,9 @@ def _valued(flag: str, value: str, known: dict[str, Alias]) -> list[str]:
         return []
     if flag == "--speculative-config":
         return _speculative(value)
-    raise ConfigError(f"unknown flag {flag}; docs/coming-from.md lists those that are known, settings are section.key=value")
+    raise ConfigError(
+        f"unknown flag {flag}; docs/coming-from.md lists those that are known, settings are section.key=value"
+    )
 
 
 def _speculative(text: str) -> list[str]:
@@ -96,7 +100,9 @@ def _speculative(text: str) -> list[str]:
         raise ConfigError("--speculative-config: the method must be eagle3")
     unknown = set(given) - set(_CONFIG_KEYS)
     if unknown:
-        raise ConfigError(f"--speculative-config: {', '.join(sorted(unknown))} is not offered; known: {', '.join(_CONFIG_KEYS)}")
+        raise ConfigError(
+            f"--speculative-config: {', '.join(sorted(unknown))} is not offered; known: {', '.join(_CONFIG_KEYS)}"
+        )
     overrides = [f"{_CONFIG_KEYS[key]}={value}" for key, value in given.items()]
     if "num_speculative_tokens" in given:
         overrides += ["spec.topk=1", f"spec.nodes={int(given['num_speculative_tokens']) + 1}"]

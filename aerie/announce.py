@@ -10,7 +10,8 @@ Aerie serves {name} at {url}
 {report}
 
 curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
-  -d '{{"model": "{name}", "messages": [{{"role": "user", "content": "What does textwrap.dedent do?"}}], "temperature": 0}}'
+  -d '{{"model": "{name}", "messages": [{{"role": "user", "content": "What does textwrap.dedent do?"}}],
+  "temperature": 0}}'
 
 from openai import OpenAI
 client = OpenAI(base_url="{url}/v1", api_key="none")

@@ -1,4 +1,6 @@
-"""Chooses the lane of a deployment: on a CPU a process of its own, or in place where `engine.lane: inline` asks for it."""
+"""Chooses the lane of a deployment: on a CPU a process of its own, or in place where `engine.lane: inline` asks for
+it.
+"""
 
 from contracts.config import Config
 from contracts.errors import ConfigError

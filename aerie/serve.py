@@ -1,6 +1,7 @@
 """The composition root of a server: this process speaks HTTP, a child schedules, and the child's lane holds the model.
 
-Three processes whose lives are tied: the server's end stops the scheduler, the scheduler's end closes the lane, and the death
+Three processes whose lives are tied: the server's end stops the scheduler, the scheduler's end closes the lane, and
+the death
 of either is seen by the server within a fraction of a second.
 """
 

@@ -43,7 +43,9 @@ def layout(counts: Ints, device: torch.device | str = "cpu") -> Layout:
 def attention_inputs(
     tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Ints, indptr: Tensor, words: Tensor | None = None
 ) -> AttentionInputs:
-    """Inputs of a pass over device rows [n] whose pages cover `covered` [n] positions (an upper bound, known to the host)."""
+    """Inputs of a pass over device rows [n] whose pages cover `covered` [n] positions (an upper bound, known to the
+    host).
+    """
     size = tables.page_size
     page_counts = -(-covered // size)
     kv_indptr = np.zeros(covered.size + 1, dtype=np.int32)

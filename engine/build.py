@@ -59,10 +59,20 @@ def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head_lay
 
 
 def resolve_dtype(config: Config, model: ModelConfig) -> torch.dtype:
+    """The arithmetic of a deployment. `auto` is the checkpoint's own where the machine has units for it.
+
+    A CPU without them emulates 16-bit products, slower than it computes fp32 (docs/decisions/0004-fp32-on-cpus.md).
+    """
     name = model.dtype if config.model.dtype == "auto" else config.model.dtype
     if name not in _DTYPES:
         raise ConfigError(f"dtype {name!r} is none of {', '.join(_DTYPES)}", param="model.dtype")
+    if config.model.dtype == "auto" and _DTYPES[name] != torch.float32 and not _has_half_units():
+        return torch.float32
     return _DTYPES[name]
+
+
+def _has_half_units() -> bool:
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
 
 
 def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()) -> Decoder:
@@ -82,7 +92,11 @@ def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tu
 
 
 def make_capacity(
-    target: Decoder, sizes: Sizes, *, drafts: bool = False, extra: dict[str, str | int | float | bool | None] | None = None
+    target: Decoder,
+    sizes: Sizes,
+    *,
+    drafts: bool = False,
+    extra: dict[str, str | int | float | bool | None] | None = None,
 ) -> Capacity:
     model = target.config
     report: dict[str, str | int | float | bool | None] = {

@@ -1,6 +1,7 @@
 """The target's choice: argmax(logits / T + g) over the support that the request's filters leave.
 
-Filters follow vLLM's order: temperature, min-p, top-k, top-p. At temperature 0 there is neither noise nor filter. Both workers
+Filters follow vLLM's order: temperature, min-p, top-k, top-p. At temperature 0 there is neither noise nor filter.
+Both workers
 choose here and the drafter draws the same noise, which is why speculation cannot change a seeded answer.
 """
 

@@ -9,7 +9,9 @@ from contracts.step import StepOutput
 
 
 class StepClock:
-    """`phase` times parts of a step by the wall; `stamp` adds them, and the CPU time over the lane's threads, to its output."""
+    """`phase` times parts of a step by the wall; `stamp` adds them, and the CPU time over the lane's threads, to its
+    output.
+    """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads

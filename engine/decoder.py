@@ -48,7 +48,9 @@ class Decoder:
         self._layers = [_layer(config, weights, index) for index in range(config.layers)]
         self._norm = RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps)
         self._output = self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)
-        weights.finish(ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",))
+        weights.finish(
+            ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",)
+        )
         self._rotations = rotations(config.rope, config.head_dim, positions, device)
 
     @property
@@ -154,7 +156,9 @@ def attention_weights(
     qk_norm: bool = False,
     eps: float = 1e-6,
 ) -> AttentionWeights:
-    """Takes q, k, v and o of `prefix`; `width` is the projections' input (twice `hidden` in a draft head's first layer)."""
+    """Takes q, k, v and o of `prefix`; `width` is the projections' input (twice `hidden` in a draft head's first
+    layer).
+    """
     parts, biases = [], []
     for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
         part = weights.take(f"{prefix}.{name}_proj.weight", (count * head_dim, width))
@@ -163,7 +167,9 @@ def attention_weights(
             value = weights.take(f"{prefix}.{name}_proj.bias", (count * head_dim,))
             biases.append(value if name == "v" else interleaved(value, head_dim))
     norms = [
-        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps) if qk_norm else None
+        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps)
+        if qk_norm
+        else None
         for name in ("q", "k")
     ]
     return AttentionWeights(

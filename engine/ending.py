@@ -23,7 +23,8 @@ class Committed:
 
 
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:
-    """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit nothing.
+    """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit
+    nothing.
 
     `lengths` counts all known tokens before the step, the root included. A stop id is kept as the last token.
     """

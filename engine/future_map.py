@@ -1,6 +1,7 @@
 """The device side of the FutureMap: what one step leaves for the next, before the host has seen it.
 
-Every value has two generations per row. A plan names the generation that each of its rows reads and the step writes the other
+Every value has two generations per row. A plan names the generation that each of its rows reads and the step writes
+the other
 one, so rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will read.
 """
 

@@ -5,9 +5,11 @@ from torch import Tensor
 
 
 class KVPool:
-    """`keys` and `values` [layers, slots, kv_heads, head_dim]; slot = page * page_size + offset. Zeroed, and finite ever after.
+    """`keys` and `values` [layers, slots, kv_heads, head_dim]; slot = page * page_size + offset. Zeroed, and finite
+    ever after.
 
-    Masked attention multiplies hidden values by zero, and zero times NaN is NaN: nothing uninitialized may lie in a pool.
+    Masked attention multiplies hidden values by zero, and zero times NaN is NaN: nothing uninitialized may lie in a
+    pool.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class KVPool:
         self.values[layer].index_copy_(0, slots, values)
 
     def move(self, source: Tensor, target: Tensor) -> None:
-        """Copies slots [n] to slots [n] in all layers; they may overlap, since all are gathered before any is written."""
+        """Copies slots [n] to slots [n] in all layers; they may overlap, since all are gathered before any is
+        written.
+        """
         keys, values = self.keys.index_select(1, source), self.values.index_select(1, source)
         self.keys.index_copy_(1, target, keys)
         self.values.index_copy_(1, target, values)

@@ -1,4 +1,6 @@
-"""One pre-norm transformer layer with merged projections; the target stacks it, and a draft head is built of the same parts."""
+"""One pre-norm transformer layer with merged projections; the target stacks it, and a draft head is built of the same
+parts.
+"""
 
 from dataclasses import dataclass
 
@@ -14,7 +16,9 @@ from engine.rope import rotate
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """`qkv` stacks the rows of q, k and v, q and k in interleaved order (engine/rope.py); norms only where q and k have them."""
+    """`qkv` stacks the rows of q, k and v, q and k in interleaved order (engine/rope.py); norms only where q and k
+    have them.
+    """
 
     qkv: Tensor
     qkv_bias: Tensor | None

@@ -1,4 +1,6 @@
-"""The shape of a Llama-family model, read from a Hugging Face `config.json`; what the decoder cannot run is refused by name."""
+"""The shape of a Llama-family model, read from a Hugging Face `config.json`; what the decoder cannot run is refused
+by name.
+"""
 
 import json
 from dataclasses import dataclass
@@ -58,7 +60,8 @@ def read_model_config(folder: Path) -> ModelConfig:
     architecture = (data.get("architectures") or ["(none)"])[0]
     if architecture not in _FAMILIES:
         raise ConfigError(
-            f"{folder} holds a {architecture}; the native engine runs {', '.join(sorted(_FAMILIES))}", param="model.path"
+            f"{folder} holds a {architecture}; the native engine runs {', '.join(sorted(_FAMILIES))}",
+            param="model.path",
         )
     if data.get("quantization_config"):
         raise ConfigError(f"{folder} is quantized; the native engine runs unquantized weights", param="model.path")

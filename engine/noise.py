@@ -1,10 +1,10 @@
 """Stateless Gumbel noise g(key, absolute position, token): equal bits on every device, whatever was drafted or batched.
 
-A counter-based hash of the murmur3 finalizer's kind; u is kept below 1, since in fp32 the largest hashes would round to 1 and
+A counter-based hash of the murmur3 finalizer's kind; u is kept below 1, since in fp32 the largest hashes would round
+to 1 and
 their noise to infinity, in about 0.5 % of positions at a vocabulary of 128k.
 """
 
-import torch
 from torch import Tensor
 
 _MASK = 0xFFFFFFFF

@@ -1,4 +1,6 @@
-"""The two passes of the target that need no draft: a prefill chunk, and one token for each row. Both workers run them."""
+"""The two passes of the target that need no draft: a prefill chunk, and one token for each row. Both workers run
+them.
+"""
 
 from dataclasses import dataclass
 
@@ -72,7 +74,9 @@ def prefill(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
 
 
 def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
-    """Runs the root of each row and chooses what follows; rows that were done write to the dummy page and commit nothing."""
+    """Runs the root of each row and chooses what follows; rows that were done write to the dummy page and commit
+    nothing.
+    """
     assert plan.decode is not None
     rows, turns = on_device(plan.rows, state.device), on_device(plan.turns, state.device)
     roots, lengths, done, _ = state.futures.read(turns, rows)
@@ -99,7 +103,9 @@ def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
 
 
 def publish(state: DeviceState, plan: StepPlan, result: PassResult, seeds: Tensor | None = None) -> None:
-    """Writes the other generation of every row that the pass moved: all of a decode, the finished prompts of a prefill."""
+    """Writes the other generation of every row that the pass moved: all of a decode, the finished prompts of a
+    prefill.
+    """
     writers: Bools = np.ones(plan.rows.size, dtype=np.bool_) if plan.prefill is None else plan.prefill.is_last
     kept = torch.from_numpy(np.flatnonzero(writers)).to(state.device)
     turns = 1 - on_device(plan.turns, state.device)

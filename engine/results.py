@@ -30,5 +30,7 @@ def plain_output(plan: StepPlan, result: PassResult) -> StepOutput:
         drafted=nothing,
         lengths=host(result.lengths),
         endings=host(result.committed.endings),
-        logprobs=None if ranked is None else host_logprobs((ranked[0][:, None], ranked[1][:, None], ranked[2][:, None])),
+        logprobs=None
+        if ranked is None
+        else host_logprobs((ranked[0][:, None], ranked[1][:, None], ranked[2][:, None])),
     )

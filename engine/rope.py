@@ -1,4 +1,6 @@
-"""Rotary position embedding as one complex product: weights are permuted at load so that rotated pairs lie side by side."""
+"""Rotary position embedding as one complex product: weights are permuted at load so that rotated pairs lie side by
+side.
+"""
 
 import math
 
@@ -20,7 +22,9 @@ def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | 
 
 
 def interleaved(weight: Tensor, head_dim: int) -> Tensor:
-    """Reorders the output rows of a projection from halves (i, i + d/2), as checkpoints have them, to adjacent pairs."""
+    """Reorders the output rows of a projection from halves (i, i + d/2), as checkpoints have them, to adjacent
+    pairs.
+    """
     halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
     return halves.transpose(1, 2).reshape(weight.shape).contiguous()
 

@@ -13,7 +13,9 @@ _NEVER = 2**30
 
 
 class RowTables:
-    """Device tables [rows + 1, ...]. `pages` [rows + 1, pages per row] int32 points at the dummy page where a row has none."""
+    """Device tables [rows + 1, ...]. `pages` [rows + 1, pages per row] int32 points at the dummy page where a row has
+    none.
+    """
 
     def __init__(self, rows: int, pages_per_row: int, page_size: int, device: torch.device | str = "cpu") -> None:
         self.page_size = page_size

@@ -35,9 +35,7 @@ def make_state(
     return DeviceState(
         target=target,
         tables=RowTables(capacity.rows, -(-longest // capacity.page_size), capacity.page_size, device),
-        futures=FutureMap(
-            capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison
-        ),
+        futures=FutureMap(capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison),
         needs=RowNeeds(capacity.rows),
         capacity=capacity,
         device=torch.device(device),

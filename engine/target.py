@@ -38,4 +38,6 @@ class TargetModel(Protocol):
         *,
         taps: bool,
     ) -> TargetOutput:
-        """One pass over ids [tokens] at positions [tokens], whose KV goes to slots [tokens]. `wanted` [m]: tokens with logits."""
+        """One pass over ids [tokens] at positions [tokens], whose KV goes to slots [tokens]. `wanted` [m]: tokens
+        with logits.
+        """

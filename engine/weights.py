@@ -51,7 +51,9 @@ class Weights:
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
         """The tensor in `dtype`, else in the engine's; ConfigError where it is missing or of another shape."""
         if name not in self._files:
-            raise ConfigError(f"tensor {name!r} is missing in {self._folder}; the checkpoint does not fit its config.json")
+            raise ConfigError(
+                f"tensor {name!r} is missing in {self._folder}; the checkpoint does not fit its config.json"
+            )
         path, stored = self._files[name]
         with safe_open(path, framework="pt", device=self._device) as file:
             tensor: Tensor = file.get_tensor(stored)

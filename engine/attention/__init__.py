@@ -1,4 +1,6 @@
-"""Attention backends behind one dataclass of inputs; a backend is right when it equals `reference` on the golden cases."""
+"""Attention backends behind one dataclass of inputs; a backend is right when it equals `reference` on the golden
+cases.
+"""
 
 from typing import Any, Protocol
 
@@ -20,10 +22,14 @@ class Attention(Protocol):
     def plan(self, inputs: AttentionInputs) -> Planned: ...
 
     def see(self, planned: Planned, words: Tensor) -> Planned:
-        """The same rows, queries and pages with other ancestor words [queries]: the levels of a draft share all else."""
+        """The same rows, queries and pages with other ancestor words [queries]: the levels of a draft share all
+        else.
+        """
 
     def run(self, planned: Planned, query: Tensor, pool: KVPool, layer: int) -> Tensor:
-        """query [queries, heads, head_dim] -> the same shape; keys and values of the queries are in the pool already."""
+        """query [queries, heads, head_dim] -> the same shape; keys and values of the queries are in the pool
+        already.
+        """
 
 
 def make_attention(name: str) -> Attention:
@@ -33,5 +39,7 @@ def make_attention(name: str) -> Attention:
 
     backends: dict[str, type[Attention]] = {"auto": CpuAttention, "cpu": CpuAttention, "reference": ReferenceAttention}
     if name not in backends:
-        raise ConfigError(f"attention backend {name!r} is not built in; known: {', '.join(backends)}", param="engine.attention")
+        raise ConfigError(
+            f"attention backend {name!r} is not built in; known: {', '.join(backends)}", param="engine.attention"
+        )
     return backends[name]()

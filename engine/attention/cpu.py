@@ -1,4 +1,6 @@
-"""Attention on a CPU: each row's pages are gathered and all rows run through one fused product, padded to the longest."""
+"""Attention on a CPU: each row's pages are gathered and all rows run through one fused product, padded to the
+longest.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -44,7 +46,9 @@ class CpuAttention:
         if int(counts.min()) != most:
             places = torch.arange(most)
             filled = places < counts[:, None]
-            spread = torch.where(filled, inputs.qo_indptr[:-1, None] + places, inputs.qo_indptr[:-1, None]).flatten().long()
+            spread = (
+                torch.where(filled, inputs.qo_indptr[:-1, None] + places, inputs.qo_indptr[:-1, None]).flatten().long()
+            )
             collect = filled.flatten().nonzero().squeeze(1)
         beyond = (torch.arange(width * inputs.page_size) - inputs.prefix_lens[:, None])[:, None]
         return _Plan(
@@ -96,7 +100,9 @@ def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> T
         return indices
     places = torch.arange(width)
     inside = places < page_counts[:, None]
-    return indices[torch.where(inside, inputs.kv_indptr[:-1, None] + places, inputs.kv_indptr[:-1, None]).flatten().long()]
+    return indices[
+        torch.where(inside, inputs.kv_indptr[:-1, None] + places, inputs.kv_indptr[:-1, None]).flatten().long()
+    ]
 
 
 def _bits(beyond: Tensor) -> Tensor:

@@ -9,8 +9,10 @@ from torch import Tensor
 class AttentionInputs:
     """A ragged batch over paged KV; row r holds queries `qo_indptr[r] .. qo_indptr[r + 1]` and its own pages.
 
-    Query i of a row sees position p iff p < prefix_lens[row], or, with t = p - prefix_lens[row]: without words t <= i, with
-    words `t < 64 and (words >> t) & 1`; a node's word includes the node itself. The page lists may cover more positions than
+    Query i of a row sees position p iff p < prefix_lens[row], or, with t = p - prefix_lens[row]: without words t <=
+    i, with
+    words `t < 64 and (words >> t) & 1`; a node's word includes the node itself. The page lists may cover more
+    positions than
     a row holds: the host plans with an upper bound and the mask hides the rest.
     """
 

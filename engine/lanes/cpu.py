@@ -1,6 +1,7 @@
 """The CPU's lane: a process that holds weights, pools and tables, so that host and device work really overlap.
 
-As a thread it would share the interpreter's lock with the scheduler and hide nothing. Frames travel over a socket pair that the
+As a thread it would share the interpreter's lock with the scheduler and hide nothing. Frames travel over a socket
+pair that the
 two processes alone hold; when either end dies the other reads the end of the stream, so nobody waits for ever.
 """
 
@@ -10,6 +11,7 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
+from typing import Any
 
 from contracts.config import Config, parse_config
 from contracts.errors import AerieError, ConfigError, EngineDead
@@ -20,7 +22,9 @@ _CLOSE_SECONDS = 5.0
 
 
 class CpuLane:
-    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of a config."""
+    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of a
+    config.
+    """
 
     def __init__(self, factory: str, config: Config, *, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -58,7 +62,7 @@ class CpuLane:
             self._process.kill()
             self._process.join()
 
-    def _receive(self) -> object:
+    def _receive(self) -> Any:
         try:
             value = decode(self._pipe.recv_bytes())
         except (EOFError, OSError):

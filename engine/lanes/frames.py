@@ -1,4 +1,6 @@
-"""Plans, outputs and capacity as msgpack frames between a lane and its process: dataclasses by name, arrays as raw bytes."""
+"""Plans, outputs and capacity as msgpack frames between a lane and its process: dataclasses by name, arrays as raw
+bytes.
+"""
 
 from dataclasses import fields, is_dataclass
 from typing import Any

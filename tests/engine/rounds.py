@@ -36,7 +36,9 @@ class Rounds:
         self._next_page = 1
         self._number = 0
 
-    def add(self, index: int, prompt: list[int], sampling: SamplingParams, *, chunk: int = 256, drafting: bool = False) -> Row:
+    def add(
+        self, index: int, prompt: list[int], sampling: SamplingParams, *, chunk: int = 256, drafting: bool = False
+    ) -> Row:
         """Prefills a row in chunks and takes its first token."""
         row = Row(index, prompt, sampling, drafting)
         starts = self._starts(row)
@@ -52,7 +54,9 @@ class Rounds:
                 next_ids=np.array([-1 if last else prompt[end]], _INT),
             )
             first = begin == 0
-            output = self._step([row], StepKind.PREFILL, work, None, starts if first else None, pages if first else None)
+            output = self._step(
+                [row], StepKind.PREFILL, work, None, starts if first else None, pages if first else None
+            )
         row.turn, row.length = 1 - row.turn, len(prompt)
         self._take([row], output)
         return row

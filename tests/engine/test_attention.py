@@ -26,8 +26,12 @@ def tree_words(counts: list[int], seed: int) -> torch.Tensor:
     return torch.tensor(words, dtype=torch.int64)
 
 
-def case(lengths: list[int], counts: list[int], *, page: int, tree: bool, slack: int = 5) -> tuple[AttentionInputs, KVPool]:
-    """Rows of these true lengths and query counts; pages cover `slack` more than they hold, unowned slots are poisoned."""
+def case(
+    lengths: list[int], counts: list[int], *, page: int, tree: bool, slack: int = 5
+) -> tuple[AttentionInputs, KVPool]:
+    """Rows of these true lengths and query counts; pages cover `slack` more than they hold, unowned slots are
+    poisoned.
+    """
     torch.manual_seed(len(lengths) + page)
     page_counts = [-(-(n + c + slack) // page) for n, c in zip(lengths, counts, strict=True)]
     order = torch.randperm(sum(page_counts)) + 1
