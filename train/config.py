@@ -57,7 +57,7 @@ class HeadRun(_Strict):
     depth: int
     """Steps of training-time test: how many tokens ahead the head learns to draft."""
     step_decay: float
-    """Weight of each such step relative to the one before."""
+    """How often each such step is trained relative to the one before."""
     answer_temperatures: tuple[float, ...]
     """The target answers every entry at each of these first; the head learns from those answers and the corpus."""
     steps: int

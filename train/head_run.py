@@ -82,7 +82,7 @@ def measure(
     log = _Log(run.depth)
     for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
         with torch.no_grad():
-            log.add(0, _judge(run, head, target, vocabulary, batch), quiet=True)
+            log.add(0, _judge(head, target, vocabulary, batch, run.depth), quiet=True)
     return f"greedy answers to {len(questions)} held-out questions: {log.line()}"
 
 
@@ -98,7 +98,7 @@ def _train_step(
     level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    judged = _judge(run, head, target, vocabulary, batch)
+    judged = _judge(head, target, vocabulary, batch, drawn_depth(run, step))
     judged.loss.backward()
     nn.utils.clip_grad_norm_(head.parameters(), run.clip)
     for optimizer in optimizers:
@@ -107,10 +107,21 @@ def _train_step(
     return judged
 
 
-def _judge(run: HeadRun, head: Head, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch) -> Judged:
+def drawn_depth(run: HeadRun, step: int) -> int:
+    """How deep this batch is unrolled: deeper than k with probability decay^k.
+
+    On average this is the usual sum of losses weighed by decay^k, at the cost of 4 steps instead of 7 (decay 0.8).
+    """
+    rng, depth = random.Random(f"{run.seed} depth {step}"), 1
+    while depth < run.depth and rng.random() < run.step_decay:
+        depth += 1
+    return depth
+
+
+def _judge(head: Head, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch, depth: int) -> Judged:
     features = target.features(batch.ids)
-    outputs = unroll(head, target.embedding, batch.ids, features.taps, run.depth)
-    return judge(head, outputs, features.logits, batch.answer, vocabulary, run.step_decay)
+    outputs = unroll(head, target.embedding, batch.ids, features.taps, depth)
+    return judge(head, outputs, features.logits, batch.answer, vocabulary)
 
 
 def _optimizers(head: Head) -> list[Optimizer]:
@@ -174,9 +185,10 @@ class _Log:
         self._clear()
 
     def add(self, step: int, judged: Judged, *, quiet: bool = False) -> None:
-        self._count += 1
+        depth = len(judged.reached)
+        self._count += depth
         self._loss += judged.loss.item()
-        self._sums += torch.stack([judged.reached, judged.right])
+        self._sums[:, :depth] += torch.stack([judged.reached, judged.right])
         if not quiet and step % _LOG_EVERY == 0:
             print(f"step {step} {self.line()} seconds {time.monotonic() - self._began:.0f}", flush=True)
             self._clear()

@@ -38,10 +38,8 @@ def loss_mask(answer: Tensor, step: int) -> Tensor:
     return mask
 
 
-def judge(
-    head: Head, outputs: Iterable[Tensor], logits: Tensor, answer: Tensor, vocabulary: DraftVocabulary, decay: float
-) -> Judged:
-    """The sum over steps of decay^k times the mean soft cross-entropy over the columns that `loss_mask` keeps.
+def judge(head: Head, outputs: Iterable[Tensor], logits: Tensor, answer: Tensor, vocabulary: DraftVocabulary) -> Judged:
+    """The sum over steps of the mean soft cross-entropy over the columns that `loss_mask` keeps.
 
     Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns,
     target vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
@@ -57,8 +55,7 @@ def judge(
         wanted = mask & _ahead(draftable, ahead)
         rows, columns = wanted.nonzero(as_tuple=True)
         drafted = head.logits(output[rows, columns])
-        mean = cross_entropy(drafted, goals[rows, columns + ahead], reduction="sum") / max(1, len(rows))
-        loss = loss + decay**step * mean
+        loss = loss + cross_entropy(drafted, goals[rows, columns + ahead], reduction="sum") / max(1, len(rows))
         hit = torch.zeros_like(mask)
         hit[rows, columns] = draft_ids[drafted.argmax(-1)] == top[rows, columns + ahead]
         reached = alive & mask

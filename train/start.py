@@ -48,14 +48,22 @@ def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
 
 @torch.no_grad()
 def _borrow(head: Head, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
-    """The output side from the target's, final norm and rows of the draft vocabulary; residual branches from zero.
+    """Begins as the target's last layer, final norm and output rows, read from the highest tap.
 
-    As in the target's own start, a residual branch that begins at nothing lets the head begin as a plain readout of
-    its taps.
+    What the target's layer has no counterpart for, the embedding's half of q, k and v and a wider MLP, begins at random, the
+    latter with an output of zero.
     """
-    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
+    layer, last, hidden = head.midlayer, model.model.layers[-1], head.shape.hidden
+    head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
+    for name in ("q_proj", "k_proj", "v_proj"):
+        getattr(layer.self_attn, name).weight[:, hidden:] = getattr(last.self_attn, name).weight
+    layer.self_attn.o_proj.weight.copy_(last.self_attn.o_proj.weight)
+    wide = min(head.shape.intermediate, last.mlp.gate_proj.weight.shape[0])
+    layer.mlp.gate_proj.weight[:wide] = last.mlp.gate_proj.weight[:wide]
+    layer.mlp.up_proj.weight[:wide] = last.mlp.up_proj.weight[:wide]
+    layer.mlp.down_proj.weight.zero_()
+    layer.mlp.down_proj.weight[:, :wide] = last.mlp.down_proj.weight[:, :wide]
+    layer.hidden_norm.weight.copy_(last.input_layernorm.weight)
+    layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
     head.norm.weight.copy_(model.model.norm.weight)
-    head.midlayer.self_attn.o_proj.weight.zero_()
-    head.midlayer.mlp.down_proj.weight.zero_()
-    size = head.shape.hidden
-    head.fc.weight[:, -size:].add_(torch.eye(size))
+    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])

@@ -49,8 +49,8 @@ def test_the_loss_equals_a_sum_over_positions() -> None:
                 if inside and int(goal.argmax()) in vocabulary.draft_to_target.tolist():
                     q = goal[vocabulary.draft_to_target].softmax(-1)
                     terms.append(-(q * head.logits(output[row, t]).log_softmax(-1)).sum())
-        expected = expected + 0.8**step * torch.stack(terms).mean()
-    judged = judge(head, outputs, logits, answer, vocabulary, 0.8)
+        expected = expected + torch.stack(terms).mean()
+    judged = judge(head, outputs, logits, answer, vocabulary)
     assert torch.allclose(judged.loss, expected, atol=1e-12)
 
 
@@ -58,14 +58,14 @@ def test_undraftable_tokens_are_misses_without_gradient() -> None:
     head, outputs, logits, answer, vocabulary = _case()
     logits[..., 2] = 100.0  # an id that the head cannot draft is always the likeliest
     outputs = [output.requires_grad_() for output in outputs]
-    judged = judge(head, outputs, logits, answer, vocabulary, 0.8)
+    judged = judge(head, outputs, logits, answer, vocabulary)
     assert judged.right.sum() == 0 and judged.reached[0] == loss_mask(answer, 0).sum()
     assert judged.loss == 0
 
 
 def test_a_later_step_counts_only_where_the_earlier_were_right() -> None:
     head, outputs, logits, answer, vocabulary = _case()
-    judged = judge(head, outputs, logits, answer, vocabulary, 0.8)
+    judged = judge(head, outputs, logits, answer, vocabulary)
     assert judged.reached[1] <= judged.right[0]
 
 

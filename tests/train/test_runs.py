@@ -18,7 +18,7 @@ from train.conversations import Renderer, batches
 from train.docstrings import Entry
 from train.export import load_exported
 from train.features import FrozenTarget
-from train.head_run import train_head
+from train.head_run import drawn_depth, train_head
 from train.loss import judge
 from train.muon import Muon
 from train.pretrain import pretrain
@@ -110,12 +110,7 @@ def test_a_head_learns_one_conversation_by_heart(
     optimizers = [Muon(matrices, lr=0.02, weight_decay=0.0)]
     for _ in range(60):
         judged = judge(
-            head,
-            unroll(head, frozen.embedding, batch.ids, features.taps, 3),
-            features.logits,
-            batch.answer,
-            vocabulary,
-            0.8,
+            head, unroll(head, frozen.embedding, batch.ids, features.taps, 3), features.logits, batch.answer, vocabulary
         )
         judged.loss.backward()
         for optimizer in optimizers:
@@ -123,6 +118,13 @@ def test_a_head_learns_one_conversation_by_heart(
             optimizer.zero_grad(set_to_none=True)
     accuracy = judged.right / judged.reached
     assert accuracy.min() > 0.8, accuracy
+
+
+def test_depths_are_drawn_as_the_decay_says(config: TrainConfig) -> None:
+    depths = [drawn_depth(config.head, step) for step in range(4000)]
+    assert depths == [drawn_depth(config.head, step) for step in range(4000)]
+    shares = [sum(depth > k for depth in depths) / len(depths) for k in range(4)]
+    assert shares == pytest.approx([1.0, 0.8, 0.64, 0.0], abs=0.03)
 
 
 def test_answers_are_reproducible_and_survive_storage(
