@@ -11,6 +11,9 @@ from contracts.step import Capacity
 from scheduler import Scheduler
 from tests import fakes
 
+CHAIN = SpecConfig(depth=3, topk=1, nodes=4)
+PLAIN = SpecConfig(depth=0, nodes=1)
+
 
 @dataclass
 class Told:
@@ -39,7 +42,7 @@ class Driver:
         self.worker = self.lane.worker
         config = Config(
             scheduler=SchedulerConfig(**{"prefill_chunk": 16, **scheduler}),
-            spec=spec or SpecConfig(depth=3, topk=1, nodes=4),
+            spec=spec or CHAIN,
         )
         self.now = 0.0
         self.scheduler = Scheduler(self.lane, config, clock=lambda: self.now)
