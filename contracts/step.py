@@ -156,6 +156,9 @@ class StepOutput:
     """Device seconds by phase: prefill, draft, verify, accept, extend."""
     busy_seconds: float = 0.0
     """Time that the lane worked on this step; on a CPU lane, its CPU time divided by its threads."""
+    began: float = 0.0
+    """`time.monotonic()` of the lane's machine when the step began and ended; 0 where the lane does not say."""
+    ended: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

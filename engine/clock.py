@@ -9,18 +9,20 @@ from contracts.step import StepOutput
 
 
 class StepClock:
-    """`phase` times parts of a step by the wall; `stamp` adds them, and the CPU time over the lane's threads, to its
-    output.
+    """`phase` times parts of a step by the wall; `stamp` adds them to its output, with the CPU time over the lane's
+    threads and the times at which the step began and ended.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._phases: dict[str, float] = {}
         self._cpu = 0.0
+        self._began = 0.0
 
     def start(self) -> None:
         self._phases = {}
         self._cpu = time.process_time()
+        self._began = time.monotonic()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -30,4 +32,6 @@ class StepClock:
 
     def stamp(self, output: StepOutput) -> StepOutput:
         busy = (time.process_time() - self._cpu) / self._threads
-        return replace(output, phase_seconds=self._phases, busy_seconds=busy)
+        return replace(
+            output, phase_seconds=self._phases, busy_seconds=busy, began=self._began, ended=time.monotonic()
+        )
