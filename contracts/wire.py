@@ -22,12 +22,12 @@ def encode(message: ToScheduler | ToServer) -> bytes:
 
 
 def decode_to_scheduler(frame: bytes) -> ToScheduler:
-    """Raises msgspec.ValidationError on bytes that are no such message."""
+    """Raises msgspec.DecodeError on bytes that are no such message."""
     return _to_scheduler.decode(frame)
 
 
 def decode_to_server(frame: bytes) -> ToServer:
-    """Raises msgspec.ValidationError on bytes that are no such message."""
+    """Raises msgspec.DecodeError on bytes that are no such message."""
     return _to_server.decode(frame)
 
 
