@@ -1,6 +1,6 @@
 """Work for a caller that may hang up: it is cancelled at once when the connection closes, or when the server gives up.
 
-Used by the routes and by `events`. ASGI tells of a closed connection only to who listens, so somebody always listens.
+Used by `gate`, `respond` and `events`. ASGI tells of a closed connection only to who listens, so somebody always listens.
 """
 
 import asyncio
@@ -18,8 +18,17 @@ class CallerGone(Exception):
 
 async def while_connected(receive: Receive, cut: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
     """The result of the work. Raises CallerGone if the caller leaves, or `cut` is set, before it is done."""
+    return await _unless([_left(receive), cut.wait()], work)
+
+
+async def while_serving(cut: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
+    """The same for work that listens to the connection by itself."""
+    return await _unless([cut.wait()], work)
+
+
+async def _unless(ends: list[Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, _T]) -> _T:
     task = asyncio.create_task(work)
-    watchers = [asyncio.create_task(_left(receive)), asyncio.create_task(_cut(cut))]
+    watchers = [asyncio.create_task(end) for end in ends]
     try:
         await asyncio.wait([task, *watchers], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -34,7 +43,3 @@ async def while_connected(receive: Receive, cut: asyncio.Event, work: Coroutine[
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _cut(cut: asyncio.Event) -> None:
-    await cut.wait()

@@ -4,6 +4,7 @@ Wraps the routes as the application's middleware. The body is read here, so that
 anything parses it. Paths are taken from the scope, never from a URL that the Host header had a part in.
 """
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -11,7 +12,8 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contracts.errors import AerieError, TooLarge, Unauthorized
+from contracts.errors import AerieError, Overloaded, TooLarge, Unauthorized
+from server.connection import CallerGone, while_serving
 from server.problems import error_answer
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
@@ -19,13 +21,12 @@ OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 
-class _Gone(Exception):
-    """The client left while it was sending."""
-
-
 class Gate:
-    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int) -> None:
+    """`cut` is set when the server gives up connections that keep it from ending."""
+
+    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int, cut: asyncio.Event) -> None:
         self._app = app
+        self._cut = cut
         self._key = None if api_key is None else _digest(api_key.encode())
         self._max_body_bytes = max_body_bytes
 
@@ -44,11 +45,12 @@ class Gate:
 
         try:
             self._check_key(scope["path"], headers)
-            body = await self._read_body(headers, receive)
+            body = await while_serving(self._cut, self._read_body(headers, receive))
         except AerieError as error:
             await error_answer(error)(scope, receive, send_with_id)
-        except _Gone:
-            pass
+        except CallerGone:  # nobody reads this, or the server ends before the body did
+            error = Overloaded("the body was not complete when the server shut down", code="draining")
+            await error_answer(error)(scope, receive, send_with_id)
         else:
             await self._app(scope, _replay(body, receive), send_with_id)
 
@@ -68,7 +70,7 @@ class Gate:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise CallerGone
             body += message.get("body", b"")
             if len(body) > self._max_body_bytes:
                 raise self._too_large(f"more than {self._max_body_bytes} bytes")

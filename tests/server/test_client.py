@@ -1,0 +1,144 @@
+"""The engine client by itself: routing, lateness, death."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import zmq
+
+from contracts import wire
+from contracts.errors import EngineDead
+from contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Stop, Tokens, ToServer, Usage
+from contracts.sampling import SamplingParams
+from server.client import Engine, Mailbox, Run
+
+
+class Peer:
+    """The scheduler's end, by hand."""
+
+    def __init__(self, address: str) -> None:
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = wire.connect(self.context, address)
+        self.alive = True
+
+    def say(self, *messages: ToServer) -> None:
+        for message in messages:
+            self.socket.send(wire.encode(message))
+
+    async def hear(self) -> Generate | Abort | Stop:
+        async with asyncio.timeout(2):
+            while not self.socket.poll(0):
+                await asyncio.sleep(0.002)
+        return wire.decode_to_scheduler(self.socket.recv())
+
+    def leave(self) -> None:
+        self.alive = False
+        if not self.socket.closed:
+            self.socket.close(linger=0)
+            self.context.term()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[tuple[Engine, Peer]]:
+    address = wire.private_address()
+    peer = Peer(address)
+    engine = Engine(address, lambda: peer.alive)
+    await engine.start()
+    peer.say(Ready(max_length=10, vocabulary=10, end_ids=[1], report={}))
+    await asyncio.wait_for(engine.became_ready.wait(), 2)
+    yield engine, peer
+    await engine.close()
+    peer.leave()
+    wire.remove_address(address)
+
+
+def request(id: str) -> Generate:
+    return Generate(id=id, prompt=[1], sampling=SamplingParams())
+
+
+def finished(id: str) -> Finished:
+    return Finished(id=id, reason="stop", usage=Usage(prompt_tokens=1, completion_tokens=1))
+
+
+async def test_messages_find_their_mailbox(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    one, two = engine.open([request("a"), request("b")]), engine.open([request("c")])
+    assert [(await peer.hear()).id for _ in range(3)] == ["a", "b", "c"]  # type: ignore[union-attr]
+    peer.say(Batch(messages=[Tokens(id="c", ids=[3], accepted=0), Tokens(id="a", ids=[1, 2], accepted=1)]))
+    peer.say(finished("c"))
+    arrived = dict(await collect(one, 1))
+    assert isinstance(arrived["a"], Run)
+    assert (arrived["a"].ids, arrived["a"].drafted) == ([1, 2], [True, False])
+    assert [type(arrival) for _, arrival in await collect(two, 2)] == [Run, Finished]
+    assert (one.open, two.open) == ({"a", "b"}, set())
+
+
+async def test_late_and_unknown_ids_are_ignored(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    mailbox = engine.open([request("a")])
+    peer.say(finished("never"), Tokens(id="x", ids=[1], accepted=0), finished("a"))
+    peer.say(Tokens(id="a", ids=[1], accepted=0), finished("a"), Failed(id="a", code="late", message="late"))
+    arrived = await collect(mailbox, 1)
+    await asyncio.sleep(0.05)
+    assert [type(arrival) for _, arrival in arrived] == [Finished]
+    assert await mailbox.take(0) == []
+    assert engine.death is None
+    engine.abort("a")
+    engine.drop(mailbox)
+
+
+async def test_dropping_aborts_what_is_open(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    mailbox = engine.open([request("a"), request("b")])
+    peer.say(finished("a"))
+    await collect(mailbox, 1)
+    engine.drop(mailbox)
+    engine.drop(mailbox)
+    heard = [await peer.hear() for _ in range(3)]
+    assert heard[2] == Abort(id="b")
+
+
+async def test_closing_tells_the_scheduler_to_stop() -> None:
+    address = wire.private_address()
+    peer = Peer(address)
+    engine = Engine(address, lambda: True)
+    await engine.start()
+    peer.say(Ready(max_length=10, vocabulary=10, end_ids=[1], report={}))
+    await asyncio.wait_for(engine.became_ready.wait(), 2)
+    await engine.close()
+    assert isinstance(await peer.hear(), Stop)
+    peer.leave()
+    wire.remove_address(address)
+
+
+async def test_a_slow_reader_finds_one_run(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    mailbox = engine.open([request("a")])
+    peer.say(*(Tokens(id="a", ids=[place, place], accepted=1) for place in range(500)))
+    async with asyncio.timeout(2):
+        while len(mailbox._runs.get("a", Run()).ids) < 1000:
+            await asyncio.sleep(0.01)
+    [(_, run)] = await mailbox.take(1)
+    assert isinstance(run, Run)
+    assert run.ids == [place for place in range(500) for _ in range(2)]
+    assert run.drafted == [True, False] * 500
+
+
+async def test_a_dead_scheduler_fails_everyone(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    mailboxes = [engine.open([request(str(place))]) for place in range(20)]
+    peer.leave()
+    await asyncio.wait_for(engine.died.wait(), 1)
+    for mailbox in mailboxes:
+        [(_, failed)] = await mailbox.take(1)
+        assert isinstance(failed, Failed) and failed.code == "engine_dead"
+    with pytest.raises(EngineDead):
+        engine.open([request("later")])
+
+
+async def collect(mailbox: Mailbox, count: int) -> list[tuple[str, object]]:
+    arrived: list[tuple[str, object]] = []
+    async with asyncio.timeout(2):
+        while len(arrived) < count:
+            arrived += await mailbox.take(1)
+    return arrived

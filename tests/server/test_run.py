@@ -1,0 +1,187 @@
+"""The life and death of the API process: drain, signals, a killed scheduler, a busy port."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from contracts.config import ServerConfig
+from contracts.errors import ConfigError
+from server.run import listen, url_of
+
+ROOT = Path(__file__).parents[2]
+LONG = {"prompt": "x", "max_tokens": 490, "stream": True, "ignore_eos": True}
+
+
+class Process:
+    def __init__(self, process: asyncio.subprocess.Process, hello: dict[str, Any]) -> None:
+        self.process = process
+        self.url: str = hello["url"]
+        self.scheduler: int = hello["scheduler"]
+
+    async def end(self, seconds: float = 8) -> tuple[int, dict[str, Any], str]:
+        """Exit code, the last line, and all that was logged."""
+        out, err = await asyncio.wait_for(self.process.communicate(), seconds)
+        assert self.process.returncode is not None
+        return self.process.returncode, json.loads(out.splitlines()[-1]), err.decode()
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.server.serve_fake",
+        str(folder),
+        "server.port=0",
+        *overrides,
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        hello = await asyncio.wait_for(process.stdout.readline(), 20)
+        yield Process(process, json.loads(hello))
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def events(answer: aiohttp.ClientResponse) -> list[Any]:
+    text = await answer.text()
+    lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_running_requests_are_drained(folder: Path, http: aiohttp.ClientSession, number: int) -> None:
+    async with serving(folder) as server:
+        async with http.post(f"{server.url}/v1/completions", json=LONG) as running:
+            await running.content.readline()
+            server.process.send_signal(number)
+            await until_draining(http, server.url)
+            async with http.get(f"{server.url}/health") as health:
+                assert health.status == 200
+            async with http.post(f"{server.url}/v1/completions", json={"prompt": "x"}) as refused:
+                assert refused.status == 503
+                assert (await refused.json())["error"]["code"] == "draining"
+                assert "retry-after" in refused.headers
+            said = await events(running)
+        assert said[-1]["choices"][0]["finish_reason"] == "length"
+        code, last, log = await server.end()
+        assert code == 0
+        assert last == {"heavy_imports": [], "scheduler_exit": 0}
+        assert "Traceback" not in log
+
+
+async def test_a_drain_ends_in_its_bound(folder: Path, http: aiohttp.ClientSession) -> None:
+    async with serving(folder, "server.drain_seconds=0.3") as server:
+        async with http.post(f"{server.url}/v1/completions", json=LONG) as running:
+            await running.content.readline()
+            os.kill(server.scheduler, signal.SIGSTOP)  # nothing will finish
+            server.process.terminate()
+            said = await asyncio.wait_for(events(running), 3)
+            os.kill(server.scheduler, signal.SIGCONT)
+        assert said[-1]["error"]["code"] == "draining"
+        code, _, log = await server.end()
+        assert code == 0
+        assert "Traceback" not in log
+
+
+async def test_a_second_signal_ends_sooner(folder: Path, http: aiohttp.ClientSession) -> None:
+    async with serving(folder, "server.drain_seconds=60") as server:
+        async with http.post(f"{server.url}/v1/completions", json=LONG) as running:
+            await running.content.readline()
+            os.kill(server.scheduler, signal.SIGSTOP)
+            server.process.send_signal(signal.SIGINT)
+            await until_draining(http, server.url)
+            server.process.send_signal(signal.SIGINT)
+            said = await asyncio.wait_for(events(running), 3)
+            os.kill(server.scheduler, signal.SIGCONT)
+        assert said[-1]["error"]["code"] == "draining"
+        code, _, log = await server.end()
+        assert code == 0
+        assert "Traceback" not in log
+
+
+async def test_a_killed_scheduler_ends_every_stream_and_the_process(folder: Path, http: aiohttp.ClientSession) -> None:
+    async with serving(folder) as server:
+        os.kill(server.scheduler, signal.SIGSTOP)
+        streams = [asyncio.create_task(whole(http, server.url, LONG)) for _ in range(5)]
+        plain = asyncio.create_task(whole(http, server.url, LONG | {"stream": False}))
+        await asyncio.sleep(0.3)
+        killed = time.monotonic()
+        os.kill(server.scheduler, signal.SIGKILL)
+        for text in await asyncio.gather(*streams, plain):
+            assert '"code":"engine_dead"' in text
+        assert time.monotonic() - killed < 2
+        code, last, log = await server.end()
+        assert code == 1
+        assert last["scheduler_exit"] == -signal.SIGKILL
+        assert "Traceback" not in log and "ended unexpectedly" in log
+
+
+async def test_a_stream_in_flight_gets_an_error_event(folder: Path, http: aiohttp.ClientSession) -> None:
+    async with (
+        serving(folder) as server,
+        http.post(f"{server.url}/v1/completions", json=LONG) as running,
+    ):
+        await running.content.readline()
+        os.kill(server.scheduler, signal.SIGKILL)
+        said = await asyncio.wait_for(events(running), 2)
+        assert said[-1]["error"]["code"] == "engine_dead"
+
+
+async def test_a_scheduler_that_dies_early_is_told(folder: Path) -> None:
+    async with serving(folder) as server:
+        os.kill(server.scheduler, signal.SIGKILL)
+        assert (await server.end())[0] == 1
+
+
+async def test_connections_that_never_read_do_not_hold_the_end_up(folder: Path) -> None:
+    async with serving(folder, "server.drain_seconds=1") as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as idle, socket.create_connection((host, int(port))):
+            idle.send(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nhalf")
+            server.process.terminate()
+            code, _, log = await server.end()
+        assert code == 0
+        assert "Traceback" not in log
+
+
+async def test_a_busy_port_is_named(folder: Path) -> None:
+    with listen(ServerConfig(port=0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"port {port} is busy"):
+            listen(ServerConfig(port=port))
+        assert url_of(taken) == f"http://127.0.0.1:{port}"
+    with pytest.raises(ConfigError, match=r"cannot listen on 203\.0\.113\.1"):
+        listen(ServerConfig(host="203.0.113.1", port=0))
+
+
+async def until_draining(http: aiohttp.ClientSession, url: str) -> None:
+    for _ in range(100):
+        async with http.get(f"{url}/ready") as answer:
+            if answer.status == 503:
+                assert (await answer.json())["error"]["code"] == "draining"
+                return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the server does not drain")
+
+
+async def whole(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> str:
+    async with http.post(f"{url}/v1/completions", json=body) as answer:
+        return await answer.text()
