@@ -1,0 +1,148 @@
+"""Requests through a real scheduler over a lane, in this process: what every probe of a model runs and measures.
+
+A closed loop: `concurrency` requests are open until none is left to ask. A lane may carry any number of runs, one after
+the other, each with a scheduler of its own, so that none finds another's cached prefixes.
+"""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from contracts.config import Config
+from contracts.errors import AerieError
+from contracts.messages import Failed, Finished, Generate, Tokens, Usage
+from contracts.sampling import SamplingParams, SpeculationParams
+from contracts.step import Lane
+from scheduler import Scheduler
+
+MakeLane = Callable[[Config], Lane]
+"""Of the composition root: probes do not choose where steps run."""
+Prompts = Sequence[Sequence[int]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What came of one request; times are seconds since it was asked."""
+
+    request: Generate
+    asked: float
+    tokens: list[int] = field(default_factory=list)
+    ttft: float = 0.0
+    seconds: float = 0.0
+    finish: str = ""
+    usage: Usage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All answers, in the order of the requests."""
+
+    answers: list[Answer]
+    seconds: float
+    """From the first request to the last answer's end."""
+    open_seconds: float
+    """In which a request was open."""
+    busy_seconds: float
+    """In which the lane worked."""
+    phase_seconds: dict[str, float]
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        return [answer.tokens for answer in self.answers]
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(len(answer.tokens) for answer in self.answers) / self.seconds
+
+    @property
+    def idle_share(self) -> float:
+        """Of the time in which requests were open, the part in which the lane had no work."""
+        return max(0.0, 1 - self.busy_seconds / self.open_seconds)
+
+    @property
+    def acceptance_length(self) -> float:
+        """Tokens committed by a decode step of a row, bonus included; cut where a request ended."""
+        steps = sum(usage.steps for usage in self._usages())
+        decoded = sum(usage.completion_tokens - 1 - usage.preemptions for usage in self._usages())
+        return decoded / max(steps, 1)
+
+    @property
+    def acceptance_per_position(self) -> list[float]:
+        """Share of the decode steps that accepted a node at depth 1, 2, ..."""
+        usages = self._usages()
+        deepest = max((len(usage.accepted_per_position) for usage in usages), default=0)
+        steps = max(sum(usage.steps for usage in usages), 1)
+        return [sum(_at(usage.accepted_per_position, depth) for usage in usages) / steps for depth in range(deepest)]
+
+    @property
+    def ttft(self) -> float:
+        """The median."""
+        return statistics.median(answer.ttft for answer in self.answers)
+
+    def _usages(self) -> list[Usage]:
+        return [answer.usage for answer in self.answers if answer.usage is not None]
+
+
+def ask(
+    prompts: Prompts, temperatures: Sequence[float], *, max_tokens: int, speculation: bool = True
+) -> list[Generate]:
+    """One request for each prompt, each with a seed of its own; temperatures take turns."""
+    return [
+        Generate(
+            id=f"request-{index}",
+            prompt=list(prompt),
+            sampling=SamplingParams(
+                temperature=temperatures[index % len(temperatures)], max_tokens=max_tokens, seed=index
+            ),
+            speculation=SpeculationParams(enabled=speculation),
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+
+
+def drive(lane: Lane, config: Config, requests: Sequence[Generate], *, concurrency: int) -> Run:
+    """Raises AerieError when a request fails: what was measured until then says nothing."""
+    scheduler = Scheduler(lane, config)
+    waiting = deque(requests)
+    answers: dict[str, Answer] = {}
+    began = ended = time.monotonic()
+
+    def submit() -> None:
+        request = waiting.popleft()
+        answers[request.id] = Answer(request, time.monotonic())
+        scheduler.submit(request)
+
+    for _ in range(min(concurrency, len(waiting))):
+        submit()
+    while not scheduler.idle:
+        for reply in scheduler.turn():
+            if isinstance(reply, Failed):
+                raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
+            if isinstance(reply, Tokens | Finished):
+                ended = time.monotonic()
+                _note(answers[reply.id], reply, ended)
+            if isinstance(reply, Finished) and waiting:
+                submit()
+    stats = scheduler.stats
+    return Run(
+        answers=[answers[request.id] for request in requests],
+        seconds=ended - began,
+        open_seconds=stats.open_seconds,
+        busy_seconds=stats.busy_seconds,
+        phase_seconds=dict(stats.phase_seconds),
+    )
+
+
+def _note(answer: Answer, reply: Tokens | Finished, now: float) -> None:
+    if isinstance(reply, Tokens):
+        if not answer.tokens:
+            answer.ttft = now - answer.asked
+        answer.tokens += reply.ids
+    else:
+        answer.finish, answer.usage, answer.seconds = reply.reason, reply.usage, now - answer.asked
+
+
+def _at(values: list[int], index: int) -> int:
+    return values[index] if index < len(values) else 0

@@ -1,0 +1,106 @@
+"""What a probe leaves behind: a table for people, and one line of JSON that says where its numbers come from."""
+
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from contracts.config import Config, masked
+
+Cell = dict[str, Any]
+
+
+def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **extra: Any) -> None:
+    """`{"cells": [...], "provenance": {...}}`; `extra` stands beside them. Infinities are written as text."""
+    report = {"cells": list(cells), **extra, "provenance": provenance(config)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
+
+
+def provenance(config: Config | None) -> Cell:
+    """The command, the commit, the machine and the resolved config; the load says whether others used the machine."""
+    return {
+        "command": shlex.join(["aerie", *sys.argv[1:]]),
+        "commit": _commit(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "load_average": round(os.getloadavg()[0], 2),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "torch": _version("torch"),
+        },
+        "config": None if config is None else masked(config),
+    }
+
+
+def show(title: str, cells: Sequence[Cell], columns: Mapping[str, str]) -> None:
+    """Prints the cells as a table; `columns` are their keys, each with its format, as in ".2f"."""
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for key in columns:
+        table.add_column(key.replace("_", " "), justify="left" if columns[key] == "s" else "right")
+    for cell in cells:
+        table.add_row(*(_written(cell.get(key), form) for key, form in columns.items()))
+    Console().print(table)
+
+
+def _written(value: Any, form: str) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " ".join(format(item, form) for item in value)
+    return str(value) if form == "s" else format(value, form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _commit() -> str | None:
+    """Of the sources that ran, marked where they were changed since; None outside a repository."""
+    home = Path(__file__).parent.parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(home), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
