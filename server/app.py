@@ -30,8 +30,12 @@ def create_app(service: Service) -> FastAPI:
     for routes in (openai_routes, token_routes, state_routes):
         app.include_router(routes(service))
     settings = service.config
-    gate = {"api_key": settings.server.api_key, "max_body_bytes": settings.limits.max_body_bytes, "cut": service.cut}
-    app.add_middleware(Gate, **gate)
+    app.add_middleware(
+        Gate,
+        api_key=settings.server.api_key,
+        max_body_bytes=settings.limits.max_body_bytes,
+        cut=service.cut,
+    )
     if settings.server.cors_origins:
         # Outside of the gate: a browser's preflight carries no key.
         app.add_middleware(

@@ -44,7 +44,14 @@ class Delta:
         self.drafted += other.drafted
         self.logprobs += other.logprobs
         self.offsets += other.offsets
-        self.spans = _joined(self.spans + other.spans)
+        for text, drafted in other.spans:
+            self.add_span(text, drafted)
+
+    def add_span(self, text: str, drafted: bool) -> None:
+        """Neighbors of one kind become one span."""
+        if self.spans and self.spans[-1][1] == drafted:
+            text = self.spans.pop()[0] + text
+        self.spans.append((text, drafted))
 
 
 class Choice:
@@ -127,16 +134,5 @@ class Choice:
             length, drafted = self._unsent.popleft()
             if length > len(text):
                 self._unsent.appendleft((length - len(text), drafted))
-            delta.spans = _joined([*delta.spans, (text[:length], drafted)])
+            delta.add_span(text[:length], drafted)
             text = text[length:]
-
-
-def _joined(spans: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
-    """Neighbours of one kind as one span."""
-    joined: list[tuple[str, bool]] = []
-    for text, drafted in spans:
-        if joined and joined[-1][1] == drafted:
-            joined[-1] = (joined[-1][0] + text, drafted)
-        else:
-            joined.append((text, drafted))
-    return joined

@@ -1,6 +1,6 @@
 """Work for a caller that may hang up: it is cancelled at once when the connection closes, or when the server gives up.
 
-Used by `gate`, `respond` and `events`. ASGI tells of a closed connection only to who listens, so somebody always listens.
+Used by `gate`, `respond` and `events`. ASGI tells of a closed connection only to who listens: somebody always does.
 """
 
 import asyncio

@@ -49,8 +49,8 @@ class Gate:
         except AerieError as error:
             await error_answer(error)(scope, receive, send_with_id)
         except CallerGone:  # nobody reads this, or the server ends before the body did
-            error = Overloaded("the body was not complete when the server shut down", code="draining")
-            await error_answer(error)(scope, receive, send_with_id)
+            incomplete = Overloaded("the body was not complete when the server shut down", code="draining")
+            await error_answer(incomplete)(scope, receive, send_with_id)
         else:
             await self._app(scope, _replay(body, receive), send_with_id)
 
