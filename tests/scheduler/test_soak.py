@@ -13,10 +13,11 @@ from tests.scheduler.driver import Driver, random_requests
 SHAPES = SpecConfig(by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=1, topk=1, nodes=2)))
 
 
-@pytest.mark.parametrize("overlap", [True, False])
-def test_soak(overlap):
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("overlap", "count"), [(True, 2000), (False, 500)])
+def test_soak(overlap, count):
     source = random.Random(11)
-    requests = random_requests(2000, seed=11, longest=24, answer=20)
+    requests = random_requests(count, seed=11, longest=24, answer=20)
     driver = Driver(fakes.capacity(rows=8, pages=30), spec=SHAPES, overlap=overlap, max_waiting=3000)
     arriving = iter(requests)
     submitted: list[str] = []
@@ -45,5 +46,5 @@ def test_soak(overlap):
         else:
             assert (told.ids, told.end.reason) == (tokens, reason)
     policy = driver.scheduler.policy
-    assert aborted > 20 and policy.preemptions > 20 and policy.hits > 0, "the soak was too calm"
+    assert aborted > count / 100 and policy.preemptions > count / 100 and policy.hits > 0, "the soak was too calm"
     assert driver.scheduler.memory.allocator.held == driver.scheduler.memory.prefix.size
