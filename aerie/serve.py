@@ -66,8 +66,8 @@ def _schedule(address: str, config_json: str, parent: int) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     config = parse_config(Config.model_validate_json(config_json).model_dump())
     try:
-        lane = make_lane(config)
+        code = process.run(address, make_lane(config), config, parent=parent)
     except ConfigError as error:
         print(f"aerie: {error.message}", file=sys.stderr)
-        sys.exit(_BAD_CONFIG)
-    sys.exit(process.run(address, lane, config, parent=parent))
+        code = _BAD_CONFIG
+    sys.exit(code)
