@@ -1,0 +1,20 @@
+"""How much of one shape is accepted: what the probes of drafting measure, at a load that is quick and changes nothing."""
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+from contracts.step import Lane
+from probe.drive import Prompts, Run, ask, drive
+from probe.shapes import with_shape
+from scheduler.drafting import Shape
+
+CONCURRENCY = 16
+
+
+def accepted(
+    lane: Lane, config: Config, shape: Shape, prompts: Prompts, temperature: float, max_tokens: int
+) -> Run:
+    """The prompts answered with this shape at every load. Raises ConfigError where the lane has no head."""
+    if not lane.capacity.drafts:
+        raise ConfigError("the target has no head to draft with; set spec.head", param="spec.head")
+    requests = ask(prompts, [temperature], max_tokens=max_tokens)
+    return drive(lane, with_shape(config, shape), requests, concurrency=CONCURRENCY)

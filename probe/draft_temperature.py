@@ -1,0 +1,62 @@
+"""`aerie probe draft-temperature`: which `a` of z = (a / T) log q + g is accepted most?
+
+`a` infinite drafts without the noise that the target chooses by: target-only acceptance, the rule that seed coupling
+must beat. Only acceptance is measured, which the load does not change; every `a` has a worker of its own.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config
+from probe.acceptance import CONCURRENCY, accepted
+from probe.drive import MakeLane, Prompts, Run
+from probe.shapes import chain_of, for_lane, label, shape_at, tree_of
+from scheduler.drafting import Shape
+
+VALUES = (0.5, 1.0, 1.5, 2.0, 3.0, math.inf)
+TEMPERATURES = (0.6, 1.0)
+
+
+def measure_draft_temperatures(
+    config: Config,
+    prompts: Prompts,
+    make_lane: MakeLane,
+    *,
+    values: Sequence[float] = VALUES,
+    temperatures: Sequence[float] = TEMPERATURES,
+    max_tokens: int = 64,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[dict[str, Any]]:
+    """A cell for each mode, temperature and `a`, with its gain over target-only acceptance (the infinite `a`)."""
+    shape = shape_at(config, 1)
+    shapes = {"chain": chain_of(shape), "tree": tree_of(shape)}
+    cells: list[dict[str, Any]] = []
+    for value in values:
+        spec = config.spec.model_copy(update={"draft_temperature": value})
+        wide = for_lane(config.model_copy(update={"spec": spec}), list(shapes.values()), rows=CONCURRENCY)
+        with closing(make_lane(wide)) as lane:
+            for mode, own, temperature in _cases(shapes, temperatures):
+                run = accepted(lane, wide, own, prompts, temperature, max_tokens)
+                cells.append({"mode": mode, "shape": label(own), "temperature": temperature, "a": value} | _figures(run))
+        say(f"a = {value:g}")
+    for cell in cells:
+        same = [c for c in cells if (c["mode"], c["temperature"]) == (cell["mode"], cell["temperature"])]
+        target_only = next((c["acceptance_length"] for c in same if math.isinf(c["a"])), None)
+        cell["over_target_only"] = target_only and cell["acceptance_length"] / target_only
+    return cells
+
+
+def _cases(shapes: dict[str, Shape], temperatures: Sequence[float]) -> Iterator[tuple[str, Shape, float]]:
+    for mode, shape in shapes.items():
+        for temperature in temperatures:
+            yield mode, shape, temperature
+
+
+def _figures(run: Run) -> dict[str, Any]:
+    return {
+        "acceptance_length": run.acceptance_length,
+        "acceptance_per_position": run.acceptance_per_position,
+        "requests": len(run.answers),
+    }

@@ -1,0 +1,101 @@
+"""Why two answers to one request part: how close the target's choice was where they did.
+
+The choice is the argmax of logits / T + g. Where its two best tokens are nearer than the rounding of the logits, the
+order of a sum decides, which batching changes. Recomputed in this process by one causal pass over the common prefix,
+with attention that is dense and obvious.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from contracts.config import Config
+from contracts.messages import Generate
+from contracts.sampling import noise_key
+from engine.attention.inputs import AttentionInputs
+from engine.build import load_target, plan_sizes
+from engine.model_config import read_model_config
+from engine.noise import gumbel
+
+EXCUSED = 1e-4
+"""A margin under which a mismatch in fp32 is rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where an answer left the reference. `tokens` are the reference's and the other's; -1 where one had ended."""
+
+    request: str
+    position: int
+    """Of the answer's first different token."""
+    tokens: tuple[int, int]
+    margin: float
+    """Between the two best of logits / T + g."""
+    rounding: float
+    """Of the largest logit, over T, in the dtype that was measured."""
+    best_two: bool
+    """Whether the two tokens are the two best; if not, no margin explains them."""
+
+    @property
+    def excused(self) -> bool:
+        return self.best_two and self.margin < EXCUSED
+
+
+class Margins:
+    """A target of its own in the config's dtype, for one row."""
+
+    def __init__(self, config: Config) -> None:
+        one_row = config.scheduler.model_copy(update={"max_running": 1})
+        engine = config.engine.model_copy(update={"attention": "reference", "kv_tokens": None})
+        alone = config.model_copy(update={"scheduler": one_row, "engine": engine})
+        model = read_model_config(Path(config.model.path))
+        sizes = plan_sizes(alone, model)
+        self._page = sizes.page_size
+        self._resolution = torch.finfo(sizes.dtype).eps
+        self._target = load_target(alone, model, sizes)
+
+    def divergence(self, request: Generate, reference: Sequence[int], other: Sequence[int]) -> Divergence | None:
+        """None where the answers are equal."""
+        if list(reference) == list(other):
+            return None
+        shared = min(len(reference), len(other))
+        place = next((i for i in range(shared) if reference[i] != other[i]), shared)
+        tokens = tuple(answer[place] if place < len(answer) else -1 for answer in (reference, other))
+        logits = self._logits([*request.prompt, *reference[:place]])
+        sampling, key = request.sampling, noise_key(request.sampling.seed, request.prompt, request.choice)
+        temperature, z = 1.0, logits
+        if not sampling.greedy:
+            temperature = sampling.temperature
+            position = torch.tensor([len(request.prompt) + place])
+            z = logits / temperature + gumbel(torch.tensor([key]), position, torch.arange(logits.numel()))[0]
+        best, ids = z.topk(2)
+        return Divergence(
+            request=request.id,
+            position=place,
+            tokens=(tokens[0], tokens[1]),
+            margin=float(best[0] - best[1]),
+            rounding=float(logits.abs().max()) * self._resolution / temperature,
+            best_two=set(tokens) == set(ids.tolist()),
+        )
+
+    @torch.inference_mode()
+    def _logits(self, ids: Sequence[int]) -> torch.Tensor:
+        """[V] fp32 after `ids`, in pages 1, 2, ... of the pool."""
+        size = len(ids)
+        pages = -(-size // self._page)
+        inputs = AttentionInputs(
+            qo_indptr=torch.tensor([0, size], dtype=torch.int32),
+            kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
+            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32),
+            last_page_len=torch.tensor([size - (pages - 1) * self._page], dtype=torch.int32),
+            prefix_lens=torch.zeros(1, dtype=torch.int32),
+            words=None,
+            page_size=self._page,
+        )
+        positions = torch.arange(size)
+        wanted = torch.tensor([size - 1])
+        tokens = torch.from_numpy(np.array(ids, dtype=np.int64))
+        return self._target.forward(tokens, positions, positions + self._page, inputs, wanted, taps=False).logits[0]

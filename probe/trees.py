@@ -1,0 +1,56 @@
+"""`aerie probe trees`: at equal nodes and one cap of depth, is a tree accepted at least as much as a chain?
+
+If not, the scores that choose a tree's nodes are wrong.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config
+from probe.acceptance import CONCURRENCY, accepted
+from probe.drive import MakeLane, Prompts
+from probe.shapes import for_lane
+from scheduler.drafting import Shape
+
+BUDGETS = (2, 3, 4, 8, 16)
+"""Nodes of a row, root included."""
+
+
+def measure_trees(
+    config: Config,
+    prompts: Prompts,
+    make_lane: MakeLane,
+    *,
+    budgets: Sequence[int] = BUDGETS,
+    temperatures: Sequence[float] = (0.0, 0.8),
+    depth: int = 8,
+    topk: int = 4,
+    max_tokens: int = 64,
+) -> list[dict[str, Any]]:
+    """Trees against chains of the same nodes under one cap of depth: a cell for each budget and temperature."""
+    pairs = {nodes: _rivals(nodes, depth, topk) for nodes in budgets}
+    wide = for_lane(config, [shape for pair in pairs.values() for shape in pair], rows=CONCURRENCY)
+    cells: list[dict[str, Any]] = []
+    with closing(make_lane(wide)) as lane:
+        for nodes, (chain, tree) in pairs.items():
+            for temperature in temperatures:
+                runs = [
+                    accepted(lane, wide, shape, prompts, temperature, max_tokens) for shape in (chain, tree)
+                ]
+                cells.append(
+                    {
+                        "nodes": nodes,
+                        "temperature": temperature,
+                        "depth": chain.depth,
+                        "chain": runs[0].acceptance_length,
+                        "tree": runs[1].acceptance_length,
+                        "tree_over_chain": runs[1].acceptance_length / runs[0].acceptance_length,
+                    }
+                )
+    return cells
+
+
+def _rivals(nodes: int, depth: int, topk: int) -> tuple[Shape, Shape]:
+    cap = min(nodes - 1, depth)
+    return Shape(cap, 1, cap + 1), Shape(cap, topk, nodes)

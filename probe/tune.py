@@ -1,0 +1,85 @@
+"""`aerie probe tune`: which shape is fastest at each load, measured here, and written into a config as spec.by_load.
+
+Half of the requests are greedy and half sample, since one table serves both. A shape must beat plain decoding by MARGIN
+before it is chosen: a tie goes to the simpler.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config, LoadShape
+from contracts.errors import ConfigError
+from contracts.step import Lane
+from probe.drive import MakeLane, Prompts, ask, drive
+from probe.shapes import for_lane, label, load_shape, with_shape
+from scheduler.drafting import NO_DRAFT, Shape
+
+LOADS = (1, 2, 4, 8, 16, 32, 64)
+CHAINS = tuple(Shape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))
+TREES = (Shape(3, 2, 6), Shape(4, 3, 8), Shape(5, 4, 12), Shape(6, 4, 16), Shape(7, 4, 24))
+TEMPERATURES = (0.0, 0.8)
+MARGIN = 1.02
+
+Cell = dict[str, Any]
+
+
+def tune(
+    config: Config,
+    prompts: Prompts,
+    make_lane: MakeLane,
+    *,
+    loads: Sequence[int] = LOADS,
+    shapes: Sequence[Shape] = (*CHAINS, *TREES),
+    max_tokens: int = 48,
+    say: Callable[[str], None] = lambda text: None,
+) -> tuple[list[Cell], list[LoadShape]]:
+    """Cells of every shape at every load, and the table for spec.by_load. Raises ConfigError where there is no head."""
+    wide = for_lane(config, shapes, rows=max(loads))
+    cells: list[Cell] = []
+    best: list[LoadShape] = []
+    with closing(make_lane(wide)) as lane:
+        if not lane.capacity.drafts:
+            raise ConfigError("the target has no head to tune; set spec.head", param="spec.head")
+        for load in sorted(loads):
+            rates = {shape: _measure(lane, wide, prompts, shape, load, max_tokens) for shape in (NO_DRAFT, *shapes)}
+            plain = rates[NO_DRAFT]["tokens_per_s"]
+            chosen = max(shapes, key=lambda shape: rates[shape]["tokens_per_s"])
+            if rates[chosen]["tokens_per_s"] < MARGIN * plain:
+                chosen = NO_DRAFT
+            for shape, cell in rates.items():
+                cells.append(cell | {"speedup": cell["tokens_per_s"] / plain, "chosen": shape == chosen})
+            best.append(load_shape(chosen, rows=load))
+            say(f"{load} rows: {label(chosen)}")
+    return cells, merged(best)
+
+
+def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
+    """Ascending entries without those that say what the next one says, nor a last one that drafts nothing."""
+    kept = [
+        entry
+        for entry, following in zip(entries, [*entries[1:], None], strict=True)
+        if following is None or entry.model_copy(update={"rows": following.rows}) != following
+    ]
+    while len(kept) > 1 and kept[-1].depth == 0:
+        kept.pop()
+    return kept
+
+
+def _measure(lane: Lane, config: Config, prompts: Prompts, shape: Shape, load: int, max_tokens: int) -> Cell:
+    """Enough requests that most steps run at the full load; the first few warm the shape's kernels up."""
+    count = max(12, 2 * load)
+    asked = [prompts[index % len(prompts)] for index in range(count)]
+    own = with_shape(config, shape)
+    drive(lane, own, ask(asked[: min(load, 4)], TEMPERATURES, max_tokens=4), concurrency=load)
+    run = drive(lane, own, ask(asked, TEMPERATURES, max_tokens=max_tokens), concurrency=load)
+    return {
+        "rows": load,
+        "shape": label(shape),
+        "depth": shape.depth,
+        "topk": shape.topk,
+        "nodes": shape.nodes,
+        "tokens_per_s": run.tokens_per_s,
+        "acceptance_length": run.acceptance_length,
+        "idle_share": run.idle_share,
+    }
