@@ -50,8 +50,8 @@ def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
 def _borrow(head: Head, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
     """Begins as the target's last layer, final norm and output rows, read from the highest tap.
 
-    What the target's layer has no counterpart for, the embedding's half of q, k and v and a wider MLP, begins at random, the
-    latter with an output of zero.
+    What the target's layer has no counterpart for begins at random: the embedding's half of q, k and v, and the rest of
+    a wider MLP, whose output begins at zero.
     """
     layer, last, hidden = head.midlayer, model.model.layers[-1], head.shape.hidden
     head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
