@@ -8,7 +8,7 @@ requests     strict JSON into `bodies`: what a request may say; `parameters` tur
 respond      from there to the answer, whole or streamed
 admission    a bounded number of places, taken before any work is done
 tokenizer    text and chat (`template`) to token ids
-client       id -> mailbox: the one socket to the scheduler
+client       id -> `mailbox`: the one socket to the scheduler
 generation   one HTTP request in flight; `connection` notices callers that leave
 choice       one answer in the making: `detokenize` and `stops` turn committed tokens into text
 answers      the OpenAI shapes of what came out (`logprobs`); `events` sends them as a stream

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from contracts.messages import Finished, TokenLogprobs, Usage
-from server.client import Run
+from server.mailbox import Run
 from server.stops import StopScanner
 from server.tokenizer import Tokenizer
 

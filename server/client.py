@@ -5,10 +5,9 @@ more are dropped. When the scheduler is gone every open request ends with engine
 """
 
 import asyncio
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+import msgspec
 import zmq
 
 from contracts import wire
@@ -22,65 +21,13 @@ from contracts.messages import (
     Ready,
     Snapshot,
     Stop,
-    TokenLogprobs,
     Tokens,
     ToScheduler,
     ToServer,
 )
+from server.mailbox import Mailbox
 
 LIVENESS_SECONDS = 0.2
-
-
-@dataclass(slots=True)
-class Run:
-    """Tokens of one id that arrived since its reader last looked. A slow reader's run grows; nothing else does."""
-
-    ids: list[int] = field(default_factory=list)
-    drafted: list[bool] = field(default_factory=list)
-    logprobs: list[TokenLogprobs] = field(default_factory=list)
-    first_arrival: float = 0.0
-    last_arrival: float = 0.0
-
-    def add(self, tokens: Tokens) -> None:
-        self.last_arrival = time.monotonic()
-        self.first_arrival = self.first_arrival or self.last_arrival
-        self.ids += tokens.ids
-        self.drafted += [place < tokens.accepted for place in range(len(tokens.ids))]
-        self.logprobs += tokens.logprobs or []
-
-
-Arrival = Run | Finished | Failed
-
-
-class Mailbox:
-    """What has arrived for the ids of one HTTP request. One reader."""
-
-    def __init__(self, ids: list[str]) -> None:
-        self.open = set(ids)
-        """Ids that have not ended."""
-        self._runs: dict[str, Run] = {}
-        self._endings: dict[str, Finished | Failed] = {}
-        self._arrived = asyncio.Event()
-
-    def put(self, message: Tokens | Finished | Failed) -> None:
-        if isinstance(message, Tokens):
-            self._runs.setdefault(message.id, Run()).add(message)
-        else:
-            self.open.discard(message.id)
-            self._endings[message.id] = message
-        self._arrived.set()
-
-    async def take(self, seconds: float) -> list[tuple[str, Arrival]]:
-        """All that has arrived, tokens before endings; waits for something, but no longer than `seconds`."""
-        if not self._arrived.is_set():
-            try:
-                await asyncio.wait_for(self._arrived.wait(), seconds)
-            except TimeoutError:
-                return []
-        self._arrived.clear()
-        arrived: list[tuple[str, Arrival]] = [*self._runs.items(), *self._endings.items()]
-        self._runs, self._endings = {}, {}
-        return arrived
 
 
 class Engine:
@@ -165,7 +112,12 @@ class Engine:
                 frame = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            self._handle(wire.decode_to_server(frame))
+            try:
+                message = wire.decode_to_server(frame)
+            except msgspec.DecodeError as error:
+                self._die(f"the scheduler sent what is no message ({error})")
+                return
+            self._handle(message)
 
     def _handle(self, message: ToServer) -> None:
         match message:

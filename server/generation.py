@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded
 from contracts.messages import Failed, Finished, Generate, Usage
 from server.choice import Choice, Delta
-from server.client import Run
 from server.log import log_request
+from server.mailbox import Run
 from server.service import Service
 
 GRACE_SECONDS = 5.0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from contracts.messages import Finished, TokenLogprobs, Tokens, Usage
 from server.choice import Choice, Delta, TextRules
-from server.client import Run
+from server.mailbox import Run
 from server.tokenizer import Tokenizer
 
 TEXT = "The quick 🦅 naïve café, brown fox jumps over the lazy dog"

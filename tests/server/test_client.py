@@ -10,7 +10,8 @@ from contracts import wire
 from contracts.errors import EngineDead
 from contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Stop, Tokens, ToServer, Usage
 from contracts.sampling import SamplingParams
-from server.client import Engine, Mailbox, Run
+from server.client import Engine
+from server.mailbox import Mailbox, Run
 
 
 class Peer:
@@ -134,6 +135,15 @@ async def test_a_dead_scheduler_fails_everyone(pair: tuple[Engine, Peer]) -> Non
         assert isinstance(failed, Failed) and failed.code == "engine_dead"
     with pytest.raises(EngineDead):
         engine.open([request("later")])
+
+
+async def test_a_frame_that_is_no_message_is_the_end(pair: tuple[Engine, Peer]) -> None:
+    engine, peer = pair
+    mailbox = engine.open([request("a")])
+    peer.socket.send(b"\x93nonsense")
+    [(_, failed)] = await mailbox.take(2)
+    assert isinstance(failed, Failed) and "no message" in failed.message
+    assert engine.death is not None
 
 
 async def collect(mailbox: Mailbox, count: int) -> list[tuple[str, object]]:

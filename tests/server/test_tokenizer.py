@@ -1,0 +1,52 @@
+"""Text to ids and back, without holding up the event loop."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tokenizers import processors
+
+from server.tokenizer import Tokenizer
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_ids_equal_the_librarys(tokenizer: Tokenizer) -> None:
+    text = "The quick 🦅 <|user|>\n"
+    ids = await tokenizer.encode(text, add_special_tokens=True)
+    assert ids == tokenizer._tokenizer.encode(text).ids
+    assert tokenizer.decode(ids, skip_special=False) == text
+    assert tokenizer.decode(ids) == "The quick 🦅 \n"
+    assert [tokenizer.written(token) for token in ids if token < 6] == ["<|user|>"]
+
+
+async def test_special_tokens_are_added_on_demand(folder: Path) -> None:
+    tokenizer = Tokenizer(folder)
+    tokenizer._tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", special_tokens=[("<|bos|>", 0)]
+    )
+    assert (await tokenizer.encode("a", add_special_tokens=True))[0] == 0
+    assert (await tokenizer.encode("a", add_special_tokens=False))[0] != 0
+
+
+async def test_long_texts_leave_the_loop_free(tokenizer: Tokenizer) -> None:
+    text = "The quick brown fox " * 100_000
+    pauses = []
+    work = asyncio.create_task(tokenizer.encode(text, add_special_tokens=False))
+    started = time.monotonic()
+    while not work.done():
+        before = time.monotonic()
+        await asyncio.sleep(0)
+        pauses.append(time.monotonic() - before)
+    assert max(pauses) < (time.monotonic() - started) / 2
+    assert tokenizer.decode(await work) == text
+
+
+def test_serving_needs_neither_torch_nor_transformers() -> None:
+    code = "import sys, server.run; print([n for n in ('torch', 'transformers', 'scheduler', 'engine') if n in sys.modules])"
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert said.stdout.strip() == "[]"
