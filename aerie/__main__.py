@@ -8,11 +8,11 @@ from rich.console import Console
 
 import aerie
 from aerie.announce import announce
+from aerie.probe_commands import probes
 from aerie.resolve import resolve_config, with_local_model
 from contracts.errors import AerieError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Serve language models with EAGLE-3 speculation.")
-probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 app.add_typer(probes, name="probe")
 _errors = Console(stderr=True, highlight=False)
 

@@ -1,4 +1,4 @@
-"""How much of one shape is accepted: what the probes of drafting measure, at a load that is quick and changes nothing."""
+"""How much of one shape is accepted: what the probes of drafting measure, at a load that is quick."""
 
 from contracts.config import Config
 from contracts.errors import ConfigError
@@ -10,9 +10,7 @@ from scheduler.drafting import Shape
 CONCURRENCY = 16
 
 
-def accepted(
-    lane: Lane, config: Config, shape: Shape, prompts: Prompts, temperature: float, max_tokens: int
-) -> Run:
+def accepted(lane: Lane, config: Config, shape: Shape, prompts: Prompts, temperature: float, max_tokens: int) -> Run:
     """The prompts answered with this shape at every load. Raises ConfigError where the lane has no head."""
     if not lane.capacity.drafts:
         raise ConfigError("the target has no head to draft with; set spec.head", param="spec.head")

@@ -87,9 +87,7 @@ class _Bench:
     def run(self, config: Config, prompts: Prompts, case: Case, *, lane: Lane, speculation: bool = True) -> Run:
         requests = ask(prompts, [case.temperature], max_tokens=self.grid.max_tokens, speculation=speculation)
         scheduler = config.scheduler.model_copy(update={"overlap": case.overlap})
-        return drive(
-            lane, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=case.concurrency
-        )
+        return drive(lane, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=case.concurrency)
 
     def plain_runs(self, prompts: Prompts, case: Case) -> dict[str, Run]:
         """By path: rows that the head does not follow, and the worker without a head."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from contracts.config import LoadShape, load_config
+from contracts.config import LoadShape, parse_config
 from contracts.errors import ConfigError
 
 
@@ -16,41 +17,46 @@ def write_by_load(path: Path, entries: Sequence[LoadShape]) -> None:
     data = [entry.model_dump() for entry in entries]
     expected["spec"] = {**(expected.get("spec") or {}), "by_load": data}
     after = _edited(before, data)
-    if yaml.safe_load(after) != expected:
+    if not _says(after, expected):
         raise ConfigError(
             f"{path} is laid out in a way that cannot be edited; set spec.by_load yourself to {data}",
             param="spec.by_load",
         )
+    parse_config(expected)
     path.write_text(after, encoding="utf-8")
-    load_config(path)
+
+
+def _says(text: str, expected: dict[str, Any]) -> bool:
+    try:
+        return bool(yaml.safe_load(text) == expected)
+    except yaml.YAMLError:
+        return False
 
 
 def _edited(text: str, data: list[dict[str, int]]) -> str:
     lines = text.splitlines()
-    spec = _entry(yaml.compose(text), "spec")
+    spec = _entry(yaml.compose(text.rstrip("\n") + "\n"), "spec")
     if spec is None or not isinstance(spec[1], yaml.MappingNode):  # no section, or an empty one
         if spec is not None:
             del lines[spec[0].start_mark.line]
-        return "\n".join([*lines, "spec:", *_block(data, "  ")]) + "\n"
-    indent = " " * spec[1].start_mark.column
+        return _text([*lines, "spec:", *_block(data, "  ")])
     own = _entry(spec[1], "by_load")
-    if own is None:
-        first = last = spec[1].start_mark.line
-    else:
-        first = own[0].start_mark.line
-        end = own[1].end_mark
-        last = end.line if end.column == 0 or not lines[end.line : end.line + 1] else end.line + 1
-        last = _without_trailing(lines, first, last)
-    return "\n".join([*lines[:first], *_block(data, indent), *lines[last:]]) + "\n"
+    first, last = (spec[1].start_mark.line,) * 2 if own is None else _span(lines, *own)
+    return _text([*lines[:first], *_block(data, " " * spec[1].start_mark.column), *lines[last:]])
 
 
-def _without_trailing(lines: list[str], first: int, last: int) -> int:
-    """A block's end mark lies where the next key begins: lines between that are comments or empty are not the block's;
-    and the next key's own line, where the block ended beside it, is not either.
-    """
-    while last > first + 1 and (not lines[last - 1].strip() or lines[last - 1].lstrip().startswith("#")):
-        last -= 1
-    return last
+def _span(lines: list[str], key: yaml.Node, value: yaml.Node) -> tuple[int, int]:
+    """The lines of an entry. A block ends where the next key begins, less the comments and empty lines before that."""
+    first, end = key.start_mark.line, value.end_mark.line
+    if not isinstance(value, yaml.CollectionNode) or value.flow_style:
+        return first, end + 1
+    while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
+        end -= 1
+    return first, end
+
+
+def _text(lines: list[str]) -> str:
+    return "\n".join(lines) + "\n"
 
 
 def _entry(node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | None:

@@ -39,7 +39,9 @@ def measure_draft_temperatures(
         with closing(make_lane(wide)) as lane:
             for mode, own, temperature in _cases(shapes, temperatures):
                 run = accepted(lane, wide, own, prompts, temperature, max_tokens)
-                cells.append({"mode": mode, "shape": label(own), "temperature": temperature, "a": value} | _figures(run))
+                cells.append(
+                    {"mode": mode, "shape": label(own), "temperature": temperature, "a": value} | _figures(run)
+                )
         say(f"a = {value:g}")
     for cell in cells:
         same = [c for c in cells if (c["mode"], c["temperature"]) == (cell["mode"], cell["temperature"])]

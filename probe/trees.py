@@ -35,9 +35,7 @@ def measure_trees(
     with closing(make_lane(wide)) as lane:
         for nodes, (chain, tree) in pairs.items():
             for temperature in temperatures:
-                runs = [
-                    accepted(lane, wide, shape, prompts, temperature, max_tokens) for shape in (chain, tree)
-                ]
+                runs = [accepted(lane, wide, shape, prompts, temperature, max_tokens) for shape in (chain, tree)]
                 cells.append(
                     {
                         "nodes": nodes,

@@ -1,0 +1,60 @@
+"""A lane that notes when the host launched and awaited each step, and when the worker ran it."""
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from contracts.step import Capacity, Lane, StepKind, StepOutput, StepPlan
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """Of one step, in seconds of the monotonic clock that all processes of a machine share."""
+
+    number: int
+    kind: StepKind
+    rows: int
+    planning: float
+    """When the host began to work towards this step: the end of its last wait."""
+    launched: float
+    waiting: float = 0.0
+    settled: float = 0.0
+    began: float = 0.0
+    ended: float = 0.0
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase, in their order."""
+    committed: int = 0
+
+
+class LaneLog:
+    """Implements contracts.step.Lane over another; `steps` are all that have settled."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._flying: deque[StepTimes] = deque()
+        self._free_at = time.monotonic()
+        self.steps: list[StepTimes] = []
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._lane.capacity
+
+    def launch(self, plan: StepPlan) -> None:
+        self._lane.launch(plan)
+        now = time.monotonic()
+        self._flying.append(StepTimes(plan.number, plan.kind, len(plan.rows), self._free_at, now))
+        self._free_at = now
+
+    def settle(self) -> StepOutput:
+        waiting = time.monotonic()
+        output = self._lane.settle()
+        times = self._flying.popleft()
+        times.waiting, times.settled = waiting, time.monotonic()
+        times.began, times.ended, times.phases = output.began, output.ended, output.phase_seconds
+        times.committed = int(output.counts.sum())
+        self._free_at = times.settled
+        self.steps.append(times)
+        return output
+
+    def close(self) -> None:
+        self._lane.close()

@@ -1,0 +1,65 @@
+"""`aerie probe trace`: tens of steps as a timeline of host and lane, overlapped and synchronous.
+
+The picture is drawn by `timeline`. A window in the middle of a run is taken, when all rows decode and the first steps'
+costs are past.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config
+from contracts.errors import AerieError
+from contracts.step import Lane
+from probe.drive import MakeLane, Prompts, ask, drive
+from probe.lane_log import LaneLog, StepTimes
+from probe.shapes import for_lane
+
+
+def trace(
+    config: Config, prompts: Prompts, make_lane: MakeLane, *, steps: int = 30, temperature: float = 0.0
+) -> dict[str, list[StepTimes]]:
+    """`steps` consecutive steps of each loop, "overlapped" and "synchronous", all prompts at once on one lane."""
+    loads = {"overlapped": True, "synchronous": False}
+    wide = for_lane(config, (), rows=len(prompts))
+    own = wide.model_copy(update={"spec": config.spec})
+    with closing(make_lane(wide)) as lane:
+        drive(lane, own, ask(prompts, [temperature], max_tokens=8), concurrency=len(prompts))
+        return {
+            loop: _window(lane, own, prompts, steps, temperature, overlap=overlap) for loop, overlap in loads.items()
+        }
+
+
+def _window(
+    lane: Lane, config: Config, prompts: Prompts, steps: int, temperature: float, *, overlap: bool
+) -> list[StepTimes]:
+    scheduler = config.scheduler.model_copy(update={"overlap": overlap})
+    log = LaneLog(lane)
+    most = min(8 * steps, lane.capacity.max_length - max(len(prompt) for prompt in prompts))
+    requests = ask(prompts, [temperature], max_tokens=most)
+    drive(log, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=len(prompts))
+    if not all(times.began for times in log.steps):
+        raise AerieError("the lane does not say when its steps began; a timeline needs StepOutput.began and ended")
+    first = max(0, min(len(log.steps) // 3, len(log.steps) - steps))
+    return log.steps[first : first + steps]
+
+
+def trace_cells(windows: dict[str, list[StepTimes]]) -> list[dict[str, Any]]:
+    """Means over each window, in milliseconds."""
+    return [_cell(loop, window) for loop, window in windows.items()]
+
+
+def _cell(loop: str, window: Sequence[StepTimes]) -> dict[str, Any]:
+    wall = window[-1].ended - window[0].began
+    busy = sum(times.ended - times.began for times in window)
+    return {
+        "loop": loop,
+        "steps": len(window),
+        "rows": max(times.rows for times in window),
+        "step_ms": 1e3 * wall / len(window),
+        "lane_ms": 1e3 * busy / len(window),
+        "host_ms": 1e3 * sum(times.launched - times.planning for times in window) / len(window),
+        "wait_ms": 1e3 * sum(times.settled - times.waiting for times in window) / len(window),
+        "idle_share": max(0.0, 1 - busy / wall),
+        "tokens_per_s": sum(times.committed for times in window) / wall,
+    }
