@@ -102,8 +102,8 @@ def _belongs(member: object, path: str) -> bool:
     return path.startswith(home) or home.removeprefix("_") == path or home in _LENDERS.get(path, ())
 
 
-def _entry(name: str, kind: str, doc: str) -> Entry:
-    return Entry(name, kind, inspect.cleandoc(doc).strip()[:LONGEST].rstrip())
+def _entry(name: str, kind: str, doc: str | None) -> Entry:
+    return Entry(name, kind, inspect.cleandoc(doc or "").strip()[:LONGEST].rstrip())
 
 
 def read(path: Path) -> list[Entry]:

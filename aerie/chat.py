@@ -1,0 +1,69 @@
+"""`aerie chat`: a conversation with a running server in the terminal, over the same API as everyone else's."""
+
+import time
+
+from openai import APIConnectionError, APIError, OpenAI
+from openai.types.chat import ChatCompletionMessageParam
+from openai.types.completion_usage import CompletionUsage
+from rich.console import Console
+
+_LEAVE = ("/quit", "/exit")
+
+
+def converse(url: str, *, temperature: float, api_key: str) -> None:
+    """Reads questions until /quit, Ctrl-C or the end of input; errors of the server are shown and the talk goes on."""
+    console = Console(highlight=False)
+    client = OpenAI(base_url=f"{url}/v1", api_key=api_key)
+    try:
+        model = client.models.list().data[0].id
+    except APIConnectionError:
+        console.print(f"no server at {url}; start one with `make serve`, or name another with --url")
+        return
+    console.print(f"{model} at {url}; /quit leaves", style="dim")
+    messages: list[ChatCompletionMessageParam] = []
+    while True:
+        try:
+            question = console.input("[bold]> [/bold]").strip()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if question in _LEAVE:
+            return
+        if not question:
+            continue
+        messages.append({"role": "user", "content": question})
+        try:
+            answer = _answer(console, client, model, messages, temperature)
+        except (APIError, KeyboardInterrupt) as error:
+            console.print(f"\n{error}" if isinstance(error, APIError) else "\nstopped", style="red", markup=False)
+            messages.pop()
+            continue
+        messages.append({"role": "assistant", "content": answer})
+
+
+def _answer(
+    console: Console, client: OpenAI, model: str, messages: list[ChatCompletionMessageParam], temperature: float
+) -> str:
+    began = time.monotonic()
+    parts: list[str] = []
+    usage: CompletionUsage | None = None
+    stream = client.chat.completions.create(
+        model=model, messages=messages, temperature=temperature, stream=True, stream_options={"include_usage": True}
+    )
+    for chunk in stream:
+        usage = chunk.usage or usage
+        text = chunk.choices[0].delta.content if chunk.choices else None
+        if text:
+            parts.append(text)
+            console.print(text, end="", markup=False)
+    console.print()
+    if usage is not None:
+        console.print(_summary(usage, time.monotonic() - began), style="dim")
+    return "".join(parts)
+
+
+def _summary(usage: CompletionUsage, seconds: float) -> str:
+    """Tokens a second, and how far the drafts carried."""
+    speed = f"{usage.completion_tokens} tokens, {usage.completion_tokens / seconds:.0f} a second"
+    speculation = (usage.model_extra or {}).get("speculation") or {}
+    length = speculation.get("acceptance_length")
+    return f"{speed}, acceptance length {length:.2f}" if length else speed
