@@ -1,4 +1,5 @@
-"""Dense, slow, obvious restatements: the head without a KV cache or merged weights, trees by search, drafting by rollout.
+"""Dense, slow, obvious restatements: the head without a KV cache or merged weights, trees by search, drafting by
+rollout.
 
 `dense_head` restates (F0)..(F8) on tensors in the checkpoint's own names and layout; it shares no line with `spec/`.
 """
@@ -43,7 +44,7 @@ class DenseHead:
         return self.project(taps, "fc")
 
     def forward(self, tokens: Tensor, hidden: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        """Everything at once: tokens [T], hidden [T, H], mask [T, T] bool (who sees whom) -> pre-norm outputs [T, H]."""
+        """All at once: tokens [T], hidden [T, H], mask [T, T] bool (who sees whom) -> pre-norm outputs [T, H]."""
         for layer in range(self.layers):
             p = f"layers.{layer}"
             if layer == 0:
@@ -109,7 +110,7 @@ class Node:
         return len(self.path)
 
 
-def rollout(  # noqa: PLR0913  the oracle takes what the drafter takes
+def rollout(
     head: DenseHead,
     tokens: list[int],
     taps: Tensor,
@@ -123,8 +124,8 @@ def rollout(  # noqa: PLR0913  the oracle takes what the drafter takes
 ) -> list[Node]:
     """Grows a tree below the root `tokens[-1]`, recomputing the whole sequence of pairs for every node.
 
-    tokens x_0 .. x_n, taps a_0 .. a_(n-1). `z_of[level - 1]` is (scale, noise [Vd]) of that level: z = scale * log q + noise.
-    Returns the chosen nodes, the root first, in the order they were drafted.
+    tokens x_0 .. x_n, taps a_0 .. a_(n-1). `z_of[level - 1]` is (scale, noise [Vd]) of that level: z = scale * log q +
+    noise. Returns the chosen nodes, the root first, in the order they were drafted.
     """
     pairs = len(tokens) - 1
     root = Node(tokens[-1], None, 0.0, 0)

@@ -119,8 +119,8 @@ def plain_law(kind: str) -> Law:
 def spec_law(parents: list[int], tokens: list[int], kind: str, *, coupled: bool) -> Law:
     """One round on this tree, then the target itself up to LENGTH tokens, every set of choices weighed exactly.
 
-    `coupled`: nodes of one depth choose by one shared uniform number (as siblings share noise), else independently. The law of
-    what is committed must not depend on it, since a path uses one node a depth.
+    `coupled`: nodes of one depth choose by one shared uniform number (as siblings share noise), else independently. The
+    law of what is committed must not depend on it, since a path uses one node a depth.
     """
     paths: list[tuple[int, ...]] = [()]
     for node in range(1, len(parents)):

@@ -138,7 +138,7 @@ def test_rope_is_the_heads_own(tmp_path: Path, target_folder: Path) -> None:
     assert theta("parameters", rope_theta=1.0, rope_parameters={"rope_theta": 7e4, "rope_type": "default"}) == 7e4
 
 
-def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0915  a table of faults
     """A checkpoint with one fault."""
     config, tensors = models.specforge_config(draft_vocabulary=32), models.head_tensors(draft_vocabulary=32)
     maps = models.draft_maps(32)

@@ -1,0 +1,192 @@
+"""Targets and heads without weights: tables of next-token logits, so that laws are known exactly and thousands of rows
+run at once.
+
+`TableTarget` predicts from the token alone; `TableHead` from the token it is given; `Prophet` drafts a text that it
+knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.config import SpecConfig
+from contracts.sampling import MAX_STOP_IDS, noise_key
+from contracts.step import Capacity, DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan
+from engine.kv_pool import KVPool
+from engine.plain_worker import PlainWorker
+from engine.state import DeviceState, make_state
+from engine.target import TargetOutput
+from spec.head import Reading
+from spec.worker import SpecWorker
+
+_PAGE = 64
+
+
+class TableTarget:
+    """logits of what follows token t: table[t % states]. Its KV holds the tokens themselves."""
+
+    boundaries = (0,)
+
+    def __init__(self, table: Tensor, pages: int) -> None:
+        self.table = table
+        self.config = cast(Any, SimpleNamespace(vocabulary=table.shape[1]))
+        self.pool = KVPool(layers=1, pages=pages, page_size=_PAGE, kv_heads=1, head_dim=1, dtype=torch.float32)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        return ids[:, None].float()
+
+    def forward(
+        self, ids: Tensor, positions: Tensor, slots: Tensor, inputs: object, wanted: Tensor | None, *, taps: bool
+    ) -> TargetOutput:
+        values = ids.float().view(-1, 1, 1)
+        self.pool.write(0, slots, values, values)
+        last = ids if wanted is None else ids[wanted]
+        return TargetOutput(self.table[last % len(self.table)], ids[:, None].float() if taps else None)
+
+
+class _ToyHead:
+    """Attends to nothing; `turns` passes positions through, so that a head may know where it is."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.config = SimpleNamespace(draft_vocabulary=vocabulary, hidden=1)
+        self.weights = SimpleNamespace(draft_to_target=None)
+        self.attention = SimpleNamespace(plan=lambda inputs: None, see=lambda planned, words: None)
+
+    def fuse(self, taps: Tensor) -> Tensor:
+        return taps
+
+    def turns(self, positions: Tensor) -> Tensor:
+        return positions
+
+    def target_ids(self, draft_ids: Tensor) -> Tensor:
+        return draft_ids
+
+
+class TableHead(_ToyHead):
+    """log q of what follows token t: table[t % states]."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__(table.shape[1])
+        self.table = table
+
+    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: object) -> Tensor:
+        return tokens[:, None].float()
+
+    def read(self, output: Tensor) -> Reading:
+        return Reading(self.table[output[:, 0].long() % len(self.table)], output)
+
+
+class Prophet(_ToyHead):
+    """Knows x_0, x_1, ..: pair j drafts x_(j + 2)."""
+
+    def __init__(self, text: Sequence[int], vocabulary: int) -> None:
+        super().__init__(vocabulary)
+        self.text = torch.tensor([*text, *[0] * 64])
+
+    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: object) -> Tensor:
+        return turns[:, None].float()
+
+    def read(self, output: Tensor) -> Reading:
+        following = self.text[output[:, 0].long() + 2]
+        logits = torch.zeros(len(output), self.config.draft_vocabulary)
+        return Reading(logits.scatter_(1, following[:, None], 9.0), output)
+
+
+def toy_state(table: Tensor, rows: int) -> DeviceState:
+    """Each row owns one page after the dummy."""
+    capacity = Capacity(
+        rows=rows,
+        pages=rows + 1,
+        page_size=_PAGE,
+        max_length=_PAGE - 33,
+        vocabulary=table.shape[1],
+        end_ids=(),
+        drafts=True,
+        reserve=32,
+    )
+    return make_state(TableTarget(table, rows + 1), capacity, seed_width=1)
+
+
+def toy_worker(table: Tensor, head: _ToyHead | None, rows: int, **spec: Any) -> SpecWorker | PlainWorker:
+    state = toy_state(table, rows)
+    return PlainWorker(state) if head is None else SpecWorker(state, cast(Any, head), SpecConfig(**spec))
+
+
+@dataclass
+class Crowd:
+    """Many rows of one prompt token, each with its own seed, stepped together."""
+
+    worker: SpecWorker | PlainWorker
+    rows: int
+    temperature: float
+    first_seed: int = 0
+    limit: int = 30
+    prompts: int = 1
+    """Row r begins with token 1 + r % prompts."""
+
+    def start(self) -> list[list[int]]:
+        """Prefills every row -> the tokens of each."""
+        rows = np.arange(self.rows, dtype=np.int32)
+        ones = np.ones(self.rows, np.int32)
+        tokens = (1 + rows % self.prompts).astype(np.int32)
+        self.turns = np.zeros(self.rows, np.int32)
+        self.lengths = ones.copy()
+        starts = RowStarts(
+            rows=rows,
+            noise_keys=np.array([noise_key(self.first_seed + row, [], 0) for row in range(self.rows)], np.int64),
+            temperatures=np.full(self.rows, self.temperature, np.float32),
+            top_ks=np.zeros(self.rows, np.int32),
+            top_ps=np.ones(self.rows, np.float32),
+            min_ps=np.zeros(self.rows, np.float32),
+            prompt_lengths=ones,
+            limits=np.full(self.rows, self.limit, np.int32),
+            min_lengths=np.zeros(self.rows, np.int32),
+            stop_ids=np.full((self.rows, MAX_STOP_IDS), -1, np.int32),
+        )
+        work = PrefillWork(tokens, ones * 0, ones, np.ones(self.rows, np.bool_), -ones)
+        output = self._step(StepKind.PREFILL, work, None, starts, PageUpdates(rows, ones * 0, rows + 1))
+        return output.token_ids[:, :1].tolist()
+
+    def decode(self, *, depth: int = 0, topk: int = 1, nodes: int = 1) -> StepOutput:
+        work = DecodeWork(self.lengths, np.full(self.rows, nodes, np.int32), depth, topk)
+        output = self._step(StepKind.DECODE, None, work)
+        self.lengths = output.lengths
+        return output
+
+    def tokens(self, count: int, **shape: int) -> np.ndarray:
+        """[rows, count]: at least that many tokens of every row, cut to them."""
+        texts = self.start()
+        while min(map(len, texts)) < count:
+            output = self.decode(**shape)
+            for row, text in enumerate(texts):
+                text += output.token_ids[row, : output.counts[row]].tolist()
+        return np.array([text[:count] for text in texts])
+
+    def _step(
+        self,
+        kind: StepKind,
+        prefill: PrefillWork | None,
+        decode: DecodeWork | None,
+        starts: RowStarts | None = None,
+        pages: PageUpdates | None = None,
+    ) -> StepOutput:
+        output = self.worker.step(
+            StepPlan(
+                number=0,
+                kind=kind,
+                rows=np.arange(self.rows, dtype=np.int32),
+                turns=self.turns,
+                drafting=np.full(self.rows, isinstance(self.worker, SpecWorker)),
+                prefill=prefill,
+                decode=decode,
+                starts=starts,
+                page_updates=pages,
+            )
+        )
+        self.turns = 1 - self.turns
+        return output
