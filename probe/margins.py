@@ -44,6 +44,16 @@ class Divergence:
         return self.best_two and self.margin < EXCUSED
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The two best tokens by logits / T + g, best first, and how far they are apart."""
+
+    best: tuple[int, int]
+    margin: float
+    rounding: float
+    """Of the largest logit, over T, in the target's dtype."""
+
+
 class Margins:
     """A target of its own in the config's dtype, for one row."""
 
@@ -63,22 +73,30 @@ class Margins:
             return None
         shared = min(len(reference), len(other))
         place = next((i for i in range(shared) if reference[i] != other[i]), shared)
-        tokens = tuple(answer[place] if place < len(answer) else -1 for answer in (reference, other))
-        logits = self._logits([*request.prompt, *reference[:place]])
-        sampling, key = request.sampling, noise_key(request.sampling.seed, request.prompt, request.choice)
-        temperature, z = 1.0, logits
-        if not sampling.greedy:
-            temperature = sampling.temperature
-            position = torch.tensor([len(request.prompt) + place])
-            z = logits / temperature + gumbel(torch.tensor([key]), position, torch.arange(logits.numel()))[0]
-        best, ids = z.topk(2)
+        own, theirs = (answer[place] if place < len(answer) else -1 for answer in (reference, other))
+        choice = self.choice(request, reference[:place])
         return Divergence(
             request=request.id,
             position=place,
-            tokens=(tokens[0], tokens[1]),
-            margin=float(best[0] - best[1]),
+            tokens=(own, theirs),
+            margin=choice.margin,
+            rounding=choice.rounding,
+            best_two={own, theirs} == set(choice.best),
+        )
+
+    def choice(self, request: Generate, answered: Sequence[int]) -> Choice:
+        """What the target chooses between after these tokens of the answer. Filters and min_tokens are not applied."""
+        sampling, ids = request.sampling, [*request.prompt, *answered]
+        z = logits = self._logits(ids)
+        temperature = 1.0 if sampling.greedy else sampling.temperature
+        if not sampling.greedy:
+            key = torch.tensor([noise_key(sampling.seed, request.prompt, request.choice)])
+            z = logits / temperature + gumbel(key, torch.tensor([len(ids)]), torch.arange(logits.numel()))[0]
+        values, best = z.topk(2)
+        return Choice(
+            best=(int(best[0]), int(best[1])),
+            margin=float(values[0] - values[1]),
             rounding=float(logits.abs().max()) * self._resolution / temperature,
-            best_two=set(tokens) == set(ids.tolist()),
         )
 
     @torch.inference_mode()

@@ -20,6 +20,9 @@ from contracts.config import Config, masked
 
 Cell = dict[str, Any]
 
+_PIPED_WIDTH = 200
+"""Of tables that no terminal shows: nothing is cut."""
+
 
 def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **extra: Any) -> None:
     """`{"cells": [...], "provenance": {...}}`; `extra` stands beside them. Infinities are written as text."""
@@ -53,7 +56,7 @@ def show(title: str, cells: Sequence[Cell], columns: Mapping[str, str]) -> None:
         table.add_column(key.replace("_", " "), justify="left" if columns[key] == "s" else "right")
     for cell in cells:
         table.add_row(*(_written(cell.get(key), form) for key, form in columns.items()))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(table)
 
 
 def _written(value: Any, form: str) -> str:

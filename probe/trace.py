@@ -1,7 +1,6 @@
 """`aerie probe trace`: tens of steps as a timeline of host and lane, overlapped and synchronous.
 
-The picture is drawn by `timeline`. A window in the middle of a run is taken, when all rows decode and the first steps'
-costs are past.
+The picture is drawn by `timeline`.
 """
 
 from collections.abc import Sequence
@@ -10,10 +9,13 @@ from typing import Any
 
 from contracts.config import Config
 from contracts.errors import AerieError
-from contracts.step import Lane
+from contracts.step import Lane, StepKind
 from probe.drive import MakeLane, Prompts, ask, drive
 from probe.lane_log import LaneLog, StepTimes
 from probe.shapes import for_lane
+
+_SETTLING = 6
+"""Steps at a run's begin that are not shown."""
 
 
 def trace(
@@ -40,8 +42,15 @@ def _window(
     drive(log, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=len(prompts))
     if not all(times.began for times in log.steps):
         raise AerieError("the lane does not say when its steps began; a timeline needs StepOutput.began and ended")
-    first = max(0, min(len(log.steps) // 3, len(log.steps) - steps))
-    return log.steps[first : first + steps]
+    return _fullest(log.steps, steps)
+
+
+def _fullest(steps: list[StepTimes], count: int) -> list[StepTimes]:
+    """The `count` steps in which most rows decode, of those after the first prompts; the earliest such."""
+    rows = [step.rows if step.kind == StepKind.DECODE else 0 for step in steps]
+    starts = range(min(_SETTLING, max(len(steps) - count, 0)), max(len(steps) - count, 0) + 1)
+    first = max(starts, key=lambda start: sum(rows[start : start + count]))
+    return steps[first : first + count]
 
 
 def trace_cells(windows: dict[str, list[StepTimes]]) -> list[dict[str, Any]]:

@@ -1,0 +1,86 @@
+"""The probes of drafting: shapes, draft temperatures, trees, tuning."""
+
+import math
+
+import pytest
+
+from contracts.config import Config, LoadShape, SpecConfig, parse_config
+from contracts.errors import ConfigError
+from probe.draft_temperature import measure_draft_temperatures
+from probe.shapes import chain_of, for_lane, parse_shape, shape_at, tree_of, with_shape
+from probe.trees import measure_trees
+from probe.tune import merged, tune
+from scheduler.drafting import Shape
+from spec.build import reserved_slots
+from tests.probe.conftest import PROMPTS, make_lane
+
+
+def test_shapes_of_a_config() -> None:
+    table = (LoadShape(rows=2, depth=5, topk=4, nodes=16), LoadShape(rows=8, depth=3, topk=1, nodes=4))
+    config = Config(spec=SpecConfig(by_load=table))
+    assert shape_at(config, 1) == Shape(5, 4, 16)
+    assert shape_at(config, 8) == shape_at(config, 64) == Shape(3, 1, 4)
+    assert chain_of(Shape(5, 4, 16)) == Shape(5, 1, 6)
+    assert tree_of(Shape(5, 4, 16)) == Shape(5, 4, 16)
+    assert tree_of(Shape(3, 1, 4)) == Shape(3, 4, 8)
+    assert with_shape(config, Shape(6, 2, 9)).spec.by_load == ()
+    with pytest.raises(ConfigError, match="drafts at no load"):
+        shape_at(Config(spec=SpecConfig(depth=0, nodes=1)), 1)
+
+
+@pytest.mark.parametrize("depth", range(1, 60))
+def test_a_tree_of_any_chain_can_be_served(depth: int) -> None:
+    tree = tree_of(Shape(depth, 1, depth + 1))
+    config = for_lane(Config(), [tree], rows=100)
+    assert config.scheduler.max_running == 100
+    if tree.topk * (depth - 1) <= 64:
+        assert reserved_slots(config.spec) >= tree.nodes
+    else:
+        assert depth > 33
+
+
+@pytest.mark.parametrize("text", ["5", "5,4", "a,b,c", "4,2,65", "4,17,8", "-1,1,2"])
+def test_what_is_no_shape_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"no shape|cannot be served"):
+        parse_shape(text)
+
+
+def test_each_draft_temperature_is_measured(config: Config) -> None:
+    cells = measure_draft_temperatures(
+        config, PROMPTS, make_lane, values=(0.5, math.inf), temperatures=(0.6, 1.0), max_tokens=10
+    )
+    assert [(cell["a"], cell["mode"], cell["temperature"]) for cell in cells] == [
+        (a, mode, temperature) for a in (0.5, math.inf) for mode in ("chain", "tree") for temperature in (0.6, 1.0)
+    ]
+    assert all(1 <= cell["acceptance_length"] <= 4 for cell in cells)
+    assert all(cell["over_target_only"] == 1 for cell in cells if math.isinf(cell["a"]))
+
+
+def test_trees_and_chains_have_equal_nodes_and_depth(config: Config) -> None:
+    cells = measure_trees(config, PROMPTS, make_lane, budgets=(2, 4, 8), temperatures=(0.0,), depth=5, max_tokens=10)
+    assert [(cell["nodes"], cell["depth"]) for cell in cells] == [(2, 1), (4, 3), (8, 5)]
+    assert all(cell["tree_over_chain"] == cell["tree"] / cell["chain"] for cell in cells)
+
+
+def test_tuning_makes_a_table_that_a_config_accepts(config: Config) -> None:
+    shapes = (Shape(2, 1, 3), Shape(2, 2, 4))
+    cells, table = tune(config, PROMPTS, make_lane, loads=(1, 3), shapes=shapes, max_tokens=6)
+    assert [(cell["rows"], cell["shape"]) for cell in cells] == [
+        (rows, shape) for rows in (1, 3) for shape in ("none", "chain 2", "tree 2,2,4")
+    ]
+    for rows in (1, 3):
+        own = [cell for cell in cells if cell["rows"] == rows]
+        assert [cell["chosen"] for cell in own].count(True) == 1
+        best = max(own[1:], key=lambda cell: cell["tokens_per_s"])
+        assert best["chosen"] or own[0]["tokens_per_s"] * 1.02 > best["tokens_per_s"]
+    assert parse_config({"spec": {"by_load": [entry.model_dump() for entry in table]}}).spec.by_load == tuple(table)
+
+
+def test_a_table_says_nothing_twice() -> None:
+    def entry(rows: int, depth: int) -> LoadShape:
+        return LoadShape(rows=rows, depth=depth, nodes=depth + 1)
+
+    loads = [entry(1, 5), entry(2, 5), entry(4, 3), entry(8, 0), entry(16, 0)]
+    assert merged(loads) == [entry(2, 5), entry(4, 3)]
+    assert merged([entry(1, 0), entry(2, 4), entry(4, 0)]) == [entry(1, 0), entry(2, 4)]
+    assert merged([entry(1, 0), entry(2, 0)]) == [entry(2, 0)]
