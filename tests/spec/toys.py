@@ -98,18 +98,17 @@ class Prophet(_ToyHead):
 
 
 def toy_state(table: Tensor, rows: int) -> DeviceState:
-    """Each row owns one page after the dummy."""
     capacity = Capacity(
         rows=rows,
-        pages=rows + 1,
+        pages=4 * rows + 1,
         page_size=_PAGE,
-        max_length=_PAGE - 33,
+        max_length=256,
         vocabulary=table.shape[1],
         end_ids=(),
         drafts=True,
         reserve=32,
     )
-    return make_state(TableTarget(table, rows + 1), capacity, seed_width=1)
+    return make_state(TableTarget(table, 4 * rows + 1), capacity, seed_width=1)
 
 
 def toy_worker(table: Tensor, head: _ToyHead | None, rows: int, **spec: Any) -> SpecWorker | PlainWorker:
@@ -119,7 +118,7 @@ def toy_worker(table: Tensor, head: _ToyHead | None, rows: int, **spec: Any) -> 
 
 @dataclass
 class Crowd:
-    """Many rows of one prompt token, each with its own seed, stepped together."""
+    """Many rows of one prompt token, each with its own seed and one page, stepped together."""
 
     worker: SpecWorker | PlainWorker
     rows: int
