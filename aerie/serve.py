@@ -34,8 +34,9 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
         target=_schedule, args=(address, config.model_dump_json(), os.getpid()), name="aerie-scheduler"
     )
     scheduler.start()
+    patience = 0.0  # an orderly end has told the scheduler to stop; after an error nobody has
     try:
-        return run(
+        code = run(
             config,
             listener=listener,
             address=address,
@@ -43,13 +44,15 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
             scheduler_alive=scheduler.is_alive,
             announce=announce,
         )
+        patience = _STOP_SECONDS
+        return code
     finally:
-        _end(scheduler)
+        _end(scheduler, patience)
         wire.remove_address(address)
 
 
-def _end(scheduler: BaseProcess) -> None:
-    scheduler.join(_STOP_SECONDS)
+def _end(scheduler: BaseProcess, patience: float) -> None:
+    scheduler.join(patience)
     if scheduler.is_alive():
         scheduler.kill()
         scheduler.join()

@@ -32,6 +32,4 @@ class StepClock:
 
     def stamp(self, output: StepOutput) -> StepOutput:
         busy = (time.process_time() - self._cpu) / self._threads
-        return replace(
-            output, phase_seconds=self._phases, busy_seconds=busy, began=self._began, ended=time.monotonic()
-        )
+        return replace(output, phase_seconds=self._phases, busy_seconds=busy, began=self._began, ended=time.monotonic())
