@@ -28,7 +28,7 @@ def compare_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 48,
+    max_tokens: MaxTokens = 40,
     quick: Quick = False,
     chain: Shape = None,
     tree: Shape = None,
@@ -110,11 +110,13 @@ def tune_command(
 ) -> None:
     """Measures shapes at 1 to 64 running rows and writes the fastest into the config file as spec.by_load."""
     from probe.config_file import write_by_load
-    from probe.tune import LOADS, tune
+    from probe.tune import CHAINS, LOADS, TREES, tune
 
     config = _config(target, overrides)
-    count, most, loads = (_QUICK_PROMPTS, _QUICK_TOKENS, LOADS[:4]) if quick else (prompts, max_tokens, LOADS)
-    cells, table = tune(config, _prompts(config, count), make_lane, loads=loads, max_tokens=most, say=_say)
+    count, most = (_QUICK_PROMPTS, _QUICK_TOKENS) if quick else (prompts, max_tokens)
+    loads, shapes = (LOADS[:3:2], (CHAINS[1], TREES[1])) if quick else (LOADS, (*CHAINS, *TREES))
+    asked = _prompts(config, count)
+    cells, table = tune(config, asked, make_lane, loads=loads, shapes=shapes, max_tokens=most, say=_say)
     columns = {"rows": "d", "shape": "s", "tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f"}
     _end("Shapes by load", cells, columns | {"chosen": "s"}, config, json, by_load=[e.model_dump() for e in table])
     for entry in table:

@@ -5,6 +5,7 @@ order of a sum decides, which batching changes. Recomputed in this process by on
 with attention that is dense and obvious.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from engine.model_config import read_model_config
 from engine.noise import gumbel
 
 EXCUSED = 1e-4
-"""A margin under which a mismatch in fp32 is rounding."""
+"""A distance of two choices under which a mismatch is rounding, in fp32 too."""
+_ROUNDINGS = 4
+"""In 16-bit arithmetic the logits themselves differ between batches by a few of their own roundings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +37,26 @@ class Divergence:
     tokens: tuple[int, int]
     margin: float
     """Between the two best of logits / T + g."""
+    gap: float
+    """From the best to the worse of the two tokens: equal to the margin where they are the two best."""
     rounding: float
     """Of the largest logit, over T, in the dtype that was measured."""
-    best_two: bool
-    """Whether the two tokens are the two best; if not, no margin explains them."""
 
     @property
     def excused(self) -> bool:
-        return self.best_two and self.margin < EXCUSED
+        return self.gap < EXCUSED
+
+    @property
+    def explained(self) -> bool:
+        """In fp32 the same as excused."""
+        return self.gap < max(EXCUSED, _ROUNDINGS * self.rounding)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The two best tokens by logits / T + g, best first, and how far they are apart."""
+    """The two best tokens by z = logits / T + g [V], best first, and how far they are apart."""
 
+    z: torch.Tensor
     best: tuple[int, int]
     margin: float
     rounding: float
@@ -80,8 +89,8 @@ class Margins:
             position=place,
             tokens=(own, theirs),
             margin=choice.margin,
+            gap=math.inf if -1 in (own, theirs) else float(choice.z.max() - choice.z[[own, theirs]].min()),
             rounding=choice.rounding,
-            best_two={own, theirs} == set(choice.best),
         )
 
     def choice(self, request: Generate, answered: Sequence[int]) -> Choice:
@@ -94,6 +103,7 @@ class Margins:
             z = logits / temperature + gumbel(key, torch.tensor([len(ids)]), torch.arange(logits.numel()))[0]
         values, best = z.topk(2)
         return Choice(
+            z=z,
             best=(int(best[0]), int(best[1])),
             margin=float(values[0] - values[1]),
             rounding=float(logits.abs().max()) * self._resolution / temperature,

@@ -1,7 +1,5 @@
 """A tiny random pair for the probes, and lanes over it in this process."""
 
-from pathlib import Path
-
 import pytest
 
 from contracts.config import Config, parse_config
@@ -30,14 +28,3 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 def make_lane(config: Config) -> Lane:
     return InlineLane(build_worker(config))
-
-
-@pytest.fixture
-def config_file(tmp_path: Path, config: Config) -> Path:
-    """The config's YAML, with a comment to keep."""
-    path = tmp_path / "serve.yaml"
-    path.write_text(
-        f"# a tiny pair\nmodel:\n  path: {config.model.path}\n  max_length: 96\nengine:\n  kv_tokens: 2048\n"
-        f"spec:\n  head: {config.spec.head}  # random\n  depth: 3\n  topk: 2\n  nodes: 6\n"
-    )
-    return path
