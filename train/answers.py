@@ -11,7 +11,7 @@ from train.conversations import Renderer, Sample
 from train.docstrings import Entry
 from train.questions import TAUGHT, ask
 
-_ROWS = 64
+_ROWS = 128
 _SLACK = 1.25
 """An answer may be this much longer than the pinned text before it is cut off."""
 

@@ -58,6 +58,8 @@ class HeadRun(_Strict):
     """Steps of training-time test: how many tokens ahead the head learns to draft."""
     step_decay: float
     """How often each such step is trained relative to the one before."""
+    renderings: int
+    """In how many random phrasings and orders the corpus is asked; later epochs repeat them, their features kept."""
     answer_temperatures: tuple[float, ...]
     """The target answers every entry at each of these first; the head learns from those answers and the corpus."""
     steps: int

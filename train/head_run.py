@@ -17,25 +17,21 @@ from torch.optim import Optimizer
 from transformers import PreTrainedTokenizerFast
 
 from train import checkpoint
-from train.answers import answer, answer_all, load_samples, save_samples
+from train.answers import answer_all, load_samples, save_samples
 from train.config import HeadRun, TrainConfig
 from train.conversations import Batch, Renderer, Sample, batches, conversations
 from train.docstrings import Entry, read
 from train.export import export
-from train.features import FrozenTarget
+from train.features import Features, FeatureStore, FrozenTarget
 from train.head import Head
-from train.loss import Judged, acceptance_length, judge
+from train.loss import Judged
+from train.measure import Log, judged, measure
 from train.muon import Muon
-from train.questions import HELD_OUT
 from train.schedule import set_rate, share
 from train.start import started_head, started_vocabulary
-from train.unroll import unroll
 from train.vocabulary import DraftVocabulary
 
-_LOG_EVERY = 25
 _ADAM_BETAS = (0.9, 0.95)
-_JUDGED = 64
-"""Held-out questions that the finished head is measured on."""
 
 
 def train_head(config: TrainConfig) -> None:
@@ -56,34 +52,17 @@ def train_head(config: TrainConfig) -> None:
     optimizers = _optimizers(head)
     work = Path(run.work) / "checkpoint"
     start = checkpoint.load(work, head, optimizers)
-    data = _batches(run, entries, own, Renderer(tokenizer), skip=start)
-    log = _Log(run.depth)
+    data, store = _batches(run, entries, own, Renderer(tokenizer), skip=start), FeatureStore(target)
+    log = Log(run.depth)
     for step in range(start, run.steps):
-        log.add(step + 1, _train_step(run, step, head, target, vocabulary, optimizers, next(data)))
+        key, batch = next(data)
+        features = store.features(key, batch.ids)
+        log.add(step + 1, _train_step(run, step, head, target, vocabulary, optimizers, batch, features))
         if (step + 1) % run.checkpoint_every == 0:
             checkpoint.save(work, step + 1, head, optimizers)
     measured = measure(run, head, target, vocabulary, tokenizer, entries)
     print(measured, flush=True)
     export(head, vocabulary, folder, Path(run.out), trained_on=_trained_on(run), measured=measured)
-
-
-def measure(
-    run: HeadRun,
-    head: Head,
-    target: FrozenTarget,
-    vocabulary: DraftVocabulary,
-    tokenizer: PreTrainedTokenizerFast,
-    entries: list[Entry],
-) -> str:
-    """Conditional accuracies on the target's greedy answers to held-out phrasings, and what a greedy chain accepts."""
-    rng = random.Random(run.seed)
-    questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_JUDGED, len(entries)))]
-    samples = answer(target.model, tokenizer, questions, temperature=0.0, seed=run.seed)
-    log = _Log(run.depth)
-    for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
-        with torch.no_grad():
-            log.add(0, _judge(head, target, vocabulary, batch, run.depth), quiet=True)
-    return f"greedy answers to {len(questions)} held-out questions: {log.line()}"
 
 
 def _train_step(
@@ -94,17 +73,18 @@ def _train_step(
     vocabulary: DraftVocabulary,
     optimizers: list[Optimizer],
     batch: Batch,
+    features: Features,
 ) -> Judged:
     level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    judged = _judge(head, target, vocabulary, batch, drawn_depth(run, step))
-    judged.loss.backward()
+    result = judged(head, target.embedding, vocabulary, batch, features, drawn_depth(run, step))
+    result.loss.backward()
     nn.utils.clip_grad_norm_(head.parameters(), run.clip)
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    return judged
+    return result
 
 
 def drawn_depth(run: HeadRun, step: int) -> int:
@@ -116,12 +96,6 @@ def drawn_depth(run: HeadRun, step: int) -> int:
     while depth < run.depth and rng.random() < run.step_decay:
         depth += 1
     return depth
-
-
-def _judge(head: Head, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch, depth: int) -> Judged:
-    features = target.features(batch.ids)
-    outputs = unroll(head, target.embedding, batch.ids, features.taps, depth)
-    return judge(head, outputs, features.logits, batch.answer, vocabulary)
 
 
 def _optimizers(head: Head) -> list[Optimizer]:
@@ -144,17 +118,19 @@ def _own(
 
 def _batches(
     run: HeadRun, entries: list[Entry], own: list[Sample], renderer: Renderer, *, skip: int
-) -> Iterator[Batch]:
-    """Batches without end; each epoch has the corpus once, freshly asked, and every answer of the target once."""
+) -> Iterator[tuple[tuple[int, int], Batch]]:
+    """Batches without end, each with its key; an epoch has the corpus once and every answer of the target once."""
     number = 0
     while True:
-        rng = random.Random(f"{run.seed} head {number}")
+        rendering = number % run.renderings
+        rng = random.Random(f"{run.seed} head {rendering}")
         samples = conversations(entries, renderer, rng) + own
         rng.shuffle(samples)
-        for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
-            skip -= 1
-            if skip < 0:
-                yield batch
+        found = batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng)
+        keyed = [((rendering, index), batch) for index, batch in enumerate(found)]
+        random.Random(f"{run.seed} order {number}").shuffle(keyed)
+        yield from keyed[skip:]
+        skip = max(0, skip - len(keyed))
         number += 1
 
 
@@ -174,30 +150,3 @@ def _trained_on(run: HeadRun) -> str:
         f"{run.steps} batches of at most {run.tokens_per_batch} tokens from the docstrings of Python's standard library"
         f"{own}; {run.depth} steps of training-time test"
     )
-
-
-class _Log:
-    """Adds up what batches were judged to be, and prints it now and then."""
-
-    def __init__(self, depth: int) -> None:
-        self._began = time.monotonic()
-        self._depth = depth
-        self._clear()
-
-    def add(self, step: int, judged: Judged, *, quiet: bool = False) -> None:
-        depth = len(judged.reached)
-        self._count += depth
-        self._loss += judged.loss.item()
-        self._sums[:, :depth] += torch.stack([judged.reached, judged.right])
-        if not quiet and step % _LOG_EVERY == 0:
-            print(f"step {step} {self.line()} seconds {time.monotonic() - self._began:.0f}", flush=True)
-            self._clear()
-
-    def line(self) -> str:
-        reached, right = self._sums
-        accuracies = " ".join(f"{float(a):.3f}" for a in right / reached.clamp(min=1))
-        length = acceptance_length(reached, right)
-        return f"loss {self._loss / self._count:.3f} accuracies {accuracies} length {length:.2f}"
-
-    def _clear(self) -> None:
-        self._count, self._loss, self._sums = 0, 0.0, torch.zeros(2, self._depth, dtype=torch.long)

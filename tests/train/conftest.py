@@ -51,6 +51,7 @@ def config(tmp_path: Path, entries: list[Entry]) -> TrainConfig:
         intermediate_size=48,
         draft_vocabulary=300,
         depth=3,
+        renderings=2,
         step_decay=0.8,
         answer_temperatures=(0.0, 0.8),
         steps=4,

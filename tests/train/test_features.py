@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from train.features import FrozenTarget
+from train.features import FeatureStore, FrozenTarget
 
 
 def test_taps_are_what_enters_the_layers(target: LlamaForCausalLM) -> None:
@@ -29,3 +29,13 @@ def test_padding_on_the_right_is_never_seen(target: LlamaForCausalLM) -> None:
 def test_a_boundary_beyond_the_layers_is_refused(target: LlamaForCausalLM) -> None:
     with pytest.raises(ValueError, match="8 layers"):
         FrozenTarget(target, (2, 4, 8))
+
+
+def test_kept_features_equal_those_of_the_first_use(target: LlamaForCausalLM) -> None:
+    frozen, ids = FrozenTarget(target, (2, 4, 5)), torch.randint(400, (2, 9))
+    store = FeatureStore(frozen)
+    first, again = store.features("a", ids), store.features("a", torch.zeros(1, 1, dtype=torch.long))
+    assert torch.equal(first.taps, again.taps) and torch.equal(first.logits, again.logits)
+    exact = frozen.features(ids)
+    assert (first.taps - exact.taps).abs().max() <= exact.taps.abs().max() / 128
+    assert not torch.equal(store.features("b", ids.flip(1)).taps, first.taps)
