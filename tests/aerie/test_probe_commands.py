@@ -54,7 +54,7 @@ def test_every_probe_shows_and_writes_its_cells(
     assert report["cells"]
     source = report["provenance"]
     assert source["config"]["spec"]["draft_temperature"] == 1.25
-    assert source["machine"]["cores"] >= 1 and source["machine"]["torch"] and source["command"].startswith("aerie ")
+    assert source["machine"]["cores"] >= 1 and source["machine"]["torch"] and source["command"].startswith("aerie")
     assert len(said.splitlines()) > len(report["cells"])
     assert config_file.read_text() == before
 
