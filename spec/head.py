@@ -106,4 +106,4 @@ class Head:
     def target_ids(self, draft_ids: Tensor) -> Tensor:
         """Draft ids of any shape -> target ids."""
         mapping = self.weights.draft_to_target
-        return draft_ids if mapping is None else mapping[draft_ids]
+        return draft_ids if mapping is None else mapping.index_select(0, draft_ids.reshape(-1)).view_as(draft_ids)

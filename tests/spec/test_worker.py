@@ -15,7 +15,6 @@ from torch import Tensor
 
 from contracts.sampling import SamplingParams
 from contracts.step import Ending
-from engine.passes import prefill
 from spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.spec import models
@@ -252,6 +251,16 @@ def test_an_end_at_every_offset_inside_a_run(make_worker: MakeWorker, shape: str
     assert last == set(range(1, SHAPES[shape]["depth"] + 2))
 
 
+def test_a_head_with_fewer_ids_than_children_wanted() -> None:
+    worker = toy_worker(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), Prophet([1, 0] * 20, 2), rows=1)
+    rounds = Rounds(worker)
+    row = rounds.add(0, [1], SamplingParams(temperature=0.0, max_tokens=12), drafting=True)
+    output = rounds.decode([row], depth=2, topk=4, nodes=20)
+    assert output.drafted.tolist() == [6]  # two children of the root and of each of them
+    rounds.finish([row], depth=2, topk=4, nodes=20)
+    assert row.out == [0, 1] * 6
+
+
 def test_min_tokens_bans_stop_ids_inside_a_run(make_worker: MakeWorker) -> None:
     free = run(make_worker("none"), [sampling(0, 1.0)], drafting=[False])[0].out
     own = [sampling(0, 1.0, stop_token_ids=(free[2],), min_tokens=9)]
@@ -314,4 +323,3 @@ def test_a_step_in_which_nothing_drafts_is_the_plain_pass(
     params = [sampling(row, 0.8) for row in range(3)]
     rows = run(worker, params, drafting=[False] * 3, **SHAPES["tree"])
     assert [row.out for row in rows] == plain_tokens(make_worker, params)
-    assert prefill.__module__ == "engine.passes"
