@@ -150,6 +150,51 @@ def trace_command(
     print(f"{png} and {perfetto} are written")
 
 
+@probes.command("long-prompts")
+def long_prompts_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    prompts: Prompts = 64,
+    max_tokens: MaxTokens = 8,
+    quick: Quick = False,
+    length: Annotated[int | None, typer.Option(min=1, help="Tokens of a long prompt; all that fit by default")] = None,
+) -> None:
+    """Time to first token of short requests, alone and while a long prompt is read."""
+    from probe.long_prompts import measure_long_prompts
+
+    config = _config(target, overrides)
+    requests = {"rounds": 1, "requests": _QUICK_PROMPTS} if quick else {}
+    asked = _prompts(config, prompts)
+    cells = measure_long_prompts(config, asked, make_lane, max_tokens=max_tokens, length=length, **requests)
+    columns = {"load": "s", "long_prompt_tokens": "d", "long_prompts_read": "d", "requests": "d", "ttft_p50": ".4f"}
+    columns |= {"ttft_p99": ".4f", "over_quiet": ".2f", "tokens_per_s": ".0f"}
+    _end("Short requests beside long prompts", cells, columns, config, json)
+
+
+@probes.command("baseline")
+def baseline_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    prompts: Prompts = 16,
+    max_tokens: MaxTokens = 64,
+    quick: Quick = False,
+    threads: Annotated[str, typer.Option(help="Numbers of threads, comma-separated")] = "1,2,3",
+) -> None:
+    """Plain decoding against transformers' generate, one request at a time."""
+    from probe.baseline import measure_baseline
+
+    config = _config(target, overrides)
+    rounds, count, most = (1, 2, _QUICK_TOKENS) if quick else (3, prompts, max_tokens)
+    counts = [int(value) for value in threads.split(",")]
+    asked = _prompts(config, count)
+    cells = measure_baseline(config, asked, make_lane, threads=counts, rounds=rounds, max_tokens=most)
+    columns = {"side": "s", "dtype": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
+    columns |= {"over_transformers": ".2f", "identical": ".3f"}
+    _end("Plain decoding and transformers", cells, columns, config, json)
+
+
 @probes.command("overlap")
 def overlap_command(
     json: Json = None,

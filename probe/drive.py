@@ -7,12 +7,12 @@ the other, each with a scheduler of its own, so that none finds another's cached
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from contracts.config import Config
 from contracts.errors import AerieError
-from contracts.messages import Failed, Finished, Generate, Tokens, Usage
+from contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
 from contracts.sampling import SamplingParams, SpeculationParams
 from contracts.step import Lane
 from scheduler import Scheduler
@@ -47,6 +47,8 @@ class Run:
     busy_seconds: float
     """In which the lane worked."""
     phase_seconds: dict[str, float]
+    beside: int = 0
+    """Requests that were answered beside the measured ones."""
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -86,7 +88,12 @@ class Run:
 
 
 def ask(
-    prompts: Prompts, temperatures: Sequence[float], *, max_tokens: int, speculation: bool = True
+    prompts: Prompts,
+    temperatures: Sequence[float],
+    *,
+    max_tokens: int,
+    speculation: bool = True,
+    ignore_eos: bool = False,
 ) -> list[Generate]:
     """One request for each prompt, each with a seed of its own; temperatures take turns."""
     return [
@@ -94,7 +101,10 @@ def ask(
             id=f"request-{index}",
             prompt=list(prompt),
             sampling=SamplingParams(
-                temperature=temperatures[index % len(temperatures)], max_tokens=max_tokens, seed=index
+                temperature=temperatures[index % len(temperatures)],
+                max_tokens=max_tokens,
+                seed=index,
+                ignore_eos=ignore_eos,
             ),
             speculation=SpeculationParams(enabled=speculation),
         )
@@ -102,37 +112,77 @@ def ask(
     ]
 
 
-def drive(lane: Lane, config: Config, requests: Sequence[Generate], *, concurrency: int) -> Run:
-    """Raises AerieError when a request fails: what was measured until then says nothing."""
+def drive(
+    lane: Lane, config: Config, requests: Sequence[Generate], *, concurrency: int, beside: Iterable[Generate] = ()
+) -> Run:
+    """Answers `requests`; one of `beside` is open all the while, and not measured.
+
+    Raises AerieError when a request fails: what was measured until then says nothing.
+    """
     scheduler = Scheduler(lane, config)
-    waiting = deque(requests)
-    answers: dict[str, Answer] = {}
-    began = ended = time.monotonic()
-
-    def submit() -> None:
-        request = waiting.popleft()
-        answers[request.id] = Answer(request, time.monotonic())
-        scheduler.submit(request)
-
-    for _ in range(min(concurrency, len(waiting))):
-        submit()
+    began = time.monotonic()
+    course = _Course(scheduler, deque(requests), iter(beside), began)
+    course.open_beside()
+    for _ in range(min(concurrency, len(requests))):
+        course.open_next()
     while not scheduler.idle:
         for reply in scheduler.turn():
             if isinstance(reply, Failed):
                 raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
             if isinstance(reply, Tokens | Finished):
-                ended = time.monotonic()
-                _note(answers[reply.id], reply, ended)
-            if isinstance(reply, Finished) and waiting:
-                submit()
+                course.take(reply)
     stats = scheduler.stats
     return Run(
-        answers=[answers[request.id] for request in requests],
-        seconds=ended - began,
+        answers=[course.answers[request.id] for request in requests],
+        seconds=course.ended - began,
         open_seconds=stats.open_seconds,
         busy_seconds=stats.busy_seconds,
         phase_seconds=dict(stats.phase_seconds),
+        beside=course.beside,
     )
+
+
+@dataclass(slots=True)
+class _Course:
+    """Where a run stands. `beside` counts the others that were answered, `companion` is the open one of them."""
+
+    scheduler: Scheduler
+    waiting: deque[Generate]
+    others: Iterator[Generate]
+    ended: float
+    answers: dict[str, Answer] = field(default_factory=dict)
+    unfinished: int = 0
+    beside: int = 0
+    companion: str | None = None
+
+    def open_next(self) -> None:
+        request = self.waiting.popleft()
+        self.answers[request.id] = Answer(request, time.monotonic())
+        self.unfinished += 1
+        self.scheduler.submit(request)
+
+    def open_beside(self) -> None:
+        request = next(self.others, None)
+        self.companion = None if request is None else request.id
+        if request is not None:
+            self.scheduler.submit(request)
+
+    def take(self, reply: Tokens | Finished) -> None:
+        if reply.id in self.answers:
+            self.ended = time.monotonic()
+            _note(self.answers[reply.id], reply, self.ended)
+            if isinstance(reply, Finished):
+                self._close()
+        elif isinstance(reply, Finished) and reply.reason != "abort" and self.unfinished:
+            self.beside += 1
+            self.open_beside()
+
+    def _close(self) -> None:
+        self.unfinished -= 1
+        if self.waiting:
+            self.open_next()
+        elif not self.unfinished and self.companion is not None:
+            self.scheduler.submit(Abort(id=self.companion))
 
 
 def _note(answer: Answer, reply: Tokens | Finished, now: float) -> None:

@@ -1,0 +1,105 @@
+"""`aerie probe baseline`: plain decoding against `transformers` generate, same weights, one request at a time.
+
+Both answer the same prompts greedily, to the same length, at each number of threads; the runs take turns, and each
+side is judged by its best number. `transformers` runs in this process, in fp32 and in the checkpoint's dtype.
+"""
+
+import statistics
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from contracts.config import Config
+from probe.drive import MakeLane, Prompts, ask, drive
+
+Cell = dict[str, Any]
+_Rates = dict[tuple[str, str, int], list[float]]
+"""Tokens per second of each round, by side, dtype and threads; the first round warms up."""
+_WARM_UP = 2
+"""Prompts of the first round."""
+_PEER_DTYPES = ("float32", "bfloat16")
+
+
+def measure_baseline(
+    config: Config,
+    prompts: Prompts,
+    make_lane: MakeLane,
+    *,
+    threads: Sequence[int] = (1, 2, 3),
+    rounds: int = 3,
+    max_tokens: int = 64,
+) -> list[Cell]:
+    """A cell for each side, dtype and number of threads, and in each side's best one `over_transformers`."""
+    plain = config.model_copy(update={"spec": config.spec.model_copy(update={"head": "none"})})
+    peers = {dtype: _load(config, dtype) for dtype in _PEER_DTYPES}
+    rates: _Rates = {}
+    answers: dict[str, list[list[int]]] = {}
+    with ExitStack() as lanes:
+        own = {count: lanes.enter_context(closing(make_lane(_with_threads(plain, count)))) for count in threads}
+        for number in range(rounds + 1):
+            asked = prompts if number else prompts[:_WARM_UP]
+            requests = ask(asked, [0.0], max_tokens=max_tokens, ignore_eos=True)  # the same work for both sides
+            for count, lane in own.items():
+                run = drive(lane, plain, requests, concurrency=1)
+                answers["aerie"] = run.tokens
+                rates.setdefault(("aerie", plain.model.dtype, count), []).append(run.tokens_per_s)
+                torch.set_num_threads(count)
+                for dtype, peer in peers.items():
+                    rate, answers[dtype] = _generate(peer, asked, max_tokens)
+                    rates.setdefault(("transformers", dtype, count), []).append(rate)
+    same = [ours == theirs for ours, theirs in zip(answers["aerie"], answers["float32"], strict=True)]
+    return _cells(rates, sum(same) / len(same))
+
+
+def _load(config: Config, dtype: str) -> Any:
+    model: Any = AutoModelForCausalLM.from_pretrained(Path(config.model.path), dtype=getattr(torch, dtype)).eval()
+    model.generation_config.eos_token_id = None  # every answer has the full length
+    return model
+
+
+@torch.inference_mode()
+def _generate(model: Any, prompts: Prompts, max_tokens: int) -> tuple[float, list[list[int]]]:
+    """Tokens per second and the answers' ids."""
+    answers = []
+    began = time.monotonic()
+    for prompt in prompts:
+        ids = torch.tensor([list(prompt)])
+        out = model.generate(
+            ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=max_tokens, pad_token_id=0
+        )
+        answers.append(out[0, len(prompt) :].tolist())
+    return max_tokens * len(prompts) / (time.monotonic() - began), answers
+
+
+def _with_threads(config: Config, count: int) -> Config:
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"threads": count})})
+
+
+def _cells(rates: _Rates, identical: float) -> list[Cell]:
+    cells: list[Cell] = [
+        {
+            "side": side,
+            "dtype": dtype,
+            "threads": count,
+            "tokens_per_s": statistics.median(found[1:]),
+            "tokens_per_s_of_rounds": found[1:],
+            "best": False,
+            "over_transformers": None,
+            "identical": identical if side == "aerie" else None,
+        }
+        for (side, dtype, count), found in rates.items()
+    ]
+    best = {side: _best(cells, side) for side in ("aerie", "transformers")}
+    for cell in best.values():
+        cell["best"] = True
+        cell["over_transformers"] = cell["tokens_per_s"] / best["transformers"]["tokens_per_s"]
+    return cells
+
+
+def _best(cells: list[Cell], side: str) -> Cell:
+    return max((cell for cell in cells if cell["side"] == side), key=lambda cell: float(cell["tokens_per_s"]))

@@ -1,0 +1,81 @@
+"""`aerie probe long-prompts`: does a short request wait while a long prompt is read?
+
+The same short requests, once alone and once beside long prompts of which one is always being read. What they share with
+nothing else is the lane: chunked prefill decides how long a short request waits for it.
+"""
+
+import itertools
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config
+from contracts.messages import Generate
+from contracts.sampling import SamplingParams
+from probe.drive import MakeLane, Prompts, Run, ask, drive
+
+CONCURRENCY = 4
+_PERCENTILE = 99
+_LOWEST_ID = 8
+"""Ids below may be special; a random prompt avoids them."""
+
+
+def measure_long_prompts(
+    config: Config,
+    prompts: Prompts,
+    make_lane: MakeLane,
+    *,
+    rounds: int = 3,
+    requests: int = 128,
+    max_tokens: int = 8,
+    length: int | None = None,
+) -> list[dict[str, Any]]:
+    """Cells `quiet` and `beside a long prompt`, each over `rounds` interleaved runs of `requests` short requests.
+
+    `length` is a long prompt's tokens: by default all that the model takes. Times are seconds.
+    """
+    asked = [prompts[index % len(prompts)] for index in range(requests)]
+    runs: dict[str, list[Run]] = {"quiet": [], "beside a long prompt": []}
+    with closing(make_lane(config)) as lane:
+        capacity = lane.capacity
+        tokens = min(length or capacity.max_length, capacity.max_length) - 1
+        drive(lane, config, ask(asked[:CONCURRENCY], [0.0], max_tokens=max_tokens), concurrency=CONCURRENCY)
+        for number in range(rounds):
+            for name, kept in runs.items():
+                beside = () if name == "quiet" else _long(tokens, capacity.vocabulary, seed=number)
+                short = ask(asked, [0.0], max_tokens=max_tokens)
+                kept.append(drive(lane, config, short, concurrency=CONCURRENCY, beside=beside))
+    cells = [_cell(name, kept, tokens) for name, kept in runs.items()]
+    for cell in cells:
+        cell["over_quiet"] = cell["ttft_p99"] / cells[0]["ttft_p99"]
+    return cells
+
+
+def _long(tokens: int, vocabulary: int, *, seed: int) -> Iterator[Generate]:
+    """Requests without end, no two with a common beginning, that are read and answered with one token."""
+    chosen = random.Random(seed)
+    for number in itertools.count():
+        prompt = [chosen.randrange(_LOWEST_ID, vocabulary) for _ in range(tokens)]
+        yield Generate(id=f"long-{number}", prompt=prompt, sampling=SamplingParams(temperature=0.0, max_tokens=1))
+
+
+def _cell(name: str, runs: Sequence[Run], tokens: int) -> dict[str, Any]:
+    waits = [sorted(answer.ttft for answer in run.answers) for run in runs]
+    tails = [_percentile(wait, _PERCENTILE) for wait in waits]
+    return {
+        "load": name,
+        "long_prompt_tokens": 0 if name == "quiet" else tokens,
+        "long_prompts_read": sum(run.beside for run in runs),
+        "requests": sum(len(wait) for wait in waits),
+        "ttft_p50": statistics.median(itertools.chain.from_iterable(waits)),
+        "ttft_p99": statistics.median(tails),
+        "ttft_p99_of_runs": tails,
+        "tokens_per_s": statistics.median(run.tokens_per_s for run in runs),
+    }
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    """The smallest value that at least `percent` of a hundred do not exceed."""
+    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
