@@ -32,6 +32,7 @@ ALIASES = (
     Alias("--max-queued-requests", "SGLang", "scheduler.max_waiting"),
     Alias("--max-num-batched-tokens", "vLLM", "scheduler.prefill_chunk"),
     Alias("--chunked-prefill-size", "SGLang", "scheduler.prefill_chunk"),
+    Alias("--long-prefill-token-threshold", "vLLM", "scheduler.long_prefill_threshold"),
     Alias("--block-size", "vLLM", "engine.page_size"),
     Alias("--page-size", "SGLang", "engine.page_size"),
     Alias("--max-total-tokens", "SGLang", "engine.kv_tokens"),

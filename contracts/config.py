@@ -54,6 +54,9 @@ class SchedulerConfig(_Section):
     """Places in the queue beyond the running requests; a request that finds none is answered 503."""
     prefill_chunk: int = Field(default=256, ge=1)
     """Prompt tokens in one step."""
+    long_prefill_threshold: int | None = Field(default=None, ge=1)
+    """While other requests are open, prompts with more left than this get so many tokens of a step together; by default
+    no fewer than any."""
     prefix_cache: bool = True
     poison: bool = False
     """Debug: a FutureMap read spoils what it read, so that a missed publish fails loudly."""

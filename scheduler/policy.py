@@ -2,10 +2,13 @@
 
 Asked by the loop once a turn. One kind a step; while rows decode, at most one prefill step lies between two decode
 steps. Half of a prefill step goes to the request that came first, so that nobody starves; the rest goes to those with
-the least left, so that a short prompt does not wait for a long one. Once the first in line is older than all who run
-their prompts, nobody overtakes it for want of pages. Raises OutOfPages before anything is changed.
+the least left, so that a short prompt does not wait for a long one. While other requests are open, long prompts
+together get no more than `long_prefill_threshold` of it, so that nobody waits long for such a step. Once the first in
+line is older than all who run their prompts, nobody overtakes it for want of pages. Raises OutOfPages before anything
+is changed.
 """
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +45,7 @@ class Policy:
 
     def __init__(self, config: SchedulerConfig, queue: Queue, rows: Rows, memory: Memory, drafting: Drafting) -> None:
         self._chunk = config.prefill_chunk
+        self._long = config.long_prefill_threshold or config.prefill_chunk
         self._queue = queue
         self._rows = rows
         self._memory = memory
@@ -95,18 +99,12 @@ class Policy:
 
     def _prefill(self) -> PrefillStep | None:
         """Shares one step's tokens out; admits who gets some."""
-        shares: dict[Request, int] = {}
+        rows, queue = self._rows, self._queue
+        crowded = rows.running + len(queue) > 1
+        shares = _Shares(self._chunk, long=self._long if crowded else self._chunk)
         started: list[Request] = []
-        budget = self._chunk
-
-        def give(request: Request, most: int) -> None:
-            nonlocal budget
-            given = min(most, budget, request.remaining - shares.get(request, 0))
-            shares[request] = shares.get(request, 0) + given
-            budget -= given
-
-        waiting = self._queue.first()
-        oldest = min(self._rows.prefilling, key=lambda request: request.number, default=None)
+        waiting = queue.first()
+        oldest = min(rows.prefilling, key=lambda request: request.number, default=None)
         if waiting is not None and (oldest is None or waiting.number < oldest.number):
             if self._admit(waiting):
                 started.append(waiting)
@@ -115,22 +113,22 @@ class Policy:
                 waiting = None
         if oldest is None:
             return None
-        give(oldest, max(budget // 2, 1))
-        while budget:
-            waiting = waiting and self._queue.shortest()
-            left = {request: request.remaining - shares.get(request, 0) for request in self._rows.prefilling}
-            nearest = min((request for request in left if left[request]), key=lambda r: left[r], default=None)
-            if waiting is not None and (nearest is None or len(waiting.tokens) < left[nearest]):
-                if self._admit(waiting):
+        shares.give_half(oldest)
+        while shares.budget:
+            waiting = waiting and queue.shortest()
+            open_ones = (request for request in rows.prefilling if shares.room(request))
+            nearest = min(open_ones, key=shares.left, default=None)
+            if waiting is not None and (nearest is None or len(waiting.tokens) < shares.left(nearest)):
+                if shares.room(waiting) and self._admit(waiting):
                     started.append(waiting)
-                    give(waiting, budget)
+                    shares.give(waiting)
                 else:
                     waiting = None
             elif nearest is not None:
-                give(nearest, budget)
+                shares.give(nearest)
             else:
                 break
-        return PrefillStep(list(shares), list(shares.values()), started)
+        return PrefillStep(list(shares.counts), list(shares.counts.values()), started)
 
     def _admit(self, request: Request) -> bool:
         """Gives the request a row, its cached prefix and its pages, or leaves it in the queue."""
@@ -152,3 +150,37 @@ class Policy:
             request.tally.admitted_at = self._now
             request.tally.cached_tokens = cached
         return True
+
+
+class _Shares:
+    """What each request gets of a prefill step's `budget`; prompts with more than `long` left get that together."""
+
+    def __init__(self, budget: int, *, long: int) -> None:
+        self.budget = budget
+        self.counts: dict[Request, int] = {}
+        self._threshold = self._long = long
+
+    def left(self, request: Request) -> int:
+        """Prompt tokens that this step does not read yet."""
+        return request.remaining - self.counts.get(request, 0)
+
+    def room(self, request: Request) -> int:
+        """The most that the request may still get."""
+        return min(self.left(request), self.budget, self._pot(request))
+
+    def give(self, request: Request, most: int = sys.maxsize) -> None:
+        given = min(most, self.room(request))
+        self.counts[request] = self.counts.get(request, 0) + given
+        self.budget -= given
+        if self._is_long(request):
+            self._long -= given
+
+    def give_half(self, request: Request) -> None:
+        """At most half of what there is for prompts of its kind."""
+        self.give(request, max(self._pot(request) // 2, 1))
+
+    def _pot(self, request: Request) -> int:
+        return min(self._long, self.budget) if self._is_long(request) else self.budget
+
+    def _is_long(self, request: Request) -> bool:
+        return request.remaining > self._threshold
