@@ -1,0 +1,60 @@
+"""The probes of waiting and of the plain baseline, on the tiny pair."""
+
+import pytest
+from msgspec.structs import replace
+
+from contracts.config import Config
+from contracts.step import Lane
+from probe.baseline import measure_baseline
+from probe.drive import ask, drive
+from probe.long_prompts import _percentile, measure_long_prompts
+from tests.probe.conftest import PROMPTS, make_lane
+
+
+def test_a_companion_is_open_until_the_last_answer_and_changes_none(config: Config) -> None:
+    requests = ask(PROMPTS, [0.0], max_tokens=12)
+    others = [replace(other, id=f"other-{other.id}") for other in ask(PROMPTS * 50, [0.0], max_tokens=2)]
+    lane = make_lane(config)
+    alone = drive(lane, config, requests, concurrency=2)
+    beside = drive(lane, config, requests, concurrency=2, beside=others)
+    assert beside.tokens == alone.tokens
+    assert alone.beside == 0 and 1 < beside.beside < len(others)
+    assert drive(lane, config, requests, concurrency=2).tokens == alone.tokens, "the last companion left nothing behind"
+
+
+def test_short_requests_are_measured_alone_and_beside_long_ones(config: Config) -> None:
+    quiet, crowded = measure_long_prompts(config, PROMPTS, make_lane, rounds=2, requests=6, max_tokens=3, length=90)
+    assert quiet["load"] == "quiet" and quiet["over_quiet"] == 1 and quiet["long_prompts_read"] == 0
+    assert crowded["long_prompt_tokens"] == 89 and crowded["requests"] == 12
+    assert crowded["ttft_p99"] == pytest.approx(sum(crowded["ttft_p99_of_runs"]) / 2)
+    assert crowded["over_quiet"] == crowded["ttft_p99"] / quiet["ttft_p99"] > 1
+
+
+def test_long_prompts_are_cut_to_what_the_model_takes(config: Config) -> None:
+    cells = measure_long_prompts(config, PROMPTS, make_lane, rounds=1, requests=2, max_tokens=2, length=10**6)
+    assert cells[1]["long_prompt_tokens"] == config.model.max_length - 1
+
+
+def test_a_percentile_is_a_value_that_was_seen() -> None:
+    assert _percentile([1.0], 99) == 1.0
+    assert _percentile([float(i) for i in range(1, 101)], 99) == 99.0
+    assert _percentile([float(i) for i in range(1, 102)], 99) == 100.0
+
+
+def test_plain_decoding_says_what_transformers_says(config: Config) -> None:
+    lanes: list[tuple[int | None, Lane]] = []
+
+    def make(asked: Config) -> Lane:
+        lane = make_lane(asked)
+        assert not lane.capacity.drafts
+        lanes.append((asked.engine.threads, lane))
+        return lane
+
+    cells = measure_baseline(config, PROMPTS, make, threads=(1,), rounds=2, max_tokens=6)
+    assert [count for count, _ in lanes] == [1]
+    by_side = {(cell["side"], cell["dtype"]): cell for cell in cells}
+    assert set(by_side) == {("aerie", "float32"), ("transformers", "float32"), ("transformers", "bfloat16")}
+    ours = by_side["aerie", "float32"]
+    assert ours["identical"] == 1 and ours["best"] and len(ours["tokens_per_s_of_rounds"]) == 2
+    peer = max(cell["tokens_per_s"] for cell in cells if cell["side"] == "transformers")
+    assert ours["over_transformers"] == pytest.approx(ours["tokens_per_s"] / peer)
