@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from engine.attention import Attention
 from engine.attention.inputs import AttentionInputs
@@ -12,6 +11,7 @@ from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
+from engine.projection import Projection
 from engine.rope import interleaved, rotations
 from engine.target import TargetOutput
 from engine.weights import Weights
@@ -47,7 +47,7 @@ class Decoder:
         self._embeddings = weights.take("model.embed_tokens.weight", size)
         self._layers = [_layer(config, weights, index) for index in range(config.layers)]
         self._norm = RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps)
-        self._output = self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)
+        self._output = Projection(self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size))
         weights.finish(
             ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",)
         )
@@ -55,12 +55,15 @@ class Decoder:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all weights, merged ones counted once."""
-        held = [self._embeddings, *([] if self._output is self._embeddings else [self._output])]
-        for layer in self._layers:
-            held += [layer.attention.qkv, layer.attention.output, layer.mlp.gate_up, layer.mlp.down]
-        norms = sum(layer.input_norm.bytes + layer.post_norm.bytes for layer in self._layers) + self._norm.bytes
-        return norms + sum(tensor.numel() * tensor.element_size() for tensor in held)
+        """Bytes of all weights as they are held: merged ones once, a tied output's layout of its own beside the
+        embeddings.
+        """
+        layers = sum(
+            layer.input_norm.bytes + layer.attention.bytes + layer.post_norm.bytes + layer.mlp.bytes
+            for layer in self._layers
+        )
+        output = 0 if self._output.weight.data_ptr() == self._embeddings.data_ptr() else self._output.bytes
+        return layers + self._norm.bytes + output + self._embeddings.numel() * self._embeddings.element_size()
 
     @property
     def embeddings(self) -> Tensor:
@@ -70,7 +73,7 @@ class Decoder:
     @property
     def output_weight(self) -> Tensor:
         """[vocabulary, hidden]: what a head without its own output layer borrows."""
-        return self._output
+        return self._output.weight
 
     def embed(self, ids: Tensor) -> Tensor:
         return self._embeddings.index_select(0, ids)
@@ -97,10 +100,10 @@ class Decoder:
         for index, layer in enumerate(self._layers):
             if taps and index in self.boundaries:
                 tapped.append(x.clone())
-            x += attend(layer.input_norm(x), layer.attention, index, context)
-            x += mlp(layer.post_norm(x), layer.mlp)
+            attend(x, layer.input_norm(x), layer.attention, index, context)
+            mlp(x, layer.post_norm(x), layer.mlp)
         last = x if wanted is None else x.index_select(0, wanted)
-        logits = linear(self._norm(last), self._output).float()
+        logits = self._output(self._norm(last)).float()
         return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)
 
 
@@ -132,12 +135,16 @@ def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
         ),
         post_norm=RmsNorm(weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)), config.norm_eps),
         mlp=MlpWeights(
-            gate_up=torch.cat(
-                [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
+            gate_up=Projection(
+                torch.cat(
+                    [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
+                ),
+                merged(("mlp.gate_proj", "mlp.up_proj"), config.mlp_bias),
             ),
-            gate_up_bias=merged(("mlp.gate_proj", "mlp.up_proj"), config.mlp_bias),
-            down=weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
-            down_bias=bias("mlp.down_proj", hidden, config.mlp_bias),
+            down=Projection(
+                weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
+                bias("mlp.down_proj", hidden, config.mlp_bias),
+            ),
         ),
     )
 
@@ -173,10 +180,11 @@ def attention_weights(
         for name in ("q", "k")
     ]
     return AttentionWeights(
-        qkv=torch.cat(parts),
-        qkv_bias=torch.cat(biases) if bias else None,
-        output=weights.take(f"{prefix}.o_proj.weight", (hidden, heads * head_dim)),
-        output_bias=weights.take(f"{prefix}.o_proj.bias", (hidden,)) if output_bias else None,
+        qkv=Projection(torch.cat(parts), torch.cat(biases) if bias else None),
+        output=Projection(
+            weights.take(f"{prefix}.o_proj.weight", (hidden, heads * head_dim)),
+            weights.take(f"{prefix}.o_proj.bias", (hidden,)) if output_bias else None,
+        ),
         q_norm=norms[0],
         k_norm=norms[1],
         heads=heads,

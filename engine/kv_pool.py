@@ -8,8 +8,8 @@ class KVPool:
     """`keys` and `values` [layers, slots, kv_heads, head_dim]; slot = page * page_size + offset. Zeroed, and finite
     ever after.
 
-    Masked attention multiplies hidden values by zero, and zero times NaN is NaN: nothing uninitialized may lie in a
-    pool.
+    A slot's keys and values lie side by side, so that a layer writes and gathers both at once. Masked attention
+    multiplies hidden values by zero, and zero times NaN is NaN: nothing uninitialized may lie in a pool.
     """
 
     def __init__(
@@ -23,24 +23,28 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = (layers, pages * page_size, kv_heads, head_dim)
         self.page_size = page_size
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self._both = torch.zeros((layers, pages * page_size, 2, kv_heads, head_dim), dtype=dtype, device=device)
+        self.keys, self.values = self._both.unbind(2)
+        self._slots = self._both.flatten(2, 3).unbind(0)
+        self._pages = self._both.view(layers, pages, -1).unbind(0)
 
     @property
     def bytes(self) -> int:
-        return 2 * self.keys.numel() * self.keys.element_size()
+        return self._both.numel() * self._both.element_size()
 
-    def write(self, layer: int, slots: Tensor, keys: Tensor, values: Tensor) -> None:
-        """keys, values [tokens, kv_heads, head_dim] into `slots` [tokens]."""
-        self.keys[layer].index_copy_(0, slots, keys)
-        self.values[layer].index_copy_(0, slots, values)
+    def write(self, layer: int, slots: Tensor, both: Tensor) -> None:
+        """Keys, then values, [tokens, 2 * kv_heads, head_dim] into `slots` [tokens]."""
+        self._slots[layer].index_copy_(0, slots, both)
+
+    def gather(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of `pages` [n]: [n * page_size, kv_heads, head_dim] each."""
+        taken = self._pages[layer].index_select(0, pages).view(-1, *self._both.shape[2:])
+        keys, values = taken.unbind(1)
+        return keys, values
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copies slots [n] to slots [n] in all layers; they may overlap, since all are gathered before any is
         written.
         """
-        keys, values = self.keys.index_select(1, source), self.values.index_select(1, source)
-        self.keys.index_copy_(1, target, keys)
-        self.values.index_copy_(1, target, values)
+        self._both.index_copy_(1, target, self._both.index_select(1, source))

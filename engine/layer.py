@@ -4,14 +4,14 @@ parts.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
 from engine.norm import RmsNorm
-from engine.rope import rotate
+from engine.projection import Projection
+from engine.rope import rotate_
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,25 +20,30 @@ class AttentionWeights:
     have them.
     """
 
-    qkv: Tensor
-    qkv_bias: Tensor | None
-    output: Tensor
-    output_bias: Tensor | None
+    qkv: Projection
+    output: Projection
     q_norm: RmsNorm | None
     k_norm: RmsNorm | None
     heads: int
     kv_heads: int
     head_dim: int
 
+    @property
+    def bytes(self) -> int:
+        norms = [norm for norm in (self.q_norm, self.k_norm) if norm is not None]
+        return self.qkv.bytes + self.output.bytes + sum(norm.bytes for norm in norms)
+
 
 @dataclass(frozen=True, slots=True)
 class MlpWeights:
     """SwiGLU; `gate_up` stacks the rows of gate and up."""
 
-    gate_up: Tensor
-    gate_up_bias: Tensor | None
-    down: Tensor
-    down_bias: Tensor | None
+    gate_up: Projection
+    down: Projection
+
+    @property
+    def bytes(self) -> int:
+        return self.gate_up.bytes + self.down.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +59,23 @@ class Pass:
     pool: KVPool
 
 
-def attend(x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> Tensor:
-    """x [tokens, width of qkv's input], normed -> [tokens, hidden]; writes the tokens' keys and values."""
+def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> Tensor:
+    """Adds attention over x [tokens, width of qkv's input], normed, to `residual` [tokens, hidden] in place; writes the
+    tokens' keys and values.
+    """
     heads, kv_heads, dim = weights.heads, weights.kv_heads, weights.head_dim
-    merged = linear(x, weights.qkv, weights.qkv_bias).view(x.shape[0], heads + 2 * kv_heads, dim)
-    turning = merged[:, : heads + kv_heads]
+    merged = weights.qkv(x).view(-1, heads + 2 * kv_heads, dim)
     if weights.q_norm is not None and weights.k_norm is not None:
-        turning = torch.cat((weights.q_norm(turning[:, :heads]), weights.k_norm(turning[:, heads:])), 1)
-    turned = rotate(turning, context.turns)
-    context.pool.write(layer, context.slots, turned[:, heads:], merged[:, heads + kv_heads :])
-    mixed = context.attention.run(context.planned, turned[:, :heads], context.pool, layer)
-    return linear(mixed.reshape(x.shape[0], heads * dim), weights.output, weights.output_bias)
+        query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
+        query.copy_(weights.q_norm(query))
+        key.copy_(weights.k_norm(key))
+    rotate_(merged, heads + kv_heads, context.turns)
+    context.pool.write(layer, context.slots, merged[:, heads:])
+    mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)
+    return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
 
-def mlp(x: Tensor, weights: MlpWeights) -> Tensor:
-    """x [tokens, hidden], normed -> the same shape."""
-    gate, up = linear(x, weights.gate_up, weights.gate_up_bias).chunk(2, -1)
-    return linear(silu(gate).mul_(up), weights.down, weights.down_bias)
+def mlp(residual: Tensor, x: Tensor, weights: MlpWeights) -> Tensor:
+    """Adds the MLP of x [tokens, hidden], normed, to `residual` of the same shape, in place."""
+    gate, up = weights.gate_up(x).chunk(2, -1)
+    return weights.down.add_to(residual, silu(gate).mul_(up))

@@ -29,10 +29,16 @@ def interleaved(weight: Tensor, head_dim: int) -> Tensor:
     return halves.transpose(1, 2).reshape(weight.shape).contiguous()
 
 
-def rotate(x: Tensor, turns: Tensor) -> Tensor:
-    """x [tokens, heads, head_dim] in interleaved order, turns [tokens, 1, head_dim / 2] -> the same shape and dtype."""
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
-    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+def rotate_(x: Tensor, count: int, turns: Tensor) -> None:
+    """Turns the first `count` heads of x [tokens, heads, head_dim], in interleaved order, in place.
+
+    `turns` [tokens, 1, head_dim / 2]. 16-bit values are turned in fp32.
+    """
+    part = x[:, :count]
+    pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))
+    pairs.mul_(turns)
+    if x.dtype != torch.float32:
+        part.copy_(torch.view_as_real(pairs).flatten(-2))
 
 
 def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:

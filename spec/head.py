@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
 from engine.norm import RmsNorm
+from engine.projection import Projection
 from engine.rope import rotations
 from spec.head_config import HeadConfig
 
@@ -35,14 +35,13 @@ class HeadLayer:
 class HeadWeights:
     """A head's tensors, merged; `spec.loader` reads them."""
 
-    fc: Tensor
-    fc_bias: Tensor | None
+    fc: Projection
     pre_norms: tuple[RmsNorm, ...]
     """None, one of the concatenation, or one for each tap: `HeadConfig.pre_norm`."""
     layers: tuple[HeadLayer, ...]
     norm: RmsNorm
-    output: Tensor
-    """[draft vocabulary, hidden]"""
+    output: Projection
+    """To the draft vocabulary."""
     embeddings: Tensor
     """[vocabulary, hidden]: the target's, unless the head brought its own."""
     draft_to_target: Tensor | None
@@ -78,7 +77,7 @@ class Head:
         elif config.pre_norm == "per_tap":
             parts = zip(taps.chunk(len(config.taps), -1), weights.pre_norms, strict=True)
             taps = torch.cat([norm(part) for part, norm in parts], -1)
-        return linear(taps, weights.fc, weights.fc_bias)
+        return weights.fc(taps)
 
     def turns(self, positions: Tensor) -> Tensor:
         """RoPE rotations of positions [T]; consecutive passes slice one gather."""
@@ -93,14 +92,14 @@ class Head:
             if layer.embedding_norm is not None:
                 embedded = self.weights.embeddings.index_select(0, tokens)
                 normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
-            middle = residual + attend(normed, layer.attention, index, context)
-            hidden = mlp(layer.post_norm(middle), layer.mlp).add_(middle)
+            hidden = attend(residual.clone(), normed, layer.attention, index, context)
+            mlp(hidden, layer.post_norm(hidden), layer.mlp)
         return hidden
 
     def read(self, output: Tensor) -> Reading:
         """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""
         normed = self.weights.norm(output)
-        logits = linear(normed, self.weights.output)
+        logits = self.weights.output(normed)
         return Reading(logits, normed if self.config.norm_output else output)
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ tensors.
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from engine.decoder import attention_weights
 from engine.layer import AttentionWeights, MlpWeights
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
+from engine.projection import Projection
 from engine.weights import Weights
 from spec.formats import head_config, normalized_name
 from spec.head import HeadLayer, HeadWeights
@@ -72,12 +73,14 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
         "per_tap": [(f"fc_norm.{tap}.weight", config.target_hidden) for tap in range(len(config.taps))],
     }[config.pre_norm]
     head = HeadWeights(
-        fc=_by_columns(weights.take("fc.weight", (config.hidden, wide))),
-        fc_bias=weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
+        fc=Projection(
+            weights.take("fc.weight", (config.hidden, wide)),
+            weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
+        ),
         pre_norms=tuple(_norm(config, weights, name, size) for name, size in norms),
         layers=tuple(_layer(config, weights, index) for index in range(config.layers)),
         norm=_norm(config, weights, "norm.weight", config.hidden),
-        output=_by_columns(_output(checkpoint, target, ids)),
+        output=Projection(_output(checkpoint, target, ids)),
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
         bytes=checkpoint.bytes,
@@ -132,16 +135,20 @@ def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
         attention=_attention(config, weights, prefix, 2 * hidden if first else hidden),
         post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden),
         mlp=MlpWeights(
-            gate_up=_by_columns(_gate_up(weights, prefix, "weight", (inner, hidden))),
-            gate_up_bias=_gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
-            down=_by_columns(weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner))),
-            down_bias=weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
+            gate_up=Projection(
+                _gate_up(weights, prefix, "weight", (inner, hidden)),
+                _gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
+            ),
+            down=Projection(
+                weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
+                weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
+            ),
         ),
     )
 
 
 def _attention(config: HeadConfig, weights: Weights, prefix: str, width: int) -> AttentionWeights:
-    taken = attention_weights(
+    return attention_weights(
         weights,
         f"{prefix}.self_attn",
         width=width,
@@ -154,13 +161,6 @@ def _attention(config: HeadConfig, weights: Weights, prefix: str, width: int) ->
         qk_norm=config.qk_norm,
         eps=config.eps,
     )
-    return replace(taken, qkv=_by_columns(taken.qkv), output=_by_columns(taken.output))
-
-
-def _by_columns(weight: Tensor) -> Tensor:
-    """The same [out, in] matrix, laid out column by column: in fp32 on a CPU, 2 to 40 tokens then cost half as much."""
-    fast = weight.dtype == torch.float32 and weight.device.type == "cpu"
-    return weight.t().contiguous().t() if fast else weight
 
 
 def _norm(config: HeadConfig, weights: Weights, name: str, size: int) -> RmsNorm:

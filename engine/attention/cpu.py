@@ -71,27 +71,24 @@ class CpuAttention:
         groups = query.shape[1] // kv_heads
         if planned.spread is not None:
             query = query.index_select(0, planned.spread)
-        folded = query.view(rows, most, kv_heads, groups, dim).permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
-        keys = self._gather(pool.keys[layer], planned.pages, pool.page_size, rows)
-        values = self._gather(pool.values[layer], planned.pages, pool.page_size, rows)
+        folded = query.unflatten(0, (rows, most)).unflatten(2, (kv_heads, groups))
+        folded = folded.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
+        keys, values = (
+            side.view(rows, -1, kv_heads, dim).transpose(1, 2) for side in pool.gather(layer, planned.pages)
+        )
         if planned.bias is None:
             planned.bias = _bias(planned, groups, query.dtype)
         mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)
         flat = mixed.view(rows, kv_heads, groups, most, dim).permute(0, 3, 1, 2, 4).reshape(rows * most, -1, dim)
         return flat if planned.collect is None else flat.index_select(0, planned.collect)
 
-    @staticmethod
-    def _gather(side: Tensor, pages: Tensor, page_size: int, rows: int) -> Tensor:
-        """[slots, kv_heads, head_dim] -> [rows, kv_heads, positions, head_dim]."""
-        kv_heads, dim = side.shape[1:]
-        taken = side.view(-1, page_size * kv_heads * dim).index_select(0, pages)
-        return taken.view(rows, -1, kv_heads, dim).transpose(1, 2)
-
 
 def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
-    """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf."""
+    """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf; a single query's row serves
+    all groups.
+    """
     bias = torch.where(_seen(planned), 0.0, float("-inf")).to(dtype)[:, None]
-    return bias.repeat(1, 1, groups, 1) if groups > 1 else bias
+    return bias if groups == 1 or planned.shape[1] == 1 else bias.repeat(1, 1, groups, 1)
 
 
 def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> Tensor:

@@ -110,11 +110,11 @@ def test_embedding_and_output_are_borrowed_unless_the_head_has_its_own(tmp_path:
     assert torch.equal(load(with_own, target_folder).weights.embeddings, own)
     del tensors["lm_head.weight"]
     reduced = load(models.write(tmp_path / "c", models.head_config(draft_vocabulary=32), tensors), target_folder)
-    assert torch.equal(reduced.weights.output, lent.output_weight[1::2])
+    assert torch.equal(reduced.weights.output.weight, lent.output_weight[1::2])
     whole = models.head_tensors()
     del whole["lm_head.weight"]
     borrowed = load(models.write(tmp_path / "d", models.head_config(), whole), target_folder)
-    assert torch.equal(borrowed.weights.output, lent.output_weight)
+    assert torch.equal(borrowed.weights.output.weight, lent.output_weight)
     assert borrowed.weights.bytes == sum(t.numel() * 4 for t in whole.values())
 
 

@@ -44,7 +44,7 @@ class TableTarget:
         self, ids: Tensor, positions: Tensor, slots: Tensor, inputs: object, wanted: Tensor | None, *, taps: bool
     ) -> TargetOutput:
         values = ids.float().view(-1, 1, 1)
-        self.pool.write(0, slots, values, values)
+        self.pool.write(0, slots, values.expand(-1, 2, 1))
         last = ids if wanted is None else ids[wanted]
         return TargetOutput(self.table[last % len(self.table)], ids[:, None].float() if taps else None)
 
