@@ -53,6 +53,21 @@ def chat(
     converse(url, temperature=temperature, api_key=api_key)
 
 
+@app.command()
+def settings(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the table of docs/configuration.md")] = False,
+) -> None:
+    """List every setting with its default and meaning."""
+    from aerie.settings import as_markdown
+    from aerie.settings import settings as listed
+
+    if markdown:
+        typer.echo(as_markdown(), nl=False)
+        return
+    for one in listed():
+        typer.echo(f"{one.key} = {one.default}  ({one.kind})\n    {one.meaning}")
+
+
 def main() -> None:
     """Runs the command; an error that is the user's to mend is one line and exit code 2."""
     try:

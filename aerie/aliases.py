@@ -2,6 +2,7 @@
 table.
 """
 
+import difflib
 import json
 from dataclasses import dataclass
 
@@ -40,8 +41,13 @@ ALIASES = (
     Alias("--no-enable-prefix-caching", "vLLM", "scheduler.prefix_cache", "false"),
     Alias("--disable-radix-cache", "SGLang", "scheduler.prefix_cache", "false"),
     Alias("--disable-overlap-schedule", "SGLang", "scheduler.overlap", "false"),
+    Alias("--attention-backend", "both", "engine.attention"),
+    Alias("--device", "both", "engine.device"),
+    Alias("--enforce-eager", "vLLM", "engine.graphs", "false"),
+    Alias("--disable-cuda-graph", "SGLang", "engine.graphs", "false"),
     Alias("--chat-template", "both", "server.chat_template"),
     Alias("--speculative-draft-model-path", "SGLang", "spec.head"),
+    Alias("--speculative-draft-model-revision", "SGLang", "spec.revision"),
     Alias("--speculative-num-steps", "SGLang", "spec.depth"),
     Alias("--speculative-eagle-topk", "SGLang", "spec.topk"),
     Alias("--speculative-num-draft-tokens", "SGLang", "spec.nodes"),
@@ -58,6 +64,22 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "--speculative-algo": ("EAGLE3",),
 }
 """Flags of which one value is what Aerie does anyway; any other is refused."""
+_REFUSED = {
+    "--model": "the model is the first argument: aerie serve MODEL",
+    "--model-path": "the model is the first argument: aerie serve MODEL",
+    "--trust-remote-code": "code out of a checkpoint is never run",
+    "--gpu-memory-utilization": "engine.memory_share is the share of the free memory that KV pools take",
+    "--mem-fraction-static": "engine.memory_share is the share of the free memory that KV pools take",
+    "--quantization": "weights are served in the dtype of model.dtype",
+    "--kv-cache-dtype": "KV is kept in the dtype of the weights",
+    "--enable-lora": "adapters are not served",
+    "--tool-call-parser": "tool calls are not parsed out of the text",
+    "--reasoning-parser": "reasoning is not parsed out of the text",
+    "--seed": "a seed belongs to a request: its `seed` field",
+    "--random-seed": "a seed belongs to a request: its `seed` field",
+    "--enable-metrics": "/metrics is always served",
+}
+"""Flags that are known and not offered, each with the reason or the way that there is."""
 _CONFIG_KEYS = {"model": "spec.head", "num_speculative_tokens": "spec.depth"}
 
 
@@ -72,9 +94,33 @@ def overrides_of(arguments: list[str]) -> list[str]:
             overrides.append(flag + equals + value)
         elif (alias := known.get(flag)) is not None and alias.value is not None:
             overrides.append(f"{alias.key}={alias.value}")
-        else:
+        elif flag in known or flag in _ONLY or flag == "--speculative-config":
             overrides += _valued(flag, value if equals else _next(flag, rest), known)
+        else:
+            raise _not_offered(flag, [*known, *_ONLY, "--speculative-config"])
     return overrides
+
+
+def as_markdown() -> str:
+    """The tables of docs/coming-from.md."""
+    lines = ["| flag | of | here |", "|---|---|---|"]
+    for alias in ALIASES:
+        value = "" if alias.value is None else f"={alias.value}"
+        lines.append(f"| `{alias.flag}` | {alias.origin} | `{alias.key}{value}` |")
+    lines.append("| `--speculative-config` | vLLM | `spec.head`, `spec.depth`, `spec.topk=1`, `spec.nodes` |")
+    lines += ["", "| flag | the value that is served |", "|---|---|"]
+    lines += [f"| `{flag}` | {', '.join(values)} |" for flag, values in _ONLY.items()]
+    lines += ["", "| not offered | because, or instead |", "|---|---|"]
+    lines += [f"| `{flag}` | {reason} |" for flag, reason in _REFUSED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _not_offered(flag: str, known: list[str]) -> ConfigError:
+    if flag in _REFUSED:
+        return ConfigError(f"{flag} is not offered: {_REFUSED[flag]}")
+    near = difflib.get_close_matches(flag, known, 1)
+    hint = f"did you mean {near[0]}?" if near else "docs/coming-from.md lists those that are known."
+    return ConfigError(f"unknown flag {flag}; {hint} Settings are section.key=value")
 
 
 def _valued(flag: str, value: str, known: dict[str, Alias]) -> list[str]:
@@ -84,11 +130,7 @@ def _valued(flag: str, value: str, known: dict[str, Alias]) -> list[str]:
         if value.upper() not in _ONLY[flag]:
             raise ConfigError(f"{flag} {value} is not offered; Aerie serves {flag} {_ONLY[flag][0]}")
         return []
-    if flag == "--speculative-config":
-        return _speculative(value)
-    raise ConfigError(
-        f"unknown flag {flag}; docs/coming-from.md lists those that are known, settings are section.key=value"
-    )
+    return _speculative(value)
 
 
 def _speculative(text: str) -> list[str]:

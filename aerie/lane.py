@@ -15,6 +15,8 @@ def make_lane(config: Config) -> Lane:
         raise ConfigError(f"engine.kind {config.engine.kind!r} is not built yet; use native", param="engine.kind")
     if config.engine.device == "cuda":
         raise ConfigError("engine.device cuda is not built yet; use cpu", param="engine.device")
+    if config.model.weights == "dummy":
+        raise ConfigError("model.weights dummy is not built yet; use safetensors", param="model.weights")
     from engine.build import lane_threads
 
     threads = lane_threads(config)

@@ -15,32 +15,39 @@ from contracts.step import MAX_NODES
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ModelConfig(_Section):
     path: str = ""
     """A folder with config.json and safetensors, or a hub id ORG/MODEL."""
     revision: str | None = None
+    """Branch, tag or commit of a hub id."""
     served_name: str | None = None
     """Name under /v1/models; the folder's name or the hub id by default."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto` is the checkpoint's own."""
     weights: Literal["safetensors", "dummy"] = "safetensors"
+    """`dummy` draws random weights of the shape that config.json gives."""
     max_length: int | None = Field(default=None, ge=1)
     """Tokens of prompt and answer together; the model's own limit by default."""
 
 
 class EngineConfig(_Section):
     kind: Literal["native", "sglang-model", "sglang"] = "native"
+    """Whose models run: Aerie's own; SGLang's under Aerie's scheduler; SGLang's whole engine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` is the GPU where there is one."""
     attention: Literal["auto", "reference", "cpu", "flashinfer", "triton"] = "auto"
+    """The attention backend; `auto` is the fastest of the device."""
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process, or in one of their own."""
     threads: int | None = Field(default=None, ge=1)
     """Threads of a CPU lane; real cores - 1 by default."""
     graphs: bool = True
+    """Replay steps as CUDA graphs."""
     page_size: int = Field(default=16, ge=1)
+    """Tokens of a KV page."""
     kv_tokens: int | None = Field(default=None, ge=64)
     """Tokens that the KV pool holds; by default what the memory share gives, at most max_running * max_length."""
     memory_share: float = Field(default=0.3, gt=0, le=1)
@@ -49,7 +56,9 @@ class EngineConfig(_Section):
 
 class SchedulerConfig(_Section):
     overlap: bool = True
+    """Plan the next step while the device runs this one; false is the synchronous twin."""
     max_running: int = Field(default=64, ge=1)
+    """Requests that decode at once."""
     max_waiting: int = Field(default=256, ge=0)
     """Places in the queue beyond the running requests; a request that finds none is answered 503."""
     prefill_chunk: int = Field(default=256, ge=1)
@@ -58,6 +67,7 @@ class SchedulerConfig(_Section):
     """While other requests are open, prompts with more left than this get so many tokens of a step together; by default
     no fewer than any."""
     prefix_cache: bool = True
+    """Keep the KV of finished prompts for later ones that begin alike."""
     poison: bool = False
     """Debug: a FutureMap read spoils what it read, so that a missed publish fails loudly."""
 
@@ -66,17 +76,24 @@ class LoadShape(_Section):
     """The draft shape while at most `rows` rows run; depth 0 drafts nothing."""
 
     rows: int = Field(ge=1)
+    """The most running rows that this shape serves."""
     depth: int = Field(ge=0, le=MAX_NODES - 1)
+    """As spec.depth."""
     topk: int = Field(default=1, ge=1, le=16)
+    """As spec.topk."""
     nodes: int = Field(ge=1, le=MAX_NODES)
+    """As spec.nodes."""
 
 
 class SpecConfig(_Section):
     head: str = "auto"
     """`auto` looks the target up in configs/head, `none` decodes plainly, else a folder or hub id."""
     revision: str | None = None
+    """Branch, tag or commit of the head's hub id."""
     depth: int = Field(default=4, ge=0, le=MAX_NODES - 1)
+    """Tokens guessed ahead, at most."""
     topk: int = Field(default=1, ge=1, le=16)
+    """Children of a node; 1 drafts chains."""
     nodes: int = Field(default=5, ge=1, le=MAX_NODES)
     """Nodes verified of a row, root included."""
     by_load: tuple[LoadShape, ...] = ()
@@ -89,10 +106,15 @@ class SpecConfig(_Section):
 
 class ServerConfig(_Section):
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
+    """0 takes a free one."""
     api_key: str | None = None
+    """Asked of all requests but /health, /ready, /version and /metrics, as a bearer token; shown nowhere."""
     playground: bool = True
+    """Serve the page at /."""
     cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the API; `*` for all."""
     keep_alive_seconds: float = 75.0
     """Of idle connections; longer than a proxy's, so that the proxy closes first."""
     ping_seconds: float = 15.0
@@ -105,13 +127,24 @@ class ServerConfig(_Section):
 
 class LimitsConfig(_Section):
     max_body_bytes: int = 4 << 20
+    """Of a request; a larger one is answered 413."""
     max_choices: int = Field(default=16, ge=1)
+    """The largest `n`."""
     max_stop_strings: int = 16
+    """The most stop strings of a request."""
     max_stop_length: int = 256
+    """Characters of a stop string."""
     temperature_max: float = 2.0
+    """The highest temperature."""
     require_seed: bool = False
+    """Refuse sampled requests without a seed."""
     queue_seconds: float = 60.0
+    """How long a request may wait for a row; then it is answered 503."""
     total_seconds: float = 600.0
+    """How long a request may take in all; then it ends with an error."""
+
+
+_SHAPE_KEYS = ("spec.depth", "spec.topk", "spec.nodes")
 
 
 class Config(_Section):
@@ -137,8 +170,9 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
             raise ConfigError(f"{path} is not YAML: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(f"{path} must hold a mapping of sections; it holds a {type(data).__name__}")
-    for override in overrides or []:
-        _apply(data, override)
+    keys = [_apply(data, override) for override in overrides or []]
+    if any(key in _SHAPE_KEYS for key in keys) and "spec.by_load" not in keys:
+        data["spec"].pop("by_load", None)  # who asks for one shape does not mean the file's table
     return parse_config(data)
 
 
@@ -159,7 +193,8 @@ def masked(config: Config) -> dict[str, Any]:
     return data
 
 
-def _apply(data: dict[str, Any], override: str) -> None:
+def _apply(data: dict[str, Any], override: str) -> str:
+    """Lays one override over `data` and returns its key."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ConfigError(f"{override!r} is no override; write section.key=value, as in spec.depth=5")
@@ -171,6 +206,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
             raise ConfigError(f"{key!r} goes through {section!r}, which holds a value", param=key)
         node = child
     node[last] = yaml.safe_load(text)
+    return key
 
 
 def _explain(error: ValidationError) -> str:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
-from contracts.step import Logprobs
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 
@@ -78,8 +77,3 @@ def token_logprobs(logits: Tensor, chosen: Tensor, count: int) -> tuple[Tensor, 
     logprobs = logits.log_softmax(-1)
     values, ids = logprobs.topk(count, -1)
     return logprobs.gather(1, chosen[:, None]).squeeze(1), ids, values
-
-
-def as_logprobs(chosen: Tensor, ids: Tensor, values: Tensor) -> Logprobs:
-    """[rows, committed, ...] tensors on the host -> the contract's arrays."""
-    return Logprobs(chosen.float().numpy(), ids.int().numpy(), values.float().numpy())

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.step import Bools, StepPlan
+from contracts.step import Bools, Ints, StepPlan
 from engine.attention.inputs import AttentionInputs
 from engine.batch import Layout, attention_inputs, layout, on_device
 from engine.choose import choose, token_logprobs
@@ -37,6 +37,8 @@ class PassResult:
     """[tokens] of the pass."""
     slots: Tensor
     inputs: AttentionInputs
+    covered: Ints
+    """[rows] positions that the pass's pages were planned for, on the host."""
     ranked: Ranked | None
 
 
@@ -69,6 +71,7 @@ def prefill(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         positions=positions,
         slots=slots,
         inputs=inputs,
+        covered=ends,
         ranked=_ranked(out.logits, chosen, plan),
     )
 
@@ -83,7 +86,8 @@ def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
     owners = torch.where(done, state.tables.dummy_row, rows)
     lay = layout(np.ones(plan.rows.size, dtype=np.int32), state.device)
     slots = state.tables.slots(owners, lengths)
-    inputs = attention_inputs(state.tables, rows, lengths, plan.decode.bounds + 1, lay.indptr)
+    covered = plan.decode.bounds + 1
+    inputs = attention_inputs(state.tables, rows, lengths, covered, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
     chosen = choose(out.logits, rows, lengths + 1, state.tables, state.needs.of(plan.rows))
     committed = cut(chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
@@ -98,6 +102,7 @@ def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         positions=lengths,
         slots=slots,
         inputs=inputs,
+        covered=covered,
         ranked=_ranked(out.logits, chosen, plan),
     )
 

@@ -73,7 +73,7 @@ def extend_pass(head: Head, tables: RowTables, plan: StepPlan, result: PassResul
     part = layout(lay.counts[picked.host], device)
     firsts = lay.indptr[:-1].to(device).index_select(0, picked.device)
     flat = firsts[part.owners] + part.places
-    covered = covered_positions(result.inputs)[picked.host]
+    covered = result.covered[picked.host]
     prefix = result.inputs.prefix_lens.index_select(0, picked.device)
     inputs = attention_inputs(tables, result.rows.index_select(0, picked.device), prefix, covered, part.indptr)
     outputs = extend(
@@ -88,17 +88,10 @@ def _lasts(lay: Layout) -> Tensor:
 
 def _successors(work: PrefillWork, result: PassResult) -> Tensor:
     """The token after each of a chunk's: the next of the prompt, and the sampled one where the prompt ends."""
-    ends = result.layout.indptr[1:].numpy() - 1
+    ends = np.cumsum(result.layout.counts) - 1
     known = np.roll(work.token_ids, -1)
     known[ends] = work.next_ids
     tokens = on_device(known, result.tokens.device)
     last = _lasts(result.layout)
     sampled = torch.from_numpy(work.is_last).to(tokens.device)
     return tokens.index_copy_(0, last, torch.where(sampled, result.tokens, tokens.index_select(0, last)))
-
-
-def covered_positions(inputs: AttentionInputs) -> Ints:
-    """[rows] positions that the pass's pages were planned for."""
-    pages = inputs.kv_indptr.diff().numpy()
-    covered: Ints = ((pages - 1) * inputs.page_size + inputs.last_page_len.numpy()).astype(np.int32)
-    return covered

@@ -61,7 +61,7 @@ def verify(
     chosen = choose(out.logits, owners, positions + 1, state.tables, needs, noise=noise)
     return Verified(
         chosen=chosen,
-        choices=_padded(chosen, nodes, lay, flat),
+        choices=_padded(chosen, nodes, flat),
         logits=out.logits,
         taps=out.taps,
         layout=lay,
@@ -77,9 +77,10 @@ def _packed(values: Tensor, flat: Tensor | None) -> Tensor:
     return values if flat is None else values.index_select(0, flat)
 
 
-def _padded(values: Tensor, nodes: Ints, lay: Layout, flat: Tensor | None) -> Tensor:
+def _padded(values: Tensor, nodes: Ints, flat: Tensor | None) -> Tensor:
     """[T] -> [R, M], padding with each row's last node."""
     if flat is None:
         return values.view(nodes.size, -1)
-    places = np.minimum(np.arange(nodes.max()), nodes[:, None] - 1) + lay.indptr[:-1].numpy()[:, None]
+    firsts = np.cumsum(nodes) - nodes
+    places = np.minimum(np.arange(nodes.max()), nodes[:, None] - 1) + firsts[:, None]
     return values[torch.from_numpy(places).to(values.device)]

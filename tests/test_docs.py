@@ -1,0 +1,149 @@
+"""What README and docs name exists: paths, links, commands, settings, flags; their tables are what the code says."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from aerie.__main__ import app
+from aerie.aliases import as_markdown as aliases_table
+from aerie.aliases import overrides_of
+from aerie.settings import as_markdown as settings_table
+from aerie.settings import settings
+from contracts.config import known_keys, load_config, parse_config
+from train.__main__ import app as train_app
+
+HOME = Path(__file__).parent.parent
+PAGES = [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
+SECTIONS = "model|engine|scheduler|spec|server|limits"
+ROOMS = (
+    "aerie|contracts|server|scheduler|spec|engine|train|bench|probe|configs|docker|docs|tests|scripts|models|notebooks"
+)
+
+
+@cache
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """Language and content of the fenced blocks."""
+    yield from re.findall(r"^```(\w*)\n(.*?)^```$", text(page), re.MULTILINE | re.DOTALL)
+
+
+def missing_links(page: Path, content: str) -> list[str]:
+    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", content)
+    return [t for t in targets if not t.startswith(("http://", "https://")) and not (page.parent / t).exists()]
+
+
+def missing_paths(content: str) -> list[str]:
+    """Paths in code quotes that begin with a room of the house; `*` matches."""
+    named = set(re.findall(rf"`((?:{ROOMS})/[\w./*-]*)`", content))
+    return [name for name in named if not any(HOME.glob(name.rstrip("/")))]
+
+
+def unknown_settings(content: str) -> list[str]:
+    files = r"\.(?:py|md|yaml|json|png|sh|toml)"
+    quoted = re.findall(rf"(?<![\w/.-])(({SECTIONS})\.([a-z_]+))(?![\w/]|{files})", content)
+    whole = {f"{section}.{key}" for _, section, key in quoted if f".{key}" not in (".py", ".md", ".yaml", ".json")}
+    return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "engine.norm", "spec.build"})
+
+
+def commands(content: str) -> list[list[str]]:
+    """Words of every `aerie ...`, `make ...` and `python -m train ...` line or quote."""
+    lines = re.findall(r"(?m)^(?:\$ )?((?:aerie|make|python -m train) [^\n`#]*)", content)
+    quotes = re.findall(r"`((?:aerie|make|python -m train) [^`\n]*)`", content)
+    return [line.split("  ")[0].split() for line in lines + quotes]
+
+
+def unknown_commands(content: str) -> list[str]:
+    return [" ".join(words) for words in commands(content) if not _known(words)]
+
+
+def _known(words: list[str]) -> bool:
+    if words[0] == "make":
+        return all(word in make_targets() or "=" in word for word in words[1:])
+    click = typer.main.get_command(train_app if words[0] == "python" else app)
+    rest = words[3:] if words[0] == "python" else words[1:]
+    while rest and hasattr(click, "commands") and rest[0] in click.commands:
+        click, rest = click.commands[rest[0]], rest[1:]
+    if hasattr(click, "commands") and rest and not rest[0].startswith("-") and rest[0] not in ("...",):
+        return False
+    options = {flag for parameter in click.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    given = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    if click.name == "serve":
+        overrides_of(rest[1:])
+        return True
+    return all(flag in options for flag in given)
+
+
+@cache
+def make_targets() -> set[str]:
+    return set(re.findall(r"(?m)^([\w-]+):", (HOME / "Makefile").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(HOME).as_posix())
+def test_what_a_page_names_exists(page: Path) -> None:
+    content = text(page)
+    assert not missing_links(page, content)
+    assert not missing_paths(content)
+    assert not unknown_settings(content)
+    assert not unknown_commands(content)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(HOME).as_posix())
+def test_code_blocks_are_code(page: Path) -> None:
+    for language, content in blocks(page):
+        if language == "python":
+            ast.parse(content)
+        if language in ("yaml", "yml"):
+            parse_config(yaml.safe_load(content))
+
+
+def test_each_check_catches_what_is_wrong() -> None:
+    assert missing_links(PAGES[0], "[a](docs/nowhere.md)") == ["docs/nowhere.md"]
+    assert missing_paths("see `engine/nothing.py`, and `engine/*.py`") == ["engine/nothing.py"]
+    assert unknown_settings("`spec.dept=3`, spec.depth, spec/draft.py") == ["spec.dept"]
+    assert unknown_commands("make tests\naerie probe compere X\naerie probe compare X --jsn a\n`aerie chat`") == [
+        "make tests",
+        "aerie probe compere X",
+        "aerie probe compare X --jsn a",
+    ]
+
+
+def test_the_table_of_settings_is_the_code_s() -> None:
+    assert settings_table() in text(HOME / "docs/configuration.md"), "renew it: aerie settings --markdown"
+    assert all(setting.meaning for setting in settings())
+
+
+def test_the_tables_of_flags_are_the_code_s() -> None:
+    assert aliases_table() in text(HOME / "docs/coming-from.md"), "renew it: aerie.aliases.as_markdown()"
+
+
+def test_shipped_configs_load() -> None:
+    for path in sorted((HOME / "configs/serve").glob("*.yaml")):
+        load_config(path)
+
+
+def test_the_license_of_what_is_used_is_named() -> None:
+    notice = text(HOME / "NOTICE")
+    assert "Python Software Foundation" in notice and "EAGLE" in notice
+
+
+def test_nothing_speaks_of_the_workplace() -> None:
+    """Addresses of package registries and paths of a machine have no place in what is committed."""
+    done = subprocess.run(["git", "-C", str(HOME), "ls-files"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    words = re.compile("/".join(["", "work", "main"]) + r"|files\.python" + r"hosted|pypi\." + "org")
+    for name in done.stdout.splitlines():
+        path = HOME / name
+        if path.suffix in (".py", ".md", ".txt", ".toml", ".yaml", ".yml", ".sh", ".json", "") and path.is_file():
+            found = words.search(path.read_text(encoding="utf-8", errors="ignore"))
+            assert found is None, f"{name} says {found.group()!r}"
