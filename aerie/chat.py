@@ -7,18 +7,24 @@ from openai.types.chat import ChatCompletionMessageParam
 from openai.types.completion_usage import CompletionUsage
 from rich.console import Console
 
+from contracts.errors import AerieError
+
 _LEAVE = ("/quit", "/exit")
 
 
-def converse(url: str, *, temperature: float, api_key: str) -> None:
-    """Reads questions until /quit, Ctrl-C or the end of input; errors of the server are shown and the talk goes on."""
+def converse(url: str, *, temperature: float, api_key: str, drafted: bool = False) -> None:
+    """Reads questions until /quit, Ctrl-C or the end of input; errors of the server are shown and the talk goes on.
+
+    With `drafted`, text that the head guessed is green and what the target added to it is not.
+    """
     console = Console(highlight=False)
     client = OpenAI(base_url=f"{url}/v1", api_key=api_key)
     try:
         model = client.models.list().data[0].id
     except APIConnectionError:
-        console.print(f"no server at {url}; start one with `make serve`, or name another with --url")
-        return
+        raise AerieError(f"no server at {url}; start one with `make serve`, or name another with --url") from None
+    except APIError as error:
+        raise AerieError(f"{url} answers: {error}") from None
     console.print(f"{model} at {url}; /quit leaves", style="dim")
     messages: list[ChatCompletionMessageParam] = []
     while True:
@@ -32,7 +38,7 @@ def converse(url: str, *, temperature: float, api_key: str) -> None:
             continue
         messages.append({"role": "user", "content": question})
         try:
-            answer = _answer(console, client, model, messages, temperature)
+            answer = _answer(console, client, model, messages, temperature, drafted)
         except (APIError, KeyboardInterrupt) as error:
             console.print(f"\n{error}" if isinstance(error, APIError) else "\nstopped", style="red", markup=False)
             messages.pop()
@@ -41,20 +47,30 @@ def converse(url: str, *, temperature: float, api_key: str) -> None:
 
 
 def _answer(
-    console: Console, client: OpenAI, model: str, messages: list[ChatCompletionMessageParam], temperature: float
+    console: Console,
+    client: OpenAI,
+    model: str,
+    messages: list[ChatCompletionMessageParam],
+    temperature: float,
+    drafted: bool,
 ) -> str:
     began = time.monotonic()
     parts: list[str] = []
     usage: CompletionUsage | None = None
     stream = client.chat.completions.create(
-        model=model, messages=messages, temperature=temperature, stream=True, stream_options={"include_usage": True}
+        model=model,
+        messages=messages,
+        temperature=temperature,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"speculation": {"spans": True}} if drafted else None,
     )
     for chunk in stream:
         usage = chunk.usage or usage
-        text = chunk.choices[0].delta.content if chunk.choices else None
-        if text:
-            parts.append(text)
-            console.print(text, end="", markup=False)
+        for choice in chunk.choices:
+            parts.append(choice.delta.content or "")
+            for text, guessed in (choice.model_extra or {}).get("spans") or [(parts[-1], False)]:
+                console.print(text, end="", markup=False, style="green" if guessed else None)
     console.print()
     if usage is not None:
         console.print(_summary(usage, time.monotonic() - began), style="dim")

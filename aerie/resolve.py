@@ -23,14 +23,14 @@ def with_local_model(config: Config) -> Config:
     name = config.model.path
     if not name:
         raise ConfigError("model.path is empty; name a model folder or a hub id ORG/MODEL", param="model.path")
-    folder = Path(name)
+    folder, called = Path(name), Path(name).resolve().name
     if not folder.is_dir():
         if not _HUB_ID.fullmatch(name):
             raise ConfigError(f"no model folder at {name}, and it is no hub id ORG/MODEL either", param="model.path")
-        folder = _download(name, config.model.revision)
+        folder, called = _download(name, config.model.revision), name
     data = config.model_dump()
     data["model"]["path"] = str(folder)
-    data["model"]["served_name"] = config.model.served_name or name.rstrip("/")
+    data["model"]["served_name"] = config.model.served_name or called
     return parse_config(data)
 
 

@@ -45,7 +45,7 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
             announce=announce,
         )
         patience = _STOP_SECONDS
-        return code
+        return _BAD_CONFIG if scheduler.exitcode == _BAD_CONFIG else code
     finally:
         _end(scheduler, patience)
         wire.remove_address(address)

@@ -28,6 +28,8 @@ from contracts.messages import (
 from server.mailbox import Mailbox
 
 LIVENESS_SECONDS = 0.2
+_LOST = "the scheduler process ended unexpectedly; the request cannot be finished"
+_NEVER_STARTED = "the scheduler process ended before the model was ready; its own message says why"
 
 
 class Engine:
@@ -100,7 +102,7 @@ class Engine:
             self._socket.send(wire.encode(message), zmq.NOBLOCK)
         except zmq.Again:  # there is no bound on the queue, so this means that nobody is connected
             if not isinstance(message, Stop):
-                self._die("the scheduler closed its connection")
+                self._die("the scheduler closed its connection; the request cannot be finished")
             return
         # A send may swallow the descriptor's edge for messages that came in meanwhile.
         self._loop.call_soon(self._receive)
@@ -115,7 +117,7 @@ class Engine:
             try:
                 message = wire.decode_to_server(frame)
             except msgspec.DecodeError as error:
-                self._die(f"the scheduler sent what is no message ({error})")
+                self._die(f"the scheduler sent what is no message ({error}); the request cannot be finished")
                 return
             self._handle(message)
 
@@ -143,11 +145,11 @@ class Engine:
             await asyncio.sleep(LIVENESS_SECONDS)
             self._receive()
             if not self._scheduler_alive():
-                self._die("the scheduler process ended unexpectedly")
+                self._die(_LOST if self.ready is not None else _NEVER_STARTED)
 
     def _die(self, reason: str) -> None:
         if self.death is not None:
             return
-        self.death = EngineDead(f"{reason}; the request cannot be finished")
+        self.death = EngineDead(reason)
         self.died.set()
         self.fail_all(self.death)

@@ -1,0 +1,106 @@
+"""The official client against a live server: chat, stream, usage, seeds, errors, a caller that leaves."""
+
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from tests.e2e.conftest import QUESTION, Server
+
+
+def chat(client: OpenAI, **fields: Any) -> Any:
+    return client.chat.completions.create(**({"model": "aerie-demo", "messages": QUESTION, "max_tokens": 48} | fields))
+
+
+def streamed(client: OpenAI, **fields: Any) -> tuple[str, Any]:
+    """Text and usage of a stream."""
+    parts, usage = [], None
+    for chunk in chat(client, stream=True, stream_options={"include_usage": True}, **fields):
+        parts += [choice.delta.content or "" for choice in chunk.choices]
+        usage = chunk.usage or usage
+    return "".join(parts), usage
+
+
+def test_a_chat_says_what_was_drafted(client: OpenAI) -> None:
+    answer = chat(client, temperature=0)
+    speculation = answer.usage.speculation
+    assert answer.choices[0].message.content and answer.choices[0].finish_reason in ("stop", "length")
+    assert speculation["drafted"] >= speculation["accepted"] > 0
+    assert speculation["acceptance_length"] == pytest.approx(
+        1 + speculation["accepted"] / speculation["steps"], abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8, 1.2])
+def test_the_text_is_the_same_streamed_or_not_drafted_or_not(client: OpenAI, temperature: float) -> None:
+    fields = {"temperature": temperature, "seed": 11}
+    whole = chat(client, **fields).choices[0].message.content
+    plain, usage = streamed(client, extra_body={"speculation": {"enabled": False}}, **fields)
+    assert usage.speculation["drafted"] == 0
+    drafted, usage = streamed(client, **fields)
+    assert usage.speculation["drafted"] > 0 and usage.completion_tokens <= 48
+    assert whole == plain == drafted
+
+
+def test_a_request_reads_the_same_in_a_crowd(client: OpenAI) -> None:
+    def ask(seed: int) -> str:
+        return chat(client, temperature=1.0, seed=seed, max_tokens=24).choices[0].message.content
+
+    alone = [ask(seed) for seed in range(4)]
+    with ThreadPoolExecutor(12) as crowd:
+        together = list(crowd.map(ask, [0, 1, 2, 3] * 3))
+    assert together == alone * 3 and len(set(alone)) > 1
+
+
+def test_errors_reach_the_client_as_its_own_classes(client: OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="no-such-model"):
+        chat(client, model="no-such-model")
+    with pytest.raises(openai.BadRequestError, match=r"temperature is 9.*2"):
+        chat(client, temperature=9)
+    with pytest.raises(openai.BadRequestError, match="tools is not supported"):
+        chat(client, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+    with pytest.raises(openai.BadRequestError, match=r"context holds 2048"):
+        chat(client, messages=[{"role": "user", "content": "word " * 5000}])
+
+
+def test_a_caller_that_leaves_frees_its_row(server: Server, client: OpenAI) -> None:
+    stream = chat(client, stream=True, max_tokens=1500, extra_body={"ignore_eos": True})
+    next(iter(stream))
+    assert metric(server, "aerie:places_taken") == 1
+    stream.close()
+    deadline = time.monotonic() + 5
+    while metric(server, "aerie:num_requests_running") or metric(server, "aerie:places_taken"):
+        assert time.monotonic() < deadline, "the row is still taken"
+        time.sleep(0.05)
+
+
+def test_what_the_server_prints_can_be_pasted(server: Server) -> None:
+    curl = re.search(r"^curl [\s\S]*?\}'$", server.output, re.MULTILINE)
+    snippet = re.search(r"^from openai import[\s\S]*?content\)$", server.output, re.MULTILINE)
+    assert curl and snippet
+    pasted = subprocess.run(["bash", "-c", curl[0]], capture_output=True, text=True, timeout=60, check=True)
+    assert '"chat.completion"' in pasted.stdout
+    ran = subprocess.run([sys.executable, "-c", snippet[0]], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.strip()
+
+
+def metric(server: Server, name: str, **labels: str) -> float | None:
+    """The sum of a metric's samples whose labels are as given."""
+    import urllib.request
+
+    from prometheus_client.parser import text_string_to_metric_families
+
+    text = urllib.request.urlopen(f"{server.url}/metrics", timeout=10).read().decode()
+    found = [
+        sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    ]
+    return sum(found) if found else None
