@@ -139,6 +139,8 @@ def _speculative(text: str) -> list[str]:
         given = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"--speculative-config is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ConfigError(f"--speculative-config must be an object; it is {text}")
     if given.pop("method", "eagle3") != "eagle3":
         raise ConfigError("--speculative-config: the method must be eagle3")
     unknown = set(given) - set(_CONFIG_KEYS)
@@ -147,8 +149,11 @@ def _speculative(text: str) -> list[str]:
             f"--speculative-config: {', '.join(sorted(unknown))} is not offered; known: {', '.join(_CONFIG_KEYS)}"
         )
     overrides = [f"{_CONFIG_KEYS[key]}={value}" for key, value in given.items()]
-    if "num_speculative_tokens" in given:
-        overrides += ["spec.topk=1", f"spec.nodes={int(given['num_speculative_tokens']) + 1}"]
+    tokens = given.get("num_speculative_tokens", 0)
+    if not isinstance(tokens, int):
+        raise ConfigError(f"--speculative-config: num_speculative_tokens is {tokens!r}; it must be an integer")
+    if tokens:
+        overrides += ["spec.topk=1", f"spec.nodes={tokens + 1}"]
     return overrides
 
 

@@ -1,0 +1,54 @@
+"""`aerie chat` against a server of the same API, and against none."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from aerie.__main__ import app, main
+from tests.e2e.conftest import Server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def talk(server: Server, typed: str, *options: str) -> str:
+    done = CliRunner().invoke(app, ["chat", "--url", server.url, *options], input=typed)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_talk_streams_and_counts(server: Server) -> None:
+    output = talk(server, "What does textwrap.dedent do?\n\n/quit\n")
+    assert "aerie-demo" in output and "acceptance length" in output and "a second" in output
+
+
+def test_what_was_drafted_is_shown_and_the_text_is_the_same(server: Server) -> None:
+    plain, shown = (
+        talk(server, "What does textwrap.dedent do?\n/quit\n", *options) for options in ((), ("--drafted",))
+    )
+    assert plain.split("tokens,")[0] == shown.split("tokens,")[0]
+
+
+def test_an_error_is_shown_and_the_talk_goes_on(server: Server) -> None:
+    output = talk(server, f"{'word ' * 5000}\nWhat does textwrap.dedent do?\n", "--temperature", "0")
+    assert "context holds 2048" in output and "a second" in output
+
+
+def test_without_a_server_it_says_how_to_start_one(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setattr("sys.argv", ["aerie", "chat", "--url", f"http://127.0.0.1:{port}"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2 and "make serve" in capsys.readouterr().err
+
+
+def test_the_version_and_the_help() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output.startswith("aerie ")
+    listed = CliRunner().invoke(app, ["--help"]).output
+    assert all(command in listed for command in ("serve", "chat", "probe", "settings"))

@@ -1,0 +1,63 @@
+"""Offline use on the demo pair: the answers of the server's engine, in the caller's own process."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from aerie import LLM, SamplingParams
+from contracts.errors import AerieError
+
+CONFIG = str(Path(__file__).parent.parent.parent / "configs/serve/demo.yaml")
+MODELS = Path(CONFIG).parent.parent.parent / "models/demo"
+CHAT = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+
+
+def make(**overrides: object) -> LLM:
+    torch.set_num_threads(1)
+    small = {"engine__lane": "inline", "engine__threads": 1, "engine__kv_tokens": 8192}
+    paths = {"model__path": MODELS / "target", "spec__head": MODELS / "head"}
+    return LLM(CONFIG, **(small | paths | {"model__dtype": "float32"} | overrides))
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[LLM]:
+    with make() as llm:
+        yield llm
+
+
+def test_a_prompt_and_its_ids_are_answered_alike(llm: LLM) -> None:
+    params = SamplingParams(temperature=0.0, max_tokens=12)
+    text = "<|user|>What does json.dumps do?<|end|><|assistant|>"
+    ids = llm.generate(text, params)[0].prompt_token_ids
+    both = llm.generate([text, ids], params, use_tqdm=False)
+    assert both[0].outputs[0].token_ids == both[1].outputs[0].token_ids
+    assert both[0].outputs[0].text and both[0].outputs[0].finish_reason in ("stop", "length")
+    assert both[0].usage is not None and both[0].usage.drafted > 0
+
+
+def test_a_seed_gives_one_answer_with_and_without_speculation(llm: LLM) -> None:
+    params = [SamplingParams(temperature=1.0, seed=seed, max_tokens=20) for seed in range(3)]
+    drafted = llm.chat([CHAT] * 3, params, use_tqdm=False)
+    with make(spec__head="none") as plain:
+        other = plain.chat([CHAT] * 3, params, use_tqdm=False)
+    assert [one.outputs[0].text for one in drafted] == [one.outputs[0].text for one in other]
+    assert len({one.outputs[0].text for one in drafted}) > 1
+
+
+def test_without_a_seed_answers_differ(llm: LLM) -> None:
+    answers = llm.chat([CHAT] * 4, SamplingParams(temperature=1.5, max_tokens=16), use_tqdm=False)
+    assert len({one.outputs[0].text for one in answers}) > 1
+
+
+def test_errors_name_what_is_wrong(llm: LLM) -> None:
+    with pytest.raises(AerieError, match="2 sampling parameters for 1 prompts"):
+        llm.generate("x", [SamplingParams()] * 2)
+    with pytest.raises(AerieError, match="temperature"):
+        llm.generate("x", SamplingParams(temperature=99.0))
+    with pytest.raises(AerieError, match="2048"):
+        llm.generate([[9] * 4000], SamplingParams(max_tokens=1))
+    assert llm.generate("x", SamplingParams(max_tokens=1), use_tqdm=False)[0].outputs[0].token_ids, "it goes on"
+    with pytest.raises(AerieError, match=r"did you mean 'spec\.depth'"):
+        make(spec__dept=1)
