@@ -8,12 +8,14 @@ from rich.console import Console
 
 import aerie
 from aerie.announce import announce
+from aerie.bench_commands import benches
 from aerie.probe_commands import probes
 from aerie.resolve import resolve_config, with_local_model
 from contracts.errors import AerieError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Serve language models with EAGLE-3 speculation.")
 app.add_typer(probes, name="probe")
+app.add_typer(benches, name="bench")
 _errors = Console(stderr=True, highlight=False)
 
 Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value, as in spec.depth=5")]

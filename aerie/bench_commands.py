@@ -1,0 +1,101 @@
+"""`aerie bench ...`: load tests over HTTP, of Aerie and of anything else that speaks OpenAI's API."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contracts.errors import AerieError
+
+if TYPE_CHECKING:
+    from bench.cells import Cell
+    from bench.config import Sweep
+
+benches = typer.Typer(no_args_is_help=True, help="Load tests over HTTP, with reports and pictures.")
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of the results; a sweep goes on with what it holds")]
+
+
+@benches.command("sweep")
+def sweep_command(
+    config: Annotated[Path, typer.Argument(help="A file of configs/sweep/")],
+    out: Out = Path("build/sweep"),
+) -> None:
+    """Measures every cell of a sweep that the folder does not hold yet, and writes the report."""
+    from bench.config import SweepError, load_sweep
+
+    try:
+        _run(load_sweep(config), out)
+    except SweepError as error:
+        raise AerieError(str(error)) from None
+
+
+@benches.command("run")
+def run_command(
+    url: Annotated[str, typer.Option(help="Base URL of a running server")] = "http://127.0.0.1:8000",
+    workload: Annotated[str, typer.Option(help="A workload by name, or FILE.jsonl of messages")] = "demo",
+    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,4,16",
+    rate: Annotated[str, typer.Option(help="Requests a second instead, comma-separated")] = "",
+    requests: Annotated[int, typer.Option(min=2, help="Of each cell at least")] = 32,
+    max_tokens: Annotated[int, typer.Option(min=1)] = 128,
+    temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    model: Annotated[str | None, typer.Option(help="The server's first by default")] = None,
+    api_key: Annotated[str | None, typer.Option(envvar="AERIE_API_KEY")] = None,
+    out: Out = Path("build/bench"),
+) -> None:
+    """Puts load on one running server."""
+    from bench.config import SweepError, parse_sweep
+
+    load = {"rate": _numbers(rate)} if rate else {"concurrency": _numbers(concurrency)}
+    target = {"name": "server", "url": url, "model": model, "api_key": api_key}
+    data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests}
+    try:
+        _run(parse_sweep(data | {"max_tokens": max_tokens, "temperature": temperature}, "the options"), out)
+    except SweepError as error:
+        raise AerieError(str(error)) from None
+
+
+@benches.command("report")
+def report_command(folder: Annotated[Path, typer.Argument(help="The folder of a sweep")]) -> None:
+    """Writes report.md, report.html and the pictures anew from the cells of a folder."""
+    from bench.config import SweepError
+    from bench.report import write_report
+
+    try:
+        for path in write_report(folder):
+            typer.echo(path)
+    except SweepError as error:
+        raise AerieError(str(error)) from None
+
+
+def _run(sweep: "Sweep", out: Path) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from bench.cells import planned
+    from bench.report import write_report
+    from bench.sweep import run_sweep
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as bars:
+        whole = bars.add_task("sweep", total=len(planned(sweep)))
+        own = bars.add_task("", total=1, visible=False)
+
+        def watch(cell: "Cell", conversations: int) -> Callable[[int], None]:
+            name = f"{cell.target}, {cell.workload}, {cell.mode} {cell.load:g}"
+            bars.advance(whole)
+            bars.reset(own, total=conversations, description=name, visible=True)
+            return lambda ended: bars.update(own, completed=ended)
+
+        run_sweep(sweep, out, watch, lambda text: console.print(text, style="red", markup=False))
+    for path in write_report(out):
+        typer.echo(path)
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise AerieError(f"{text!r} is no list of numbers; write them as in 1,4,16") from None

@@ -1,0 +1,113 @@
+"""A sweep's cells, in the order in which they are measured, and the folder that keeps what came of them.
+
+Folder: `sweep.json` (the sweep and its digest), `cells.jsonl` (a line for each finished cell), `logs/` (of targets).
+A folder of another sweep is refused, so that no report mixes two.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.config import Sweep, SweepError
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measurement: a target under one load of one workload. `mode` is concurrency or rate."""
+
+    target: str
+    workload: str
+    mode: str
+    load: float
+    repeat: int
+
+
+def planned(sweep: Sweep) -> list[Cell]:
+    """Targets alternate within a repeat and begin in turn, so that drift of the machine meets them alike."""
+    loads = [("concurrency", float(value)) for value in sweep.load.concurrency]
+    loads += [("rate", float(value)) for value in sweep.load.rate]
+    names = [target.name for target in sweep.targets]
+    cells = []
+    for repeat in range(sweep.repeats):
+        order = names if repeat % 2 == 0 else names[::-1]
+        steps = [(workload, *load) for workload in sweep.workloads for load in loads]
+        if sweep.together:
+            cells += [Cell(name, *step, repeat) for step in steps for name in order]
+        else:
+            cells += [Cell(name, *step, repeat) for name in order for step in steps]
+    return cells
+
+
+class Results:
+    """The folder of a sweep, made or gone on with."""
+
+    def __init__(self, folder: Path, sweep: Sweep) -> None:
+        self.folder = folder
+        self._cells = folder / "cells.jsonl"
+        head = folder / "sweep.json"
+        if head.exists():
+            if (known := json.loads(head.read_text(encoding="utf-8"))["digest"]) != sweep.digest():
+                raise SweepError(f"{folder} holds another sweep ({known}, not {sweep.digest()}); choose another --out")
+        elif folder.exists() and any(folder.iterdir()):
+            raise SweepError(f"{folder} is not empty and holds no sweep; choose another --out")
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
+            content = {"digest": sweep.digest(), "sweep": _without_keys(sweep)}
+            head.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def done(self) -> set[Cell]:
+        """Cells that need not be measured again; failed ones are."""
+        return {_key(line) for line in read_cells(self.folder) if line["status"] == "ok"}
+
+    def add(self, cell: Cell, status: str, **figures: Any) -> None:
+        line = json.dumps({**asdict(cell), "status": status, **figures}, allow_nan=False)
+        with self._cells.open("a", encoding="utf-8") as file:
+            file.write(("" if self._ends_whole() else "\n") + line + "\n")
+
+    def _ends_whole(self) -> bool:
+        """Whether the last line is complete; a kill may have cut it."""
+        return not self._cells.exists() or self._cells.read_bytes()[-1:] in (b"", b"\n")
+
+
+def read_sweep(folder: Path) -> dict[str, Any]:
+    """The sweep of a results folder, as plain data."""
+    try:
+        told: dict[str, Any] = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["sweep"]
+    except OSError:
+        raise SweepError(f"{folder} holds no sweep; name the folder that `aerie bench sweep --out` was given") from None
+    return told
+
+
+def read_cells(folder: Path) -> list[dict[str, Any]]:
+    """The last line of every cell; a line that a kill cut short is left out."""
+    found: dict[Cell, dict[str, Any]] = {}
+    for line in _lines(folder / "cells.jsonl"):
+        found[_key(line)] = line
+    return list(found.values())
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            continue
+
+
+def _key(line: dict[str, Any]) -> Cell:
+    return Cell(**{name: line[name] for name in Cell.__slots__})
+
+
+def _without_keys(sweep: Sweep) -> dict[str, Any]:
+    data = sweep.model_dump(mode="json")
+    for target in data["targets"]:
+        target["api_key"] = None if target["api_key"] is None else "***"
+    return data

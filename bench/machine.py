@@ -1,0 +1,95 @@
+"""The machine that measures: what it is, the commit that it holds, and the energy that it says it used."""
+
+import importlib
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+NOT_MEASURED = "not measured"
+_RAPL = Path("/sys/class/powercap")
+
+
+def provenance() -> dict[str, Any]:
+    """The command, the commit of the directory it runs in, the machine and how loaded it is."""
+    return {
+        "command": shlex.join(["aerie", *sys.argv[1:]]),
+        "commit": _commit(),
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_average": round(os.getloadavg()[0], 2),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+class EnergyMeter:
+    """Joules of GPUs (NVML) and CPU packages (RAPL) between two readings, by source; empty where neither tells.
+
+    GPU power is sampled at each reading where the card has no energy counter of its own.
+    """
+
+    def __init__(self) -> None:
+        self._gpus = _gpu_handles()
+        self._packages = [path for path in sorted(_RAPL.glob("intel-rapl:?")) if os.access(path / "energy_uj", os.R_OK)]
+        self._before = self._read()
+        self._began = time.monotonic()
+
+    def joules(self) -> dict[str, float] | str:
+        """Since the meter was made, or `not measured`."""
+        now = self._read()
+        if not now:
+            return NOT_MEASURED
+        return {source: self._difference(source, value) for source, value in now.items()}
+
+    def _difference(self, source: str, value: float) -> float:
+        spent = value - self._before[source]
+        if spent < 0:  # a package's counter wraps around
+            spent += float((_RAPL / source / "max_energy_range_uj").read_text()) / 1e6
+        return spent
+
+    def _read(self) -> dict[str, float]:
+        found = {path.name: float((path / "energy_uj").read_text()) / 1e6 for path in self._packages}
+        for index, (library, handle) in enumerate(self._gpus):
+            found[f"gpu{index}"] = library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3
+        return found
+
+
+def _gpu_handles() -> list[tuple[Any, Any]]:
+    try:
+        nvml: Any = importlib.import_module("pynvml")  # of the optional package nvidia-ml-py
+
+        nvml.nvmlInit()
+        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        for handle in handles:
+            nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    except Exception:  # noqa: BLE001  no package, no driver, no counter: each is its own error type
+        return []
+    return [(nvml, handle) for handle in handles]
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,147 @@
+"""What one request measured, and what is made of many: the definitions that every table and plot uses.
+
+* TTFT: from the first attempt to send until the first piece of text. Waiting that a 429 or 503 asks for counts.
+* E2E: from the first attempt until the stream's end.
+* TPOT of a request: (last piece - first piece) / (output tokens - 1); tokens are the server's own count.
+* ITL: time between pieces of text. With speculation a piece holds several tokens, so ITL is no time per token.
+* Output throughput: tokens that fell into the steady window, by the second; a request's tokens are spread evenly
+  between its first and its last piece.
+* Steady window: from the end of the warm-up until the last request is sent; in a closed loop all places are taken then.
+* Goodput: requests a second that met every latency target of the sweep.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+PERCENTS = (50, 90, 95, 99)
+_T975 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+"""Student's t at 0.975 for 1, 2, ... degrees of freedom."""
+_NORMAL = 1.96
+
+
+@dataclass(slots=True)
+class Measured:
+    """One request. Times are seconds on one monotonic clock."""
+
+    sent: float
+    pieces: list[float] = field(default_factory=list)
+    """When each piece of text came."""
+    ended: float = 0.0
+    prompt_tokens: int = 0
+    tokens: int = 0
+    """Output tokens by the server's usage."""
+    speculation: dict[str, Any] | None = None
+    """As the server's usage has it: `steps`, `accepted`, `accepted_per_position`."""
+    retries: int = 0
+    error: str | None = None
+    text: str = ""
+
+    @property
+    def ttft(self) -> float:
+        return self.pieces[0] - self.sent
+
+    @property
+    def e2e(self) -> float:
+        return self.ended - self.sent
+
+    @property
+    def tpot(self) -> float | None:
+        """None for a single token."""
+        return (self.pieces[-1] - self.pieces[0]) / (self.tokens - 1) if self.tokens > 1 else None
+
+    @property
+    def gaps(self) -> list[float]:
+        return [later - earlier for earlier, later in zip(self.pieces, self.pieces[1:], strict=False)]
+
+    def tokens_within(self, begin: float, end: float) -> float:
+        first, last = self.pieces[0], self.pieces[-1]
+        if last <= first:
+            return self.tokens * (begin <= first < end)
+        return self.tokens * max(0.0, min(last, end) - max(first, begin)) / (last - first)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    begin: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+def summarize(
+    results: Sequence[Measured], window: Window, targets: dict[str, float] | None = None
+) -> dict[str, object]:
+    """Figures of one cell, from the requests that were sent within the window; failed ones are counted, not timed."""
+    own = [one for one in results if window.begin <= one.sent < window.end]
+    good = [one for one in own if one.error is None and one.pieces]
+    whole = [one for one in results if one.error is None and one.pieces]
+    seconds = max(window.seconds, 1e-9)
+    tpots = [tpot for one in good if (tpot := one.tpot) is not None]
+    figures: dict[str, object] = {
+        "requests": len(own),
+        "failed": len(own) - len(good),
+        "errors": _counted(one.error for one in own if one.error is not None),
+        "retries": sum(one.retries for one in own),
+        "window_seconds": seconds,
+        "output_tokens_per_s": sum(one.tokens_within(window.begin, window.end) for one in whole) / seconds,
+        "requests_per_s": sum(window.begin <= one.ended < window.end for one in whole) / seconds,
+        "output_tokens": sum(one.tokens for one in good),
+        "prompt_tokens": sum(one.prompt_tokens for one in good),
+        "ttft": percentiles([one.ttft for one in good]),
+        "tpot": percentiles(tpots),
+        "e2e": percentiles([one.e2e for one in good]),
+        "itl": percentiles([gap for one in good for gap in one.gaps]),
+    }
+    if targets:
+        figures["goodput_per_s"] = sum(_meets(one, targets) for one in good) / seconds
+        figures["latency_targets"] = targets
+    return figures | acceptance(good)
+
+
+def acceptance(results: Iterable[Measured]) -> dict[str, object]:
+    """From the requests' own usage; None where the server does not say, or drafts nothing."""
+    told = [one.speculation for one in results if one.speculation]
+    steps = sum(part.get("steps") or 0 for part in told)
+    if not steps or not sum(part.get("drafted") or 0 for part in told):
+        return {"acceptance_length": None, "acceptance_per_position": None}
+    by_position: list[list[int]] = [part.get("accepted_per_position") or [] for part in told]
+    deepest = max((len(part) for part in by_position), default=0)
+    counts = [sum(part[d] for part in by_position if d < len(part)) for d in range(deepest)]
+    return {
+        "acceptance_length": 1 + sum(part.get("accepted") or 0 for part in told) / steps,
+        "acceptance_per_position": [count / steps for count in counts],
+    }
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float] | None:
+    """Mean and percentiles (nearest rank); None without values."""
+    if not values:
+        return None
+    ordered = sorted(values)
+    ranks = {f"p{percent}": ordered[max(0, -(-percent * len(ordered) // 100) - 1)] for percent in PERCENTS}
+    return {"mean": fmean(ordered), **ranks}
+
+
+def interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean over repeats and half of its 95 % confidence interval (Student's t); no interval for one repeat."""
+    if len(values) < 2:
+        return fmean(values), None
+    freedom = len(values) - 1
+    t = _T975[freedom - 1] if freedom <= len(_T975) else _NORMAL
+    return fmean(values), t * stdev(values) / len(values) ** 0.5
+
+
+def _meets(one: Measured, targets: dict[str, float]) -> bool:
+    measured = {"ttft": one.ttft, "tpot": one.tpot or 0.0, "e2e": one.e2e}
+    return all(measured[name] <= most for name, most in targets.items())
+
+
+def _counted(names: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return found

@@ -1,0 +1,118 @@
+"""Servers under load: started by their command and stopped with all their children, or met at their URL."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from bench.client import Endpoint
+from bench.config import SweepError, Target
+
+_STOP_SECONDS = 40.0
+_LOOK_SECONDS = 0.2
+
+
+class Server:
+    """A target that answers. Use in a `with`; what was started is stopped."""
+
+    def __init__(self, target: Target, logs: Path) -> None:
+        self._target = target
+        self._log = logs / f"{target.name.replace(' ', '-')}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = (target.url or "").rstrip("/").removesuffix("/v1")
+
+    def __enter__(self) -> "Server":
+        if self._target.command is not None:
+            self._start(self._target.command)
+        try:
+            self._await_ready()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        process = self._process
+        if process is None:
+            return
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, sign)
+                process.wait(_STOP_SECONDS)
+                break
+            except ProcessLookupError:
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        process.wait()
+        self._process = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it answers, as far as can be seen without asking it."""
+        return self._process is None or self._process.poll() is None
+
+    def endpoint(self, temperature: float) -> Endpoint:
+        model = self._target.model or self._get("/v1/models")["data"][0]["id"]
+        return Endpoint(self.url, model, self._target.api_key, {"temperature": temperature, **self._target.fields})
+
+    def describe(self) -> dict[str, Any]:
+        """Version and resolved config where the server tells them."""
+        told: dict[str, Any] = {"command": self._target.command, "url": self._target.url}
+        for key, path in (("version", "/version"), ("config", "/config")):
+            try:
+                told[key] = self._get(path)
+            except (OSError, ValueError):
+                told[key] = None
+        return told
+
+    def _start(self, command: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log:
+            try:
+                words = shlex.split(command.replace("{port}", str(port)))
+                self._process = subprocess.Popen(
+                    words, stdout=log, stderr=log, env=_environment(), start_new_session=True
+                )
+            except OSError as error:
+                raise SweepError(f"{self._target.name}: cannot start {command!r}: {error.strerror}") from None
+
+    def _await_ready(self) -> None:
+        deadline = time.monotonic() + self._target.start_seconds
+        while True:
+            try:
+                self._get("/v1/models")
+                return
+            except urllib.error.HTTPError as error:
+                if error.code in (401, 403):
+                    raise SweepError(f"{self._target.name}: {self.url} wants another api_key ({error.code})") from None
+            except (OSError, ValueError):
+                pass
+            if not self.alive:
+                raise SweepError(f"{self._target.name} ended while it started; see {self._log}")
+            if time.monotonic() > deadline or (self._process is None and self._target.url is not None):
+                raise SweepError(f"{self._target.name}: nothing answers at {self.url}/v1/models")
+            time.sleep(_LOOK_SECONDS)
+
+    def _get(self, path: str) -> Any:
+        key = self._target.api_key
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
+            return json.load(answer)
+
+
+def _environment() -> dict[str, str]:
+    """Commands of this Python's own environment are found first, activated or not."""
+    own = str(Path(sys.executable).parent)
+    return os.environ | {"PATH": f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}

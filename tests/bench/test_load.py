@@ -1,0 +1,86 @@
+"""The load generator against a server whose times are known."""
+
+import time
+
+import aiohttp
+import pytest
+
+from bench.client import Endpoint, ask, converse
+from bench.load import closed_loop, open_loop
+from bench.measured import summarize
+from bench.workloads import Conversation
+from tests.bench.fake_server import Manners, serving
+
+TALKS = [Conversation((f"question {number}",), max_tokens=9) for number in range(40)]
+
+
+async def one(manners: Manners):
+    async with serving(manners) as url, aiohttp.ClientSession() as session:
+        return await ask(session, Endpoint(url, "fake"), {"messages": []})
+
+
+async def test_times_and_tokens_are_the_server_s() -> None:
+    result = await one(Manners(ttft=0.1, gap=0.05, pieces=5, per_piece=3))
+    assert result.error is None and result.tokens == 15 and result.prompt_tokens == 7
+    assert result.ttft == pytest.approx(0.1, abs=0.04)
+    assert result.tpot == pytest.approx(4 * 0.05 / 14, rel=0.3), "by tokens, not by pieces"
+    assert result.e2e == pytest.approx(0.3, abs=0.08) and len(result.gaps) == 4
+
+
+@pytest.mark.parametrize(
+    ("manners", "error"),
+    [
+        (Manners(cut_after=2), "truncated"),
+        (Manners(error_after=1), "stream error"),
+        (Manners(status=500), "http 500"),
+        (Manners(refuse=99, wait="0"), "refused"),
+    ],
+)
+async def test_failures_are_named(manners: Manners, error: str) -> None:
+    result = await one(manners)
+    assert result.error in (error, "ClientPayloadError" if error == "truncated" else error)
+
+
+async def test_a_refusal_is_waited_out_and_the_wait_counts() -> None:
+    result = await one(Manners(refuse=2, wait="0.1"))
+    assert result.error is None and result.retries == 2 and result.ttft > 0.2
+
+
+async def test_nobody_listens() -> None:
+    async with aiohttp.ClientSession() as session:
+        result = await ask(session, Endpoint("http://127.0.0.1:9", "fake"), {"messages": []})
+    assert result.error is not None and "Connect" in result.error
+
+
+async def test_a_closed_loop_keeps_its_places_taken() -> None:
+    manners = Manners(ttft=0.02, gap=0.01, pieces=5)
+    async with serving(manners) as url:
+        at = Endpoint(url, "fake", fields={"temperature": 0.5})
+        results, window = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
+    assert len(results) == 40 and manners.most_open == 8
+    found = summarize(results, window)
+    expected = 8 * 5 / (0.02 + 4 * 0.01)
+    assert found["requests"] == 32 and found["output_tokens_per_s"] == pytest.approx(expected, rel=0.35)
+    assert {body["seed"] for body in manners.bodies} == set(range(3, 43)) and manners.bodies[0]["temperature"] == 0.5
+
+
+async def test_an_open_loop_does_not_wait_for_answers() -> None:
+    manners = Manners(ttft=0.5, pieces=1)
+    async with serving(manners) as url:
+        began = time.monotonic()
+        results, window = await open_loop(
+            Endpoint(url, "fake"), TALKS, rate=100, burstiness=1.0, warm_up=4, seed=1, progress=lambda ended: None
+        )
+        took = time.monotonic() - began
+    assert len(results) == 40 and manners.most_open > 20
+    assert took < 2 and window.seconds == pytest.approx(0.36, rel=0.8)
+
+
+async def test_turns_carry_the_answers_before_them() -> None:
+    manners = Manners(ttft=0, gap=0, pieces=2)
+    talk = Conversation(("first", "second"), max_tokens=4, system="be brief")
+    async with serving(manners) as url, aiohttp.ClientSession() as session:
+        results = await converse(session, Endpoint(url, "fake"), talk, seed=1)
+    assert len(results) == 2
+    assert [message["role"] for message in manners.bodies[1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert manners.bodies[1]["messages"][2]["content"] == "word word "

@@ -1,0 +1,203 @@
+"""Whole sweeps: resumed after a kill, kept apart, and going on when a server dies."""
+
+import asyncio
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aerie.__main__ import app
+from bench.cells import Cell, planned, read_cells
+from bench.config import SweepError, load_sweep, parse_sweep
+from bench.report import write_report
+from bench.sweep import run_sweep
+from contracts.errors import AerieError
+from tests.bench.fake_server import Manners, serving
+
+HOME = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[dict[str, Manners], dict[str, str]]]:
+    """Two fake servers in a thread of their own; by name, their manners and their URLs."""
+    manners = {"slow": Manners(ttft=0.02, gap=0.02), "fast": Manners(ttft=0.02, gap=0.01, drafted=True)}
+    urls: dict[str, str] = {}
+    ready, stop = threading.Event(), asyncio.Event()
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        async with serving(manners["slow"]) as slow, serving(manners["fast"]) as fast:
+            urls.update(slow=slow, fast=fast)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()))
+    thread.start()
+    assert ready.wait(10)
+    yield manners, urls
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(10)
+    loop.close()
+
+
+def sweep_of(urls: dict[str, str], **more):
+    targets = [{"name": name, "url": url} for name, url in urls.items()]
+    small = {"load": {"concurrency": [1, 2]}, "requests": 4, "rounds": 2, "repeats": 2, "max_tokens": 8}
+    return parse_sweep({"targets": targets} | small | more, "test")
+
+
+def run(sweep, out: Path, seen: list[Cell] | None = None) -> list[str]:
+    said: list[str] = []
+
+    def watch(cell: Cell, count: int):
+        if seen is not None:
+            seen.append(cell)
+        return lambda ended: None
+
+    run_sweep(sweep, out, watch, said.append)
+    return said
+
+
+def test_targets_alternate_and_the_first_changes_from_repeat_to_repeat() -> None:
+    cells = planned(sweep_of({"a": "http://x", "b": "http://y"}))
+    assert [cell.target for cell in cells] == ["a", "b", "a", "b", "b", "a", "b", "a"]
+    alone = planned(sweep_of({"a": "http://x", "b": "http://y"}, together=False))
+    assert [cell.target for cell in alone] == ["a", "a", "b", "b", "b", "b", "a", "a"]
+
+
+def test_a_sweep_makes_its_cells_tables_and_pictures(servers, tmp_path: Path) -> None:
+    _, urls = servers
+    run(sweep_of(urls, latency_targets={"ttft": 1.0}), tmp_path / "out")
+    cells = read_cells(tmp_path / "out")
+    assert len(cells) == 8 and all(cell["status"] == "ok" for cell in cells)
+    first = cells[0]
+    assert {"command", "commit", "cpu", "at"} <= first["provenance"].keys() and first["server"]["url"] == urls["slow"]
+    assert first["joules_per_token"] == "not measured" or first["joules_per_token"] > 0
+    names = {path.name for path in write_report(tmp_path / "out")}
+    assert names == {
+        "tpot.png",
+        "throughput.png",
+        "speedup.png",
+        "pareto.png",
+        "acceptance.png",
+        "report.md",
+        "report.html",
+    }
+    report = (tmp_path / "out/report.md").read_text()
+    fast = next(line for line in report.splitlines() if line.startswith("| 1 | fast"))
+    values = dict(zip([c.strip() for c in _head(report)], [c.strip() for c in fast.split("|")[1:-1]], strict=True))
+    assert float(values["speed-up"].split()[0]) == pytest.approx(0.12 / 0.07, rel=0.4)
+    assert float(values["acceptance length"].split()[0]) == 3.0 and "±" in values["tokens/s"]
+    page = (tmp_path / "out/report.html").read_text()
+    assert page.count("data:image/png;base64,") == 5 and "http://" not in page.split("<pre>")[0]
+
+
+def _head(report: str) -> list[str]:
+    return next(line for line in report.splitlines() if line.startswith("| concurrency")).split("|")[1:-1]
+
+
+def test_a_killed_sweep_goes_on_where_it_was(servers, tmp_path: Path) -> None:
+    _, urls = servers
+    sweep, out, seen = sweep_of(urls), tmp_path / "out", []
+    run(sweep, out)
+    lines = (out / "cells.jsonl").read_text().splitlines()
+    (out / "cells.jsonl").write_text("\n".join([*lines[:5], lines[5][:40]]))
+    run(sweep, out, seen)
+    assert seen == planned(sweep)[5:]
+    assert len(read_cells(out)) == 8
+
+
+def test_another_sweep_s_folder_is_refused(servers, tmp_path: Path) -> None:
+    _, urls = servers
+    run(sweep_of(urls, repeats=1), tmp_path / "out")
+    with pytest.raises(SweepError, match="holds another sweep"):
+        run(sweep_of(urls, repeats=1, max_tokens=9), tmp_path / "out")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").write_text("x")
+    with pytest.raises(SweepError, match="not empty and holds no sweep"):
+        run(sweep_of(urls), tmp_path / "mine")
+
+
+def test_a_server_that_dies_fails_its_cells_and_no_others(servers, tmp_path: Path) -> None:
+    manners, urls = servers
+    manners["slow"].status = 500
+    seen: list[Cell] = []
+    run(sweep_of(urls, repeats=1), tmp_path / "out", seen)
+    by_target = {(cell["target"], cell["status"]) for cell in read_cells(tmp_path / "out")}
+    assert by_target == {("slow", "failed"), ("fast", "ok")} and len(seen) == 4
+    assert "slow (1 failed)" in _report(tmp_path / "out") and "all requests failed" in _report(tmp_path / "out")
+
+
+def test_a_target_that_cannot_start_says_where_its_log_is(servers, tmp_path: Path) -> None:
+    _, urls = servers
+    broken = {"name": "broken", "command": f"{sys.executable} -c 'raise SystemExit(3)' {{port}}"}
+    sweep = parse_sweep(
+        {"targets": [broken, {"name": "fast", "url": urls["fast"]}], "load": {"concurrency": [1]}, "requests": 2},
+        "test",
+    )
+    said = run(sweep, tmp_path / "out")
+    assert "broken ended while it started" in said[0] and "broken.log" in said[0]
+    assert {(cell["target"], cell["status"]) for cell in read_cells(tmp_path / "out")} == {
+        ("broken", "failed"),
+        ("fast", "ok"),
+    }
+
+
+def _report(out: Path) -> str:
+    write_report(out)
+    return (out / "report.md").read_text()
+
+
+def test_a_started_target_is_stopped_with_its_children(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        "import http.server, os, subprocess, sys\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "open(sys.argv[2], 'w').write(f'{os.getpid()} {child.pid}')\n"
+        "class Answer(http.server.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self):\n"
+        '        self.send_response(200); self.end_headers(); self.wfile.write(b\'{"data": [{"id": "m"}]}\')\n'
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Answer).serve_forever()\n"
+    )
+    from bench.config import Target
+    from bench.targets import Server
+
+    target = Target(name="own", command=f"{sys.executable} {script} {{port}} {tmp_path / 'pids'}")
+    with Server(target, tmp_path / "logs") as server:
+        assert server.endpoint(0.0).model == "m" and server.alive
+        pids = (tmp_path / "pids").read_text().split()
+    assert not any(_runs(pid) for pid in pids)
+
+
+def _runs(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"targets": []}, "targets"),
+        ({"load": {}}, "load needs concurrency or rate"),
+        ({"targets": [{"name": "a"}]}, "either url or command"),
+        ({"targets": [{"name": "a", "command": "x"}]}, "must hold {port}"),
+        ({"lod": {}}, "lod"),
+        ({"workloads": ["chess"]}, "unknown workload 'chess'"),
+    ],
+)
+def test_a_wrong_sweep_is_named(change: dict, said: str, tmp_path: Path) -> None:
+    good = {"targets": [{"name": "a", "url": "http://127.0.0.1:9"}], "load": {"concurrency": [1]}}
+    (tmp_path / "sweep.yaml").write_text(json.dumps(good | change))
+    done = CliRunner().invoke(app, ["bench", "sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out")])
+    assert isinstance(done.exception, AerieError) and said in str(done.exception)
+
+
+def test_shipped_sweeps_load() -> None:
+    for path in sorted((HOME / "configs/sweep").glob("*.yaml")):
+        assert load_sweep(path).targets

@@ -1,0 +1,40 @@
+"""Workloads: the same on every machine, and as many as asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.workloads import WORKLOADS, UnknownWorkload, find
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_is_the_same_again_and_never_ends(name: str) -> None:
+    once, again = (find(name).conversations(300, max_tokens=5, seed=1) for _ in range(2))
+    assert once == again and len(once) == 300
+    assert find(name).conversations(20, max_tokens=5, seed=2) != once[:20]
+    assert len(set(once)) >= 40, "enough different ones"
+
+
+def test_kinds_are_what_they_say() -> None:
+    assert all(len(talk.turns) == 3 and talk.system for talk in find("multi-turn").conversations(5, max_tokens=5))
+    assert all(len(talk.turns[0]) > 2000 for talk in find("long-prompt").conversations(5, max_tokens=5))
+    assert "misleading" in find("random-words").caution or "worse" in find("random-words").caution
+
+
+def test_a_file_of_messages(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    talk = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]}
+    file.write_text(f"{json.dumps(talk)}\n\n{json.dumps(talk)}\n")
+    found = find(str(file)).conversations(3, max_tokens=5)
+    assert len(found) == 3 and found[0].turns == ("a",) and found[0].system == "s"
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"messages": []}', '{"messages": [{"role": "user"}]}'])
+def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(f'{{"messages": [{{"role": "user", "content": "a"}}]}}\n{line}\n')
+    with pytest.raises(UnknownWorkload, match="line 2"):
+        find(str(file)).conversations(2, max_tokens=5)
+    with pytest.raises(UnknownWorkload, match="cannot read"):
+        find(str(tmp_path / "none.jsonl")).conversations(1, max_tokens=5)
