@@ -50,6 +50,13 @@ class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     rank_logprobs: list[float]
 
 
+class DraftTree(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step drafted for a row: node 0 is the root, a token already committed; parents come first."""
+
+    token_ids: list[int]
+    parents: list[int]
+
+
 class Tokens(_Message, frozen=True, kw_only=True):
     """Tokens committed by one step, in order: `accepted` of them were drafted, the rest (at most one) the bonus."""
 
@@ -57,6 +64,7 @@ class Tokens(_Message, frozen=True, kw_only=True):
     ids: list[int]
     accepted: int
     logprobs: list[TokenLogprobs] | None = None
+    tree: DraftTree | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):

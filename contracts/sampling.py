@@ -41,6 +41,8 @@ class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
 
     enabled: bool = True
     max_draft_tokens: int | None = None
+    trees: bool = False
+    """Tell with the tokens of each step the tree that was drafted for it."""
 
 
 def check_sampling(params: SamplingParams, *, temperature_max: float, vocabulary: int) -> None:

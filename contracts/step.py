@@ -122,6 +122,8 @@ class StepPlan:
     page_updates: PageUpdates | None = None
     logprobs: int = -1
     """The most log probabilities that a row of this step wants (see SamplingParams.logprobs)."""
+    trees: bool = False
+    """Some row of this step wants to see what was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,15 @@ class Logprobs:
     rank_ids: Ints
     """[rows, committed, count]"""
     rank_logprobs: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedTrees:
+    """What was verified of each row [rows, M], the root first; a row's nodes are its `drafted` + 1 first."""
+
+    token_ids: Ints
+    parents: Ints
+    """Node index, smaller than the node's own; the root is its own parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +163,7 @@ class StepOutput:
     endings: Ints
     """Ending of each row."""
     logprobs: Logprobs | None = None
+    trees: DraftedTrees | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     """Device seconds by phase: prefill, draft, verify, accept, extend."""
     busy_seconds: float = 0.0

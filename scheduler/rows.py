@@ -31,6 +31,8 @@ class Rows:
         self.prefilling: list[Request] = []
         self.with_logprobs = 0
         """Running requests that want log probabilities."""
+        self.with_trees = 0
+        """Running requests that want to see what is drafted."""
         self._free = list(range(rows - 1, -1, -1))
 
         def column() -> Ints:
@@ -81,6 +83,7 @@ class Rows:
         self.max_nodes[row] = max_nodes(request.message)
         self.logprobs[row] = request.message.sampling.logprobs
         self.with_logprobs += request.message.sampling.logprobs >= 0
+        self.with_trees += request.message.speculation.trees
         self.drafted[row] = 0
         self.accepted_steps[row] = 0
         return cached
@@ -104,6 +107,7 @@ class Rows:
         if request.phase is Phase.PREFILL:
             self.prefilling.remove(request)
         self.with_logprobs -= request.message.sampling.logprobs >= 0
+        self.with_trees -= request.message.speculation.trees
         self.decoding[row] = self.drafting[row] = False
         self.owners[row] = None
         self._free.append(row)

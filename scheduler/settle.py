@@ -6,10 +6,11 @@ are dropped; so is the surplus of a row that was done. Everything but the messag
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 
-from contracts.messages import Finished, TokenLogprobs, Tokens
-from contracts.step import Bools, DecodeWork, Ending, Logprobs, Longs, PrefillWork, StepOutput
+from contracts.messages import DraftTree, Finished, TokenLogprobs, Tokens
+from contracts.step import Bools, DecodeWork, DraftedTrees, Ending, Logprobs, Longs, PrefillWork, StepOutput
 from scheduler.request import Phase, Request
 from scheduler.rows import Rows
 from scheduler.staging import Flight
@@ -34,6 +35,8 @@ class Settler:
         if plan.decode is not None:
             self._settle_decode(rows, plan.decode, output)
         tokens = self._emit(rows, output)
+        if output.trees is not None:
+            tokens = self._with_trees(tokens, rows, output, output.trees)
         ended = output.endings.nonzero()[0].tolist()
         return tokens, [self._finish(int(rows[index]), Ending(output.endings[index]), now) for index in ended]
 
@@ -102,6 +105,21 @@ class Settler:
             )
         return listed
 
+    def _with_trees(self, tokens: list[Tokens], rows: Longs, output: StepOutput, trees: DraftedTrees) -> list[Tokens]:
+        """Adds what was drafted to the messages of those who asked for it."""
+        places = {self._rows.ids[row]: index for index, row in enumerate(rows.tolist())}
+
+        def drafted(message: Tokens) -> DraftTree | None:
+            index = places[message.id]
+            count = int(output.drafted[index]) + 1
+            if count == 1 or not self._owner(int(rows[index])).message.speculation.trees:
+                return None
+            return DraftTree(
+                token_ids=trees.token_ids[index, :count].tolist(), parents=trees.parents[index, :count].tolist()
+            )
+
+        return [msgspec.structs.replace(message, tree=drafted(message)) for message in tokens]
+
     def _finish(self, row: int, ending: Ending, now: float) -> Finished:
         request = self._owner(row)
         assert len(request.tokens) <= request.limit, f"{request.id} grew to {len(request.tokens)}, past its limit"
@@ -118,7 +136,7 @@ class Settler:
 
 def _only(output: StepOutput, live: Bools) -> StepOutput:
     """The output without the rows whose owner has left."""
-    scores = output.logprobs
+    scores, trees = output.logprobs, output.trees
     return replace(
         output,
         token_ids=output.token_ids[live],
@@ -128,4 +146,5 @@ def _only(output: StepOutput, live: Bools) -> StepOutput:
         lengths=output.lengths[live],
         endings=output.endings[live],
         logprobs=scores and Logprobs(scores.chosen[live], scores.rank_ids[live], scores.rank_logprobs[live]),
+        trees=trees and DraftedTrees(trees.token_ids[live], trees.parents[live]),
     )

@@ -57,6 +57,7 @@ class Staging:
             decode=DecodeWork(bounds=step.bounds, nodes=step.nodes, depth=shape.depth, topk=shape.topk),
             page_updates=columns.memory.table.drain(),
             logprobs=columns.most_logprobs(rows),
+            trees=columns.with_trees > 0,
         )
 
     def _prefill(self, step: PrefillStep, rows: Longs) -> StepPlan:

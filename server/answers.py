@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from contracts.messages import Usage
+from contracts.messages import DraftTree, Usage
 from server.choice import Choice, Delta
 from server.logprobs import chat_logprobs, completion_logprobs
 from server.tokenizer import Tokenizer
@@ -24,6 +24,7 @@ class Wanted:
     ranks: int = 0
     token_ids: bool = False
     spans: bool = False
+    trees: bool = False
     usage: bool = False
     """A chunk of usage at the end of a stream."""
     usage_always: bool = False
@@ -32,7 +33,7 @@ class Wanted:
     @property
     def every_step(self) -> bool:
         """Whether a step without new text is told too."""
-        return self.logprobs or self.token_ids or self.usage_always
+        return self.logprobs or self.token_ids or self.usage_always or self.trees
 
 
 class Answers:
@@ -94,6 +95,8 @@ class Answers:
             part |= {"token_ids": delta.ids, "drafted": delta.drafted}
         if self.wanted.spans:
             part["spans"] = delta.spans
+        if self.wanted.trees:
+            part["trees"] = [tree_data(tree, ids, self._tokenizer) for tree, ids in delta.trees]
         return part
 
     def _count(self, choices: list[Choice]) -> Json:
@@ -156,6 +159,24 @@ class CompletionAnswers(Answers):
 
     def _logprobs(self, delta: Delta) -> Json:
         return completion_logprobs(self._tokenizer, delta, self.wanted.ranks)
+
+
+def tree_data(tree: DraftTree, accepted: list[int], tokenizer: Tokenizer) -> Json:
+    """Nodes with their texts, and the accepted path: nodes below the root, from the first on."""
+    path, node = [], 0
+    for token in accepted:
+        node = next(
+            child
+            for child in range(node + 1, len(tree.parents))
+            if tree.parents[child] == node and tree.token_ids[child] == token
+        )
+        path.append(node)
+    return {
+        "token_ids": tree.token_ids,
+        "texts": [tokenizer.written(token) for token in tree.token_ids],
+        "parents": tree.parents,
+        "accepted": path,
+    }
 
 
 def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int]]) -> Json:

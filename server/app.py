@@ -5,8 +5,9 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from server.gate import Gate
+from server.gate import OPEN_PATHS, Gate
 from server.openai_routes import openai_routes
+from server.playground import PATHS, playground_routes
 from server.problems import ErrorBody, register
 from server.service import Service
 from server.state_routes import state_routes
@@ -30,11 +31,14 @@ def create_app(service: Service) -> FastAPI:
     for routes in (openai_routes, token_routes, state_routes):
         app.include_router(routes(service))
     settings = service.config
+    if settings.server.playground:
+        app.include_router(playground_routes())
     app.add_middleware(
         Gate,
         api_key=settings.server.api_key,
         max_body_bytes=settings.limits.max_body_bytes,
         cut=service.cut,
+        open_paths=OPEN_PATHS | (PATHS if settings.server.playground else frozenset()),
     )
     if settings.server.cors_origins:
         # Outside of the gate: a browser's preflight carries no key.

@@ -35,6 +35,8 @@ class SpeculationOptions(Body):
     max_draft_tokens: Annotated[int, Field(ge=0, le=MAX_NODES - 1)] | None = None
     spans: bool = False
     """Adds `spans` to the choices: the text in pieces, each `[text, was it drafted]`."""
+    trees: bool = False
+    """Adds `trees` to the choices: what each step drafted, and the path that was accepted."""
 
 
 class GenerateBody(Body):

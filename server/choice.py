@@ -7,7 +7,7 @@ ids), which may lie inside a run of tokens committed together: what follows the 
 from collections import deque
 from dataclasses import dataclass, field
 
-from contracts.messages import Finished, TokenLogprobs, Usage
+from contracts.messages import DraftTree, Finished, TokenLogprobs, Usage
 from server.mailbox import Run
 from server.stops import StopScanner
 from server.tokenizer import Tokenizer
@@ -37,6 +37,8 @@ class Delta:
     offsets: list[int] = field(default_factory=list)
     """Where each token's text starts in the answer."""
     spans: list[tuple[str, bool]] = field(default_factory=list)
+    trees: list[tuple[DraftTree, list[int]]] = field(default_factory=list)
+    """What steps drafted, each with the tokens that were accepted of it."""
 
     def extend(self, other: "Delta") -> None:
         self.text += other.text
@@ -44,6 +46,7 @@ class Delta:
         self.drafted += other.drafted
         self.logprobs += other.logprobs
         self.offsets += other.offsets
+        self.trees += other.trees
         for text, drafted in other.spans:
             self.add_span(text, drafted)
 
@@ -78,7 +81,7 @@ class Choice:
 
     def take(self, run: Run) -> Delta:
         """Takes committed tokens; nothing once the answer has ended."""
-        delta = Delta()
+        delta = Delta(trees=[] if self.ended else run.trees)
         for place, token in enumerate(run.ids):
             if self.ended:
                 break

@@ -17,16 +17,25 @@ from server.connection import CallerGone, while_serving
 from server.problems import error_answer
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
-"""Paths that need no API key. All others do, known or not."""
+"""Paths that need no API key, beside the playground's own. All others do, known or not."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 
 class Gate:
     """`cut` is set when the server gives up connections that keep it from ending."""
 
-    def __init__(self, app: ASGIApp, *, api_key: str | None, max_body_bytes: int, cut: asyncio.Event) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        api_key: str | None,
+        max_body_bytes: int,
+        cut: asyncio.Event,
+        open_paths: frozenset[str] = OPEN_PATHS,
+    ) -> None:
         self._app = app
         self._cut = cut
+        self._open_paths = open_paths
         self._key = None if api_key is None else _digest(api_key.encode())
         self._max_body_bytes = max_body_bytes
 
@@ -55,7 +64,7 @@ class Gate:
             await self._app(scope, _replay(body, receive), send_with_id)
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:
-        if self._key is None or path in OPEN_PATHS:
+        if self._key is None or path in self._open_paths:
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
         # Both sides are digests, so that neither length nor content shows in the time that the comparison takes.

@@ -7,7 +7,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from contracts.messages import Failed, Finished, TokenLogprobs, Tokens
+from contracts.messages import DraftTree, Failed, Finished, TokenLogprobs, Tokens
 
 
 @dataclass(slots=True)
@@ -17,6 +17,8 @@ class Run:
     ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    trees: list[tuple[DraftTree, list[int]]] = field(default_factory=list)
+    """What steps drafted, each with the tokens that were accepted of it."""
     first_arrival: float = 0.0
     last_arrival: float = 0.0
 
@@ -26,6 +28,8 @@ class Run:
         self.ids += tokens.ids
         self.drafted += [place < tokens.accepted for place in range(len(tokens.ids))]
         self.logprobs += tokens.logprobs or []
+        if tokens.tree is not None:
+            self.trees.append((tokens.tree, tokens.ids[: tokens.accepted]))
 
 
 Arrival = Run | Finished | Failed

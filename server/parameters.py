@@ -55,7 +55,9 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
     return Wishes(
         sampling=sampling,
         max_tokens=max_tokens,
-        speculation=SpeculationParams(enabled=options.enabled, max_draft_tokens=options.max_draft_tokens),
+        speculation=SpeculationParams(
+            enabled=options.enabled, max_draft_tokens=options.max_draft_tokens, trees=options.trees
+        ),
         rules=TextRules(
             stops=stops,
             stop_ids=frozenset(sampling.stop_token_ids) | frozenset(() if sampling.ignore_eos else ready.end_ids),

@@ -136,6 +136,7 @@ def _wanted(body: ChatBody | CompletionBody, wishes: Wishes) -> Wanted:
         ranks=max(wishes.sampling.logprobs, 0),
         token_ids=bool(body.return_token_ids),
         spans=body.speculation is not None and body.speculation.spans,
+        trees=body.speculation is not None and body.speculation.trees,
         usage=options is not None and bool(options.include_usage),
         usage_always=options is not None and bool(options.continuous_usage_stats),
     )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from contracts.config import SpecConfig
-from contracts.step import Capacity, Ints, Logprobs, StepKind, StepOutput, StepPlan
+from contracts.step import Capacity, DraftedTrees, Ints, Logprobs, StepKind, StepOutput, StepPlan
 from engine.batch import apply_changes
 from engine.clock import StepClock
 from engine.passes import decode, prefill, publish
@@ -19,6 +19,7 @@ from engine.state import DeviceState
 from spec.extend import extend_pass
 from spec.head import Head
 from spec.round import Opening, Outcome, commit, follow, open_round, propose
+from spec.tree import Tree
 from spec.verify import verify
 
 
@@ -61,7 +62,7 @@ class SpecWorker:
             verified = verify(state, opening.roots, tree, opening.nodes, opening.needs, noise=noise, taps=True)
         with clock.phase("accept"):
             outcome = commit(state, opening, tree, verified, plan.logprobs)
-            output = _output(plan, opening, outcome)
+            output = _output(plan, opening, outcome, _trees(tree) if plan.trees else None)
         with clock.phase("extend"):
             seeds = follow(state, head, opening, verified, outcome)
             self._publish(opening, outcome, seeds)
@@ -97,7 +98,12 @@ def _drafts(plan: StepPlan) -> bool:
     return work is not None and work.depth > 0 and bool((work.nodes[plan.drafting] > 1).any())
 
 
-def _output(plan: StepPlan, opening: Opening, outcome: Outcome) -> StepOutput:
+def _trees(tree: Tree) -> DraftedTrees:
+    parents = (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents
+    return DraftedTrees(host(tree.tokens), host(parents))
+
+
+def _output(plan: StepPlan, opening: Opening, outcome: Outcome, trees: DraftedTrees | None) -> StepOutput:
     """Copied to the host before the head is extended, so that the scheduler need not wait for that."""
     assert plan.decode is not None
     width = plan.decode.depth + 1
@@ -112,6 +118,7 @@ def _output(plan: StepPlan, opening: Opening, outcome: Outcome) -> StepOutput:
         lengths=host(outcome.lengths),
         endings=host(outcome.committed.endings),
         logprobs=None if outcome.ranked is None else _widened_logprobs(host_logprobs(outcome.ranked), width),
+        trees=trees,
     )
 
 

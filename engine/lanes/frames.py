@@ -23,6 +23,7 @@ _TYPES = {
         step.PageUpdates,
         step.StepOutput,
         step.Logprobs,
+        step.DraftedTrees,
         step.Capacity,
     )
 }

@@ -11,6 +11,8 @@ from bench.measured import summarize
 from bench.workloads import Conversation
 from tests.bench.fake_server import Manners, serving
 
+SLACK = 0.4
+"""Seconds that a loaded machine may add; short enough that a wrong definition still shows."""
 TALKS = [Conversation((f"question {number}",), max_tokens=9) for number in range(40)]
 
 
@@ -22,9 +24,12 @@ async def one(manners: Manners):
 async def test_times_and_tokens_are_the_server_s() -> None:
     result = await one(Manners(ttft=0.1, gap=0.05, pieces=5, per_piece=3))
     assert result.error is None and result.tokens == 15 and result.prompt_tokens == 7
-    assert result.ttft == pytest.approx(0.1, abs=0.04)
-    assert result.tpot == pytest.approx(4 * 0.05 / 14, rel=0.3), "by tokens, not by pieces"
-    assert result.e2e == pytest.approx(0.3, abs=0.08) and len(result.gaps) == 4
+    first, later = 0.1, 4 * 0.05
+    assert first <= result.ttft < first + SLACK
+    assert result.tpot is not None and later / 14 * 0.9 <= result.tpot < (later + SLACK) / 14, (
+        "by tokens, not by pieces"
+    )
+    assert first + later <= result.e2e < first + later + SLACK and len(result.gaps) == 4
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ async def test_a_closed_loop_keeps_its_places_taken() -> None:
     assert len(results) == 40 and manners.most_open == 8
     found = summarize(results, window)
     expected = 8 * 5 / (0.02 + 4 * 0.01)
-    assert found["requests"] == 32 and found["output_tokens_per_s"] == pytest.approx(expected, rel=0.35)
+    assert found["requests"] == 32 and expected * 0.1 < found["output_tokens_per_s"] < expected * 1.1
     assert {body["seed"] for body in manners.bodies} == set(range(3, 43)) and manners.bodies[0]["temperature"] == 0.5
 
 
@@ -72,8 +77,8 @@ async def test_an_open_loop_does_not_wait_for_answers() -> None:
             Endpoint(url, "fake"), TALKS, rate=100, burstiness=1.0, warm_up=4, seed=1, progress=lambda ended: None
         )
         took = time.monotonic() - began
-    assert len(results) == 40 and manners.most_open > 20
-    assert took < 2 and window.seconds == pytest.approx(0.36, rel=0.8)
+    assert len(results) == 40 and manners.most_open > 10
+    assert took < 5 and window.seconds > 0.1, "forty answers of half a second, one after the other, would take twenty"
 
 
 async def test_turns_carry_the_answers_before_them() -> None:

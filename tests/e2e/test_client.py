@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import openai
@@ -104,3 +105,22 @@ def metric(server: Server, name: str, **labels: str) -> float | None:
         if sample.name == name and labels.items() <= sample.labels.items()
     ]
     return sum(found) if found else None
+
+
+def test_the_trees_of_a_stream_are_told_to_who_asks(client: OpenAI) -> None:
+    fields = {"temperature": 0.8, "seed": 5, "stream": True, "max_tokens": 40}
+    asked = [c for c in chat(client, **fields, extra_body={"speculation": {"trees": True}}) if c.choices]
+    trees = [tree for chunk in asked for tree in chunk.choices[0].model_extra.get("trees", [])]
+    assert trees and any(tree["accepted"] for tree in trees)
+    for tree in trees:
+        assert len(tree["token_ids"]) == len(tree["texts"]) == len(tree["parents"]) > 1
+        assert tree["parents"][0] == 0
+        assert all(parent < node for node, parent in enumerate(tree["parents"][1:], start=1))
+        path = [0, *tree["accepted"]]
+        assert all(tree["parents"][child] == parent for parent, child in pairwise(path))
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in asked)
+    accepted = [tree["texts"][node].strip() for tree in trees for node in tree["accepted"]]
+    assert all(piece in text for piece in accepted if not piece.startswith("<|"))
+    silent = [chunk.choices[0] for chunk in chat(client, **fields) if chunk.choices]
+    assert all("trees" not in (choice.model_extra or {}) for choice in silent)
+    assert "".join(choice.delta.content or "" for choice in silent) == text

@@ -42,10 +42,10 @@ async def test_one_id_may_be_used_by_many(live: Live) -> None:
 
 async def test_a_key_is_asked_for_everywhere_but_where_it_is_not(start: Start, http: aiohttp.ClientSession) -> None:
     async with start(None, {"server": {"api_key": "sesame"}}) as live:
-        for path in ("/health", "/ready", "/metrics", "/version"):
+        for path in ("/health", "/ready", "/metrics", "/version", "/", "/playground/page.js"):
             async with http.get(live.url + path) as answer:
                 assert answer.status == 200, path
-        paths = ("/v1/models", "/config", "/openapi.json", "/nowhere", "//health", "/health/", "/")
+        paths = ("/v1/models", "/config", "/openapi.json", "/nowhere", "//health", "/health/", "/playground")
         for path in paths:
             for header in ({}, {"authorization": "Bearer wrong"}, {"authorization": "sesame"}, {"host": "x/health"}):
                 async with http.get(live.url + path, headers=header) as answer:
@@ -62,7 +62,7 @@ async def test_a_key_is_asked_for_everywhere_but_where_it_is_not(start: Start, h
 
 
 async def test_unknown_routes_and_methods(live: Live, http: aiohttp.ClientSession) -> None:
-    for path in ("/", "/v1/nothing", "/docs"):
+    for path in ("/playground/../app.py", "/v1/nothing", "/docs"):
         async with http.get(live.url + path) as answer:
             error = (await answer.json())["error"]
             assert (answer.status, error["type"], error["code"]) == (404, "not_found_error", "unknown_route")

@@ -1,0 +1,35 @@
+"""The page at `/`: static files, served as they are, allowed to load from this server and nowhere else."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from fastapi import APIRouter
+from fastapi.responses import FileResponse
+
+_FOLDER = Path(__file__).parent
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+_FILES = {path.name: path for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
+PATHS = frozenset({"/", *(f"/playground/{name}" for name in _FILES if name != "index.html")})
+"""What a browser fetches before anybody could give it a key."""
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+
+
+def playground_routes() -> APIRouter:
+    """One route for each file, so that no path of a request ever meets the file system."""
+    router = APIRouter(include_in_schema=False)
+    for path in PATHS:
+        router.add_api_route(path, _sender(_FILES[path.rpartition("/")[2] or "index.html"]), methods=["GET", "HEAD"])
+    return router
+
+
+def _sender(file: Path) -> Callable[[], Awaitable[FileResponse]]:
+    async def send() -> FileResponse:
+        return FileResponse(file, media_type=f"{_TYPES[file.suffix]}; charset=utf-8", headers=_HEADERS)
+
+    return send

@@ -1,0 +1,71 @@
+// The server as the page sees it: its model, and answers as a stream of pieces. Text is data here, never markup.
+
+export class ApiError extends Error {}
+
+export async function findModel(key) {
+  const answer = await get("v1/models", key);
+  return answer.data[0].id;
+}
+
+// Yields {spans, trees, usage} as chunks arrive; `spans` is [[text, drafted], ...]. Throws ApiError in plain words.
+export async function* stream(body, key, signal) {
+  const request = {
+    ...body,
+    stream: true,
+    stream_options: { include_usage: true },
+    speculation: { ...body.speculation, spans: true, trees: true },
+  };
+  const response = await send("v1/chat/completions", key, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(request),
+    signal,
+  });
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new ApiError(chunk.error.message);
+    const choice = chunk.choices[0];
+    yield { spans: choice?.spans ?? [], trees: choice?.trees ?? [], usage: chunk.usage ?? null };
+  }
+  throw new ApiError("The answer was cut off: the connection to the server was lost.");
+}
+
+async function get(path, key) {
+  return (await send(path, key, {})).json();
+}
+
+async function send(path, key, options) {
+  const headers = { ...options.headers, ...(key ? { authorization: `Bearer ${key}` } : {}) };
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The server cannot be reached. Is it still running?");
+  }
+  if (response.ok) return response;
+  const told = await response.json().catch(() => null);
+  const error = new ApiError(told?.error?.message ?? `The server answered ${response.status}.`);
+  error.status = response.status;
+  throw error;
+}
+
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let kept = "";
+  try {
+    while (true) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (kept + value).split("\n");
+      kept = lines.pop();
+      for (const line of lines) if (line.startsWith("data: ")) yield line.slice(6);
+    }
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The answer was cut off: the connection to the server was lost.");
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}

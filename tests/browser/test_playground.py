@@ -1,0 +1,179 @@
+"""The playground in a real browser: it streams, compares, draws, says what is wrong, and runs nothing models say."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from tests.browser.conftest import Page
+from tests.e2e.conftest import HOME, Server
+
+QUESTION = "What does textwrap.dedent do?"
+HOSTILE = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script><svg onload="window.harmed=1">'
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("server.api_key=secret-word") as running:
+        yield running
+
+
+async def connected(page: Page, server: Server) -> None:
+    await page.open(server.url)
+    await page.until("!document.getElementById('key-field').hidden")
+    await page.type("key", "secret-word")
+    await page.run("document.getElementById('key').dispatchEvent(new Event('change'))")
+    await page.until("document.getElementById('model').textContent === 'aerie-demo'")
+
+
+async def ask(page: Page, question: str = QUESTION, button: str = "send") -> None:
+    await page.type("question", question)
+    await page.click(button)
+    await page.until("document.getElementById('stop').disabled === false")
+
+
+async def answered(page: Page) -> None:
+    await page.until("document.getElementById('stop').disabled", seconds=60)
+
+
+async def test_it_streams_colors_and_draws(page: Page, server: Server, tmp_path: Path) -> None:
+    await connected(page, server)
+    await page.type("max-tokens", "40")
+    await ask(page)
+    await page.until("document.querySelectorAll('.turn.assistant span').length > 2")
+    await answered(page)
+    assert await page.run("document.querySelectorAll('.turn.assistant .drafted').length") > 0
+    assert await page.run("document.querySelectorAll('.turn.assistant span:not(.drafted)').length") > 0
+    assert await page.run("document.querySelectorAll('#tree svg rect').length") >= 2
+    assert "accepted" in await page.run("document.querySelector('#tree svg').getAttribute('aria-label')")
+    assert float(await page.text("acceptance")) >= 1 and int(await page.text("rate")) > 0
+    assert all("401" in line for line in page.console), "nothing but the first attempt without a key"
+
+
+async def test_speculation_can_be_switched_off(page: Page, server: Server) -> None:
+    await connected(page, server)
+    await page.type("max-tokens", "16")
+    await page.click("speculation")
+    await ask(page)
+    await answered(page)
+    assert await page.run("document.querySelectorAll('.turn.assistant span').length") > 0
+    assert await page.run("document.querySelectorAll('.drafted:not(.legend *)').length") == 0
+    assert await page.run("document.querySelector('#tree svg')") is None
+
+
+async def test_on_and_off_give_the_same_text(page: Page, server: Server) -> None:
+    await connected(page, server)
+    await page.type("max-tokens", "24")
+    await page.run("document.getElementById('temperature').value = '0.8'")
+    await ask(page, button="compare")
+    await answered(page)
+    on, off = await page.text("on-text"), await page.text("off-text")
+    assert on and on == off
+    assert "The same text" in await page.text("verdict")
+    assert (await page.text("on-time")).endswith(" s") and (await page.text("off-time")).endswith(" s")
+
+
+async def test_errors_are_said(page: Page, server: Server) -> None:
+    await connected(page, server)
+    await ask(page, "word " * 5000)
+    await answered(page)
+    assert "context holds 2048" in await page.text("error")
+    await page.type("key", "wrong")
+    await ask(page, "hello")
+    await answered(page)
+    assert "key" in (await page.text("error")).lower()
+
+
+async def test_an_answer_can_be_stopped(page: Page, server: Server) -> None:
+    await connected(page, server)
+    await page.type("max-tokens", "1500")
+    await ask(page, "Tell me about argparse.ArgumentParser.")
+    await page.until("document.querySelectorAll('.turn.assistant span').length > 1")
+    await page.click("stop")
+    await answered(page)
+    assert await page.run("document.getElementById('error').hidden")
+
+
+async def test_a_server_that_dies_is_said(page: Page) -> None:
+    with Server() as server:
+        await page.open(server.url)
+        await page.until("document.getElementById('model').textContent === 'aerie-demo'")
+        await page.type("max-tokens", "1800")
+        await ask(page, "Tell me about argparse.ArgumentParser.")
+        await page.until("document.querySelectorAll('.turn.assistant span').length > 0")
+        server.process.kill()
+        await answered(page)
+        assert "cut off" in await page.text("error")
+        await page.type("question", QUESTION)
+        await page.click("send")
+        await page.until("document.getElementById('error').textContent.includes('cannot be reached')")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(360, False), (360, True), (1280, False), (1280, True)])
+async def test_it_fits_a_phone_and_the_dark(page: Page, server: Server, tmp_path: Path, width: int, dark: bool) -> None:
+    await page.look(width, 800, dark=dark)
+    await connected(page, server)
+    await page.type("max-tokens", "12")
+    await ask(page)
+    await answered(page)
+    assert await page.run("document.documentElement.scrollWidth <= window.innerWidth"), "it scrolls sideways"
+    background = await page.run("getComputedStyle(document.body).backgroundColor")
+    light = sum(int(part) for part in background[4:-1].split(",")) > 380
+    assert light is not dark
+    unlabelled = "[...document.querySelectorAll('input, textarea')].filter((e) => !e.labels.length).length"
+    assert await page.run(unlabelled) == 0
+
+
+@pytest.fixture
+async def hostile() -> AsyncIterator[str]:
+    """The real page over a model that says markup, in text, in its tree and in its errors."""
+    app = web.Application()
+    folder = HOME / "server/playground"
+    from server.playground import _HEADERS
+
+    async def file(request: web.Request) -> web.FileResponse:
+        return web.FileResponse(folder / (request.match_info.get("name") or "index.html"), headers=_HEADERS)
+
+    async def models(_: web.Request) -> web.Response:
+        return web.json_response({"data": [{"id": HOSTILE}]})
+
+    async def chat(request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await answer.prepare(request)
+        tree = {"token_ids": [1, 2], "texts": [HOSTILE, HOSTILE], "parents": [0, 0], "accepted": [1]}
+        for data in (
+            {"choices": [{"spans": [[HOSTILE, True], [HOSTILE, False]], "trees": [tree]}]},
+            {"error": {"message": HOSTILE}},
+        ):
+            await answer.write(f"data: {json.dumps(data)}\n\n".encode())
+        return answer
+
+    app.router.add_get("/", file)
+    app.router.add_get("/playground/{name}", file)
+    app.router.add_get("/v1/models", models)
+    app.router.add_post("/v1/chat/completions", chat)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await runner.cleanup()
+
+
+async def test_hostile_output_is_shown_and_not_run(page: Page, hostile: str) -> None:
+    await page.open(hostile)
+    await page.until("document.getElementById('model').textContent.includes('onerror')")
+    await page.type("question", "x")
+    await page.click("send")
+    await page.until("!document.getElementById('error').hidden")
+    await asyncio.sleep(0.3)
+    assert HOSTILE in await page.run("document.querySelector('.turn.assistant').textContent")
+    assert await page.text("error") == HOSTILE
+    assert await page.run("window.harmed") is None
+    assert await page.run("document.querySelectorAll('main img, main script').length") == 0
+    planted = "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.harmed=1\">')"
+    await page.run(planted)
+    await asyncio.sleep(0.3)
+    assert await page.run("window.harmed") is None, "the policy forbids what the page itself lets through"
