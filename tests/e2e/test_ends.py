@@ -87,7 +87,7 @@ def test_draining_is_bounded() -> None:
         listener = Listener(server)
         asked = time.monotonic()
         assert server.end() == 0
-        assert time.monotonic() - asked < 8
+        assert time.monotonic() - asked < 15, "thirty seconds is the default"
         listener.thread.join(5)
         assert isinstance(listener.error, openai.APIError), "what did not finish is told so"
         assert "Traceback" not in server.output
