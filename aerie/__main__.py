@@ -1,5 +1,6 @@
 """The `aerie` command."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from rich.console import Console
 import aerie
 from aerie.announce import announce
 from aerie.bench_commands import benches
+from aerie.environment import overrides_from
 from aerie.probe_commands import probes
 from aerie.resolve import resolve_config, with_local_model
 from contracts.errors import AerieError
@@ -39,7 +41,8 @@ def serve(
     from aerie.aliases import overrides_of
     from aerie.serve import serve as run
 
-    config = with_local_model(resolve_config(target, overrides_of(context.args)))
+    overrides = [*overrides_from(os.environ), *overrides_of(context.args)]
+    config = with_local_model(resolve_config(target, overrides))
     raise typer.Exit(run(config, announce(config)))
 
 

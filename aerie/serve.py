@@ -1,12 +1,10 @@
 """The composition root of a server: this process speaks HTTP, a child schedules, and the child's lane holds the model.
 
 Three processes whose lives are tied: the server's end stops the scheduler, the scheduler's end closes the lane, and
-the death
-of either is seen by the server within a fraction of a second.
+the death of either is seen by the server within a fraction of a second.
 """
 
 import logging
-import multiprocessing
 import os
 import sys
 from collections.abc import Callable
@@ -14,9 +12,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from contracts import wire
+from contracts.child import start_child
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
 from contracts.messages import Ready
+from server.request_log import write_lines_bare
 from server.run import listen, run
 
 _STOP_SECONDS = 10.0
@@ -27,13 +27,10 @@ _BAD_CONFIG = 2
 def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
     """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    write_lines_bare()
     listener = listen(config.server)
     address = wire.private_address()
-    context = multiprocessing.get_context("spawn")
-    scheduler = context.Process(
-        target=_schedule, args=(address, config.model_dump_json(), os.getpid()), name="aerie-scheduler"
-    )
-    scheduler.start()
+    scheduler = start_child(_schedule, address, config.model_dump_json(), os.getpid(), name="aerie-scheduler")
     patience = 0.0  # an orderly end has told the scheduler to stop; after an error nobody has
     try:
         code = run(

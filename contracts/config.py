@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from contracts.errors import ConfigError
 from contracts.step import MAX_NODES
 
+_ROUTE = r"^/[\w./-]+$"
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
@@ -23,6 +25,8 @@ class ModelConfig(_Section):
     """A folder with config.json and safetensors, or a hub id ORG/MODEL."""
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
+    offline: bool = False
+    """Take hub ids, the head's too, from the local cache only and never ask the network."""
     served_name: str | None = None
     """Name under /v1/models; the folder's name or the hub id by default."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -123,6 +127,16 @@ class ServerConfig(_Section):
     """How long SIGTERM waits for running requests."""
     chat_template: str | None = None
     """A file that replaces the tokenizer's template."""
+    health_route: str | None = Field(default=None, pattern=_ROUTE)
+    """Another path that answers as /ready does; managed platforms choose one."""
+    predict_route: str | None = Field(default=None, pattern=_ROUTE)
+    """Another path for requests: bodies of the OpenAI API, alone or several as `instances`."""
+    log_requests: bool = True
+    """Write one JSON line for each finished request to stderr."""
+    log_prompts: bool = False
+    """Put the text of prompts into these lines."""
+    trace_url: str | None = None
+    """An OTLP/HTTP collector that gets spans of each request, as in http://127.0.0.1:4318; needs the extra `traces`."""
 
 
 class LimitsConfig(_Section):

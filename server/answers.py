@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contracts.messages import DraftTree, Usage
+from server.account import acceptance_length, total
 from server.choice import Choice, Delta
 from server.logprobs import chat_logprobs, completion_logprobs
 from server.tokenizer import Tokenizer
@@ -182,21 +183,19 @@ def tree_data(tree: DraftTree, accepted: list[int], tokenizer: Tokenizer) -> Jso
 def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int]]) -> Json:
     """OpenAI's usage of all choices together, and Aerie's own account of their speculation."""
     prompt, completion = _prompt_tokens(prompts, choices), sum(choice.tokens for choice in choices)
-    steps = sum(part.steps for part in usage)
-    accepted = sum(part.accepted for part in usage)
-    deepest = max((len(part.accepted_per_position) for part in usage), default=0)
-    positions = [sum(part.accepted_per_position[d : d + 1], start=0) for part in usage for d in range(deepest)]
+    together = total(usage)
+    length = acceptance_length(together)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": _cached_tokens(usage, prompts)},
         "speculation": {
-            "steps": steps,
-            "drafted": sum(part.drafted for part in usage),
-            "accepted": accepted,
-            "acceptance_length": round(1 + accepted / steps, 4) if steps else None,
-            "accepted_per_position": [sum(positions[d::deepest]) for d in range(deepest)],
+            "steps": together.steps,
+            "drafted": together.drafted,
+            "accepted": together.accepted,
+            "acceptance_length": None if length is None else round(length, 4),
+            "accepted_per_position": together.accepted_per_position,
         },
     }
 

@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from server.gate import OPEN_PATHS, Gate
 from server.openai_routes import openai_routes
+from server.platform_routes import platform_routes
 from server.playground import PATHS, playground_routes
 from server.problems import ErrorBody, register
 from server.service import Service
@@ -33,12 +34,17 @@ def create_app(service: Service) -> FastAPI:
     settings = service.config
     if settings.server.playground:
         app.include_router(playground_routes())
+    if settings.server.health_route is not None or settings.server.predict_route is not None:
+        app.include_router(platform_routes(service))
+    open_paths = OPEN_PATHS | (PATHS if settings.server.playground else frozenset())
+    if settings.server.health_route is not None:
+        open_paths |= {settings.server.health_route}
     app.add_middleware(
         Gate,
         api_key=settings.server.api_key,
         max_body_bytes=settings.limits.max_body_bytes,
         cut=service.cut,
-        open_paths=OPEN_PATHS | (PATHS if settings.server.playground else frozenset()),
+        open_paths=open_paths,
     )
     if settings.server.cors_origins:
         # Outside of the gate: a browser's preflight carries no key.

@@ -43,6 +43,8 @@ class Engine:
         self._tasks: list[asyncio.Task[None]] = []
         self.ready: Ready | None = None
         self.snapshot: Snapshot | None = None
+        self.on_snapshot: Callable[[Snapshot], None] | None = None
+        """Told of every snapshot."""
         self.death: EngineDead | None = None
         self.became_ready = asyncio.Event()
         self.died = asyncio.Event()
@@ -131,6 +133,8 @@ class Engine:
                 self.became_ready.set()
             case Snapshot():
                 self.snapshot = message
+                if self.on_snapshot is not None:
+                    self.on_snapshot(message)
             case Tokens() | Finished() | Failed():
                 self._route(message)
 

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 
 from contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded
 from contracts.messages import Failed, Finished, Generate, Usage
+from server.account import LEFT, Account
 from server.choice import Choice, Delta
-from server.log import log_request
 from server.mailbox import Run
+from server.request_log import log_request
 from server.service import Service
 
 GRACE_SECONDS = 5.0
@@ -36,6 +37,8 @@ class Generation:
         self.id = id
         self.requests = requests
         self.choices = choices
+        self.parent: str | None = None
+        """The caller's `traceparent`."""
         self._service = service
         self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
         self._clocks = {request.id: _Clock(len(request.prompt), arrived) for request in requests}
@@ -75,10 +78,34 @@ class Generation:
             self._clocks[id].report(self._service, choice)
         if self._error is not None:
             self._service.metrics.failed(self._error.code or self._error.kind)
+        self._tell()
+
+    def _tell(self) -> None:
+        """The log's line and the trace."""
         ended = all(choice.ended for choice in self.choices)
-        first = min(self._clocks.values(), key=lambda clock: clock.first or clock.began)
-        outcome = self._error.code or self._error.kind if self._error else "finished" if ended else "left"
-        log_request(self.id, outcome, self.requests, self.choices, self.usage(), first.seconds, first.first_seconds)
+        clocks = self._clocks.values()
+        account = Account(
+            id=self.id,
+            model=self._service.model,
+            outcome=self._error.code or self._error.kind if self._error else "finished" if ended else LEFT,
+            requests=self.requests,
+            finish=[choice.finish_reason for choice in self.choices],
+            usage=self.usage(),
+            parent=self.parent,
+            began=min(clock.began for clock in clocks),
+            first=min((clock.first for clock in clocks if clock.first is not None), default=None),
+            last=max(clock.last for clock in clocks),
+            ended=time.monotonic(),
+        )
+        settings = self._service.config.server
+        if settings.log_requests:
+            decode = self._service.tokenizer.decode
+            prompts = (
+                [decode(one.prompt, skip_special=False) for one in self.requests] if settings.log_prompts else None
+            )
+            log_request(account, prompts)
+        if self._service.tracing is not None:
+            self._service.tracing.record(account)
 
     async def _next(self) -> News:
         now = time.monotonic()
@@ -142,20 +169,17 @@ class _Clock:
             service.metrics.between_tokens(run.first_arrival - self.last)
         self.last = run.last_arrival
 
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def first_seconds(self) -> float | None:
-        return None if self.first is None else self.first - self.began
-
     def report(self, service: Service, choice: Choice) -> None:
         if choice.finish_reason is None:
+            service.metrics.left()
             return
-        spread = choice.tokens > 1 and self.first is not None
-        per_token = (self.last - (self.first or 0.0)) / (choice.tokens - 1) if spread else None
-        service.metrics.finished(choice.finish_reason, seconds=self.seconds, per_token=per_token, usage=choice.usage)
+        service.metrics.finished(
+            choice.finish_reason,
+            seconds=time.monotonic() - self.began,
+            decode=self.last - (self.first or self.last),
+            tokens=choice.tokens,
+            usage=choice.usage,
+        )
 
 
 def _error_of(failed: Failed) -> AerieError:

@@ -19,26 +19,12 @@ def openai_routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat(body: ChatBody, request: Request) -> Response:
         """An answer to a conversation, whole or as a stream of server-sent events."""
-
-        async def prompts() -> list[list[int]]:
-            messages = [message.as_data() for message in body.messages]
-            return [await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})]
-
-        return await answer(service, body, request, ChatAnswers, 1, prompts)
+        return await answer_chat(service, body, request)
 
     @router.post("/v1/completions")
     async def completions(body: CompletionBody, request: Request) -> Response:
         """The continuation of one prompt or several, as text or as token ids."""
-        written = _split_prompts(body)
-        add = True if body.add_special_tokens is None else body.add_special_tokens
-
-        async def prompts() -> list[list[int]]:
-            return [
-                await service.tokenizer.encode(one, add_special_tokens=add) if isinstance(one, str) else one
-                for one in written
-            ]
-
-        return await answer(service, body, request, CompletionAnswers, len(written), prompts)
+        return await answer_completion(service, body, request)
 
     @router.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -51,6 +37,27 @@ def openai_routes(service: Service) -> APIRouter:
         return _card(service)
 
     return router
+
+
+async def answer_chat(service: Service, body: ChatBody, request: Request) -> Response:
+    async def prompts() -> list[list[int]]:
+        messages = [message.as_data() for message in body.messages]
+        return [await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})]
+
+    return await answer(service, body, request, ChatAnswers, 1, prompts)
+
+
+async def answer_completion(service: Service, body: CompletionBody, request: Request) -> Response:
+    written = _split_prompts(body)
+    add = True if body.add_special_tokens is None else body.add_special_tokens
+
+    async def prompts() -> list[list[int]]:
+        return [
+            await service.tokenizer.encode(one, add_special_tokens=add) if isinstance(one, str) else one
+            for one in written
+        ]
+
+    return await answer(service, body, request, CompletionAnswers, len(written), prompts)
 
 
 def _split_prompts(body: CompletionBody) -> list[str] | list[list[int]]:

@@ -44,6 +44,7 @@ async def answer(
         )
     except CallerGone:
         return Response(status_code=CLIENT_CLOSED)
+    generation.parent = request.headers.get("traceparent")
     answers = dialect(
         id=request_id,
         model=service.model,

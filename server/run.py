@@ -20,6 +20,7 @@ from contracts.errors import ConfigError, Overloaded
 from contracts.messages import Ready
 from server.app import create_app
 from server.client import Engine
+from server.head_watch import Promise
 from server.http import BoundedHttp
 from server.service import Service, build_service
 from server.tokenizer import Tokenizer
@@ -63,18 +64,19 @@ def run(
     folder: Path,
     scheduler_alive: Callable[[], bool],
     announce: Callable[[Ready, str], None] | None = None,
+    promise: Promise | None = None,
 ) -> int:
     """Serves until a signal or the scheduler's death; the exit code is 0 after a drain and 1 when the engine died.
 
     `address` is of contracts.wire (this end binds it), `folder` holds tokenizer.json, `scheduler_alive` is asked five
-    times a second, `announce` is called once, with the scheduler's Ready and the URL, when requests can come. Raises
-    ConfigError for a tokenizer or a template that cannot be served.
+    times a second, `announce` is called once, with the scheduler's Ready and the URL, when requests can come; `promise`
+    is what the head's card says of it. Raises ConfigError for a tokenizer or a template that cannot be served.
     """
     template = config.server.chat_template
     tokenizer = Tokenizer(folder, None if template is None else Path(template))
 
     async def main() -> int:
-        service = build_service(config, tokenizer, Engine(address, scheduler_alive))
+        service = build_service(config, tokenizer, Engine(address, scheduler_alive), promise)
         return await _Run(service, listener, announce).until_the_end()
 
     try:
@@ -115,6 +117,8 @@ class _Run:
             for task in (announcing, *endings):
                 task.cancel()
             await engine.close()
+            if self._service.tracing is not None:
+                self._service.tracing.close()
         return 0 if engine.death is None else 1
 
     def _on_signal(self) -> None:

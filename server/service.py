@@ -13,8 +13,11 @@ from contracts.errors import AerieError, NotFound
 from contracts.messages import Ready
 from server.admission import Admission
 from server.client import Engine
+from server.head_watch import HeadWatch, Promise
 from server.metrics import Metrics
+from server.state_metrics import State
 from server.tokenizer import Tokenizer
+from server.tracing import Tracing
 
 
 class NotServing(AerieError):
@@ -35,6 +38,7 @@ class Service:
     version: str
     fingerprint: str
     """Changes with the version and with the configuration."""
+    tracing: Tracing | None = None
     started: int = field(default_factory=lambda: int(time.time()))
     cut: asyncio.Event = field(default_factory=asyncio.Event)
     """Set at the very end: connections that still send are given up."""
@@ -52,20 +56,26 @@ class Service:
             raise NotFound(f"no model {name[:120]!r} here; this server has {self.model!r}", code="model_not_found")
 
 
-def build_service(config: Config, tokenizer: Tokenizer, engine: Engine) -> Service:
+def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise: Promise | None = None) -> Service:
+    """`promise` is what the head's card says of it. Raises ConfigError where traces are wanted and cannot be."""
     admission = Admission(config.scheduler.max_running + config.scheduler.max_waiting)
     model = config.model.served_name or _default_name(config.model.path)
     version = _version()
     settings = json.dumps([version, masked(config)], sort_keys=True)
+    if promise is not None:
+        engine.on_snapshot = HeadWatch(promise).look
+    state = State(model, engine, admission, version=version, promised=None if promise is None else promise.length)
+    trace_url = config.server.trace_url
     return Service(
         config=config,
         tokenizer=tokenizer,
         engine=engine,
         admission=admission,
-        metrics=Metrics(model, engine, admission),
+        metrics=Metrics(model, state),
         model=model,
         version=version,
         fingerprint=f"aerie-{hashlib.sha256(settings.encode()).hexdigest()[:12]}",
+        tracing=None if trace_url is None else Tracing(trace_url, version=version),
     )
 
 

@@ -13,24 +13,16 @@ from server.service import NotServing, Service
 def state_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["state"])
 
-    def check_alive() -> None:
-        if service.engine.death is not None:
-            raise NotServing(service.engine.death.message, code="engine_dead")
-        if service.engine.ready is None:
-            raise NotServing("the model is still being loaded", code="starting")
-
     @router.get("/health")
     async def health() -> dict[str, str]:
         """Whether the process does its work; 503 means: start it anew, unless the code is `starting`."""
-        check_alive()
+        check_alive(service)
         return {"status": "ok"}
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
         """Whether new requests should be sent here; 503 while starting and while draining."""
-        check_alive()
-        if service.admission.draining:
-            raise NotServing("the server is shutting down", code="draining")
+        check_ready(service)
         return {"status": "ready"}
 
     @router.get("/version")
@@ -48,3 +40,18 @@ def state_routes(service: Service) -> APIRouter:
         return {"version": service.version, "config": masked(service.config), "engine": service.ready().report}
 
     return router
+
+
+def check_alive(service: Service) -> None:
+    """Raises NotServing while the engine is not there."""
+    if service.engine.death is not None:
+        raise NotServing(service.engine.death.message, code="engine_dead")
+    if service.engine.ready is None:
+        raise NotServing("the model is still being loaded", code="starting")
+
+
+def check_ready(service: Service) -> None:
+    """Raises NotServing while new requests should go elsewhere."""
+    check_alive(service)
+    if service.admission.draining:
+        raise NotServing("the server is shutting down", code="draining")

@@ -1,0 +1,76 @@
+"""Routes that a managed platform chooses: its health check, and predictions in the shape that it sends.
+
+Included by `app` where `server.health_route` or `server.predict_route` is set. A prediction is a body of the OpenAI
+API, answered as there; or `instances`, a list of such bodies with `parameters` laid over each, answered by
+`predictions`.
+"""
+
+import asyncio
+import json
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contracts.errors import BadRequest
+from server.bodies import ChatBody, CompletionBody
+from server.openai_routes import answer_chat, answer_completion
+from server.requests import StrictRoute
+from server.service import Service
+from server.state_routes import check_ready
+
+
+class PredictBody(BaseModel):
+    """`instances` with `parameters`, or the fields of one chat or completion."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    instances: list[dict[str, Any]] | None = Field(default=None, min_length=1)
+    parameters: dict[str, Any] | None = None
+
+
+def platform_routes(service: Service) -> APIRouter:
+    router = APIRouter(route_class=StrictRoute, tags=["platform"])
+    settings = service.config.server
+
+    async def health() -> dict[str, str]:
+        """Whether requests should be sent here, as /ready says it."""
+        check_ready(service)
+        return {"status": "ready"}
+
+    async def predict(body: PredictBody, request: Request) -> Response:
+        """A chat or a completion, or several as `instances`."""
+        if body.instances is None:
+            return await _answer(service, _read(body.model_extra or {}, ()), request)
+        most = service.config.limits.max_choices
+        if len(body.instances) > most:
+            raise BadRequest(
+                f"there are {len(body.instances)} instances; at most {most} are allowed (limits.max_choices)",
+                param="instances",
+            )
+        whole = {**(body.parameters or {}), "stream": False}
+        bodies = [_read(one | whole, ("instances", place)) for place, one in enumerate(body.instances)]
+        answers = await asyncio.gather(*(_answer(service, one, request) for one in bodies))
+        return JSONResponse({"predictions": [json.loads(bytes(answer.body)) for answer in answers]})
+
+    if settings.health_route is not None:
+        router.add_api_route(settings.health_route, health, methods=["GET"])
+    if settings.predict_route is not None:
+        router.add_api_route(settings.predict_route, predict, methods=["POST"], response_model=None)
+    return router
+
+
+def _read(data: dict[str, Any], place: tuple[str | int, ...]) -> ChatBody | CompletionBody:
+    """What has `messages` is a chat. Raises the error that the route of its kind would."""
+    try:
+        return (ChatBody if "messages" in data else CompletionBody).model_validate(data)
+    except ValidationError as error:
+        faults = [fault | {"loc": ("body", *place, *fault["loc"])} for fault in error.errors()]
+        raise RequestValidationError(faults) from None
+
+
+async def _answer(service: Service, body: ChatBody | CompletionBody, request: Request) -> Response:
+    if isinstance(body, ChatBody):
+        return await answer_chat(service, body, request)
+    return await answer_completion(service, body, request)
