@@ -1,8 +1,8 @@
 """The CPU's lane: a process that holds weights, pools and tables, so that host and device work really overlap.
 
 As a thread it would share the interpreter's lock with the scheduler and hide nothing. Frames travel over a socket
-pair that the
-two processes alone hold; when either end dies the other reads the end of the stream, so nobody waits for ever.
+pair that the two processes alone hold; when either end dies the other reads the end of the stream, so nobody waits
+for ever.
 """
 
 import multiprocessing
@@ -11,8 +11,10 @@ import traceback
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from typing import Any
 
+from contracts.child import start_child
 from contracts.config import Config, parse_config
 from contracts.errors import AerieError, ConfigError, EngineDead
 from contracts.step import Capacity, StepOutput, StepPlan, Worker
@@ -22,18 +24,16 @@ _CLOSE_SECONDS = 5.0
 
 
 class CpuLane:
-    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of a
-    config.
-    """
+    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker."""
 
     def __init__(self, factory: str, config: Config, *, threads: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(
-            target=_serve, args=(theirs, factory, config.model_dump_json(), threads), name="aerie-lane", daemon=True
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = start_child(
+            _serve, theirs, factory, config.model_dump_json(), threads, name="aerie-lane", daemon=True
         )
-        self._process.start()
         theirs.close()
+        # A lane that nobody closes ends with its owner, or with the interpreter, which would wait for it otherwise.
+        Finalize(self, self._pipe.close, exitpriority=0)
         self._capacity: Capacity = self._receive()
 
     @property
