@@ -19,14 +19,16 @@ Out = Annotated[Path, typer.Option("--out", help="Folder of the results; a sweep
 
 @benches.command("sweep")
 def sweep_command(
-    config: Annotated[Path, typer.Argument(help="A file of configs/sweep/")],
+    configs: Annotated[list[Path], typer.Argument(help="Files of configs/sweep/")],
     out: Out = Path("build/sweep"),
 ) -> None:
-    """Measures every cell of a sweep that the folder does not hold yet, and writes the report."""
+    """Measures every cell that the folder does not hold yet, and writes the report; each of several has its own."""
     from bench.config import SweepError, load_sweep
 
     try:
-        _run(load_sweep(config), out)
+        sweeps = [load_sweep(path) for path in configs]
+        for path, sweep in zip(configs, sweeps, strict=True):
+            _run(sweep, out / path.stem if len(configs) > 1 else out)
     except SweepError as error:
         raise AerieError(str(error)) from None
 
@@ -37,9 +39,12 @@ def run_command(
     workload: Annotated[str, typer.Option(help="A workload by name, or FILE.jsonl of messages")] = "demo",
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,4,16",
     rate: Annotated[str, typer.Option(help="Requests a second instead, comma-separated")] = "",
+    burstiness: Annotated[float, typer.Option(min=0.01, help="Of --rate: 1 is Poisson, less is bursty")] = 1.0,
     requests: Annotated[int, typer.Option(min=2, help="Of each cell at least")] = 32,
+    repeats: Annotated[int, typer.Option(min=1, help="More than one gives intervals")] = 1,
     max_tokens: Annotated[int, typer.Option(min=1)] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of prompts, arrivals and answers")] = 0,
     model: Annotated[str | None, typer.Option(help="The server's first by default")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AERIE_API_KEY")] = None,
     out: Out = Path("build/bench"),
@@ -47,11 +52,12 @@ def run_command(
     """Puts load on one running server."""
     from bench.config import SweepError, parse_sweep
 
-    load = {"rate": _numbers(rate)} if rate else {"concurrency": _numbers(concurrency)}
+    load = {"rate": _numbers(rate), "burstiness": burstiness} if rate else {"concurrency": _numbers(concurrency)}
     target = {"name": "server", "url": url, "model": model, "api_key": api_key}
-    data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests}
+    data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests, "repeats": repeats}
+    data |= {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     try:
-        _run(parse_sweep(data | {"max_tokens": max_tokens, "temperature": temperature}, "the options"), out)
+        _run(parse_sweep(data, "the options"), out)
     except SweepError as error:
         raise AerieError(str(error)) from None
 

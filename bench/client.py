@@ -5,6 +5,8 @@ import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
@@ -62,7 +64,7 @@ async def ask(session: aiohttp.ClientSession, at: Endpoint, body: dict[str, Any]
                 await asyncio.sleep(wait)
     except TimeoutError:
         result.error = "timeout"
-    except Truncated:
+    except (Truncated, aiohttp.ClientPayloadError):  # the latter: the connection broke within the answer
         result.error = "truncated"
     except (aiohttp.ClientError, ConnectionError) as error:
         result.error = type(error).__name__
@@ -84,7 +86,9 @@ async def _attempt(
             _take(event, result)
             if result.error is not None:
                 return None
-    if not result.pieces:
+    if not result.tokens and not result.prompt_tokens:
+        result.error = "no usage"  # without the server's own count of tokens no figure would be sound
+    elif not result.pieces:
         result.pieces.append(time.monotonic())  # an answer without text has its end as its only piece
     return None
 
@@ -117,11 +121,17 @@ def _take(event: dict[str, Any], result: Measured) -> None:
     if usage:
         result.tokens = usage.get("completion_tokens") or 0
         result.prompt_tokens = usage.get("prompt_tokens") or 0
+        result.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         result.speculation = usage.get("speculation")
 
 
 def _retry_after(given: str | None) -> float:
+    """Seconds to wait, from either form of the header: seconds or a date."""
     try:
         return max(0.0, float(given or 1.0))
-    except ValueError:  # a date; nobody's server sends one here
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(given or "") - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):  # neither form, or a date without a zone
         return 1.0

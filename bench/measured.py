@@ -30,6 +30,8 @@ class Measured:
     """When each piece of text came."""
     ended: float = 0.0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the prompt, found in the server's prefix cache."""
     tokens: int = 0
     """Output tokens by the server's usage."""
     speculation: dict[str, Any] | None = None
@@ -91,6 +93,7 @@ def summarize(
         "requests_per_s": sum(window.begin <= one.ended < window.end for one in whole) / seconds,
         "output_tokens": sum(one.tokens for one in good),
         "prompt_tokens": sum(one.prompt_tokens for one in good),
+        "cached_tokens": sum(one.cached_tokens for one in good),
         "ttft": percentiles([one.ttft for one in good]),
         "tpot": percentiles(tpots),
         "e2e": percentiles([one.e2e for one in good]),

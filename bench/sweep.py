@@ -1,6 +1,7 @@
 """Runs a sweep: starts targets, measures cells in turn, goes on after a kill, and outlives a server that dies."""
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import groupby
@@ -10,6 +11,7 @@ from typing import Any
 from bench.cells import Cell, Results, planned
 from bench.client import Endpoint
 from bench.config import Sweep, SweepError
+from bench.counters import Counters
 from bench.load import Progress, closed_loop, open_loop
 from bench.machine import NOT_MEASURED, EnergyMeter, provenance
 from bench.measured import Measured, Window, summarize
@@ -50,31 +52,51 @@ def _run_group(sweep: Sweep, cells: list[Cell], results: Results, watch: Watch, 
 def _run_cell(
     sweep: Sweep, cell: Cell, server: Server, results: Results, watch: Watch, say: Callable[[str], None]
 ) -> None:
-    if not server.alive:
-        _fail([cell], results, "the server has ended")
-        return
-    meter = EnergyMeter()
     try:
+        if not server.alive:
+            say(f"{cell.target} has ended; it is started again")
+            server.revive()
+        before, meter = server.counters(), EnergyMeter()
         measured, window = asyncio.run(measure(sweep, cell, server.endpoint(sweep.temperature), watch))
-    except OSError as error:
+    except (OSError, SweepError) as error:
         say(f"{cell.target}: {error}")
         _fail([cell], results, f"the server does not answer: {error}")
         return
+    joules = meter.joules()
     figures = summarize(measured, window, {str(name): most for name, most in sweep.latency_targets.items()})
-    figures |= _costs(sweep, cell, measured, meter.joules(), figures)
-    if not figures["requests"] or figures["failed"] == figures["requests"]:
-        _fail([cell], results, f"all requests failed: {figures['errors']}")
+    figures |= _costs(sweep, cell, measured, joules, figures)
+    if figures["failed"] and not server.answers:
+        reason = f"the server died under load: {figures['errors']}"
+    elif figures["failed"] == figures["requests"]:
+        reason = f"all requests failed: {figures['errors']}"
+    else:
+        figures |= _counted(before, server.counters(), figures)
+        told = {"provenance": provenance(), "server": server.describe(), "caution": find(cell.workload).caution}
+        results.add(cell, "ok", **figures, **told)
         return
-    told = {"provenance": provenance(), "server": server.describe(), "caution": find(cell.workload).caution}
-    results.add(cell, "ok", **figures, **told)
+    say(f"{cell.target}, {cell.workload}, {cell.mode} {cell.load:g}: {reason}")
+    _fail([cell], results, reason)
+
+
+def _counted(before: Counters | str, after: Counters | str, figures: dict[str, Any]) -> dict[str, Any]:
+    """What /metrics says of acceptance, or why it says nothing; it stands in where the requests' usage is silent."""
+    if isinstance(before, str) or isinstance(after, str):
+        return {"metrics": after if isinstance(after, str) else before}
+    gained = after.since(before)
+    if gained is None:
+        return {"metrics": "nothing was drafted"}
+    silent = figures["acceptance_length"] is None
+    names = ("acceptance_length", "acceptance_per_position")
+    return {"metrics": gained} | ({name: gained[name] for name in names} if silent else {})
 
 
 async def measure(sweep: Sweep, cell: Cell, at: Endpoint, watch: Watch) -> tuple[list[Measured], Window]:
     """The cell's conversations under its load; seeds depend on the sweep and the repeat, not on the target."""
     seed = sweep.seed + 10_000 * cell.repeat
     places = int(cell.load) if cell.mode == "concurrency" else 1
-    warm_up = max(1, places)
-    count = max(sweep.requests, sweep.rounds * places) + warm_up
+    least = max(sweep.requests, sweep.rounds * places)
+    warm_up = places if cell.mode == "concurrency" else math.ceil(least / 10)
+    count = least + warm_up
     talks = find(cell.workload).conversations(count, max_tokens=sweep.max_tokens, seed=seed)
     progress = watch(cell, count)
     if cell.mode == "concurrency":

@@ -15,6 +15,7 @@ from typing import Any
 
 from bench.client import Endpoint
 from bench.config import SweepError, Target
+from bench.counters import Counters, parse
 
 _STOP_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
@@ -59,6 +60,29 @@ class Server:
     def alive(self) -> bool:
         """Whether it answers, as far as can be seen without asking it."""
         return self._process is None or self._process.poll() is None
+
+    @property
+    def answers(self) -> bool:
+        """Whether it lives and serves its list of models."""
+        try:
+            self._get("/v1/models")
+        except (OSError, ValueError):
+            return False
+        return self.alive
+
+    def revive(self) -> None:
+        """Starts it again after it has ended. Raises SweepError where that is not possible."""
+        if self._target.command is None:
+            raise SweepError(f"{self._target.name}: nothing answers at {self.url}/v1/models")
+        self.__exit__()
+        self.__enter__()
+
+    def counters(self) -> Counters | str:
+        """Of speculation, as /metrics has them; or why there are none."""
+        try:
+            return parse(self._read("/metrics").decode()) or "its /metrics has no counters of speculation"
+        except (OSError, ValueError) as error:
+            return f"no /metrics: {error}"
 
     def endpoint(self, temperature: float) -> Endpoint:
         model = self._target.model or self._get("/v1/models")["data"][0]["id"]
@@ -106,10 +130,14 @@ class Server:
             time.sleep(_LOOK_SECONDS)
 
     def _get(self, path: str) -> Any:
+        return json.loads(self._read(path))
+
+    def _read(self, path: str) -> bytes:
         key = self._target.api_key
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
-            return json.load(answer)
+            told: bytes = answer.read()
+        return told
 
 
 def _environment() -> dict[str, str]:

@@ -10,6 +10,9 @@ from pathlib import Path
 from bench import prompts
 from bench.config import SweepError
 
+_SHORT_ANSWER = 32
+"""Most tokens of an answer to a long prompt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -58,7 +61,8 @@ def _shared_prefixes(chosen: random.Random, max_tokens: int) -> Iterator[Convers
 def _long_prompts(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
     while True:
         text = " ".join(chosen.choice(prompts.SENTENCES) for _ in range(60))
-        yield Conversation((f"{text}\n\nSay in one sentence what this is about.",), max_tokens)
+        asked = f"{text}\n\nSay in one sentence what this is about."
+        yield Conversation((asked,), min(max_tokens, _SHORT_ANSWER))
 
 
 def _random_words(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,12 @@ class Manners:
     error_after: int | None = None
     status: int = 200
     drafted: bool = False
+    told: bool = True
+    """Whether usage is sent."""
+    metrics: str | None = None
+    """The text of /metrics; none, and it is not found."""
+    sent: list[list[float]] = field(default_factory=list)
+    """When each piece of each request left, on the clock of time.monotonic()."""
     open: int = 0
     most_open: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -53,6 +60,10 @@ async def serving(manners: Manners) -> AsyncIterator[str]:
         finally:
             manners.open -= 1
 
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=manners.metrics) if manners.metrics is not None else web.Response(status=404)
+
+    app.router.add_get("/metrics", metrics)
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/chat/completions", chat)
     runner = web.AppRunner(app)
@@ -74,6 +85,8 @@ async def _stream(request: web.Request, manners: Manners) -> web.StreamResponse:
 
     await send({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
     await asyncio.sleep(manners.ttft)
+    own: list[float] = []
+    manners.sent.append(own)
     for number in range(manners.pieces):
         if number:
             await asyncio.sleep(manners.gap)
@@ -83,6 +96,7 @@ async def _stream(request: web.Request, manners: Manners) -> web.StreamResponse:
         if number == manners.error_after:
             await send({"error": {"message": "gone"}})
             return answer
+        own.append(time.monotonic())
         await send({"choices": [{"delta": {"content": "word "}}], "usage": None})
     tokens = manners.pieces * manners.per_piece
     usage: dict[str, Any] = {"prompt_tokens": 7, "completion_tokens": tokens}
@@ -94,6 +108,7 @@ async def _stream(request: web.Request, manners: Manners) -> web.StreamResponse:
             "accepted": 2 * steps,
             "accepted_per_position": [steps, steps, 0],
         }
-    await send({"choices": [], "usage": usage})
+    if manners.told:
+        await send({"choices": [], "usage": usage})
     await send(b"[DONE]")
     return answer

@@ -17,6 +17,7 @@ from bench.report import write_report
 from bench.sweep import run_sweep
 from contracts.errors import AerieError
 from tests.bench.fake_server import Manners, serving
+from tests.bench.test_counters import SCRAPE
 
 HOME = Path(__file__).parent.parent.parent
 
@@ -130,6 +131,38 @@ def test_a_server_that_dies_fails_its_cells_and_no_others(servers, tmp_path: Pat
     by_target = {(cell["target"], cell["status"]) for cell in read_cells(tmp_path / "out")}
     assert by_target == {("slow", "failed"), ("fast", "ok")} and len(seen) == 4
     assert "slow (1 failed)" in _report(tmp_path / "out") and "all requests failed" in _report(tmp_path / "out")
+
+
+MORTAL = """import http.server, os, sys
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'{"data": [{"id": "m"}]}')
+    def do_POST(self):
+        os._exit(9)
+open(sys.argv[2], "a").write("started\\n")
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Answer).serve_forever()
+"""
+
+
+def test_a_server_that_dies_under_load_is_started_again_for_the_next_cell(servers, tmp_path: Path) -> None:
+    _, urls = servers
+    (tmp_path / "mortal.py").write_text(MORTAL)
+    command = f"{sys.executable} {tmp_path / 'mortal.py'} {{port}} {tmp_path / 'starts'}"
+    targets = [{"name": "mortal", "command": command}, {"name": "fast", "url": urls["fast"]}]
+    said = run(sweep_of({}, targets=targets, repeats=1), tmp_path / "out")
+    cells = [(cell["target"], cell["load"], cell["status"]) for cell in read_cells(tmp_path / "out")]
+    assert cells == [("mortal", 1, "failed"), ("fast", 1, "ok"), ("mortal", 2, "failed"), ("fast", 2, "ok")]
+    assert (tmp_path / "starts").read_text().count("started") == 2 and "mortal has ended; it is started again" in said
+    assert "the server died under load" in _report(tmp_path / "out")
+
+
+@pytest.mark.parametrize("scrape", [None, SCRAPE])
+def test_metrics_are_a_second_witness_of_acceptance(scrape: str | None, servers, tmp_path: Path) -> None:
+    manners, urls = servers
+    manners["fast"].metrics = manners["slow"].metrics = scrape
+    run(sweep_of(urls, repeats=1, load={"concurrency": [1]}), tmp_path / "out")
+    told = {cell["metrics"] for cell in read_cells(tmp_path / "out")}
+    assert len(told) == 1 and ("404" if scrape is None else "nothing was drafted") in told.pop()
 
 
 def test_a_target_that_cannot_start_says_where_its_log_is(servers, tmp_path: Path) -> None:
