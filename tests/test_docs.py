@@ -1,6 +1,8 @@
 """What README and docs name exists: paths, links, commands, settings, flags; their tables are what the code says."""
 
 import ast
+import importlib
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +19,8 @@ from aerie.aliases import overrides_of
 from aerie.settings import as_markdown as settings_table
 from aerie.settings import settings
 from contracts.config import known_keys, load_config, parse_config
+from contracts.errors import AerieError
+from server.bodies import UNSUPPORTED, ChatBody, CompletionBody, SpeculationOptions, StreamOptions
 from train.__main__ import app as train_app
 
 HOME = Path(__file__).parent.parent
@@ -53,6 +57,45 @@ def unknown_settings(content: str) -> list[str]:
     quoted = re.findall(rf"(?<![\w/.-])(({SECTIONS})\.([a-z_]+))(?![\w/]|{files})", content)
     whole = {f"{section}.{key}" for _, section, key in quoted if f".{key}" not in (".py", ".md", ".yaml", ".json")}
     return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "engine.norm", "spec.build"})
+
+
+def unknown_flags(content: str) -> list[str]:
+    """Flags quoted alone, as in `--json`."""
+    return sorted(set(re.findall(r"`(--[a-z][\w-]*)`", content)) - known_flags())
+
+
+@cache
+def known_flags() -> set[str]:
+    commands = [typer.main.get_command(app), typer.main.get_command(train_app)]
+    flags = set(re.findall(r"--[a-z][\w-]*", aliases_table()))
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        flags |= {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    return flags
+
+
+def missing_anchors(page: Path, content: str) -> list[str]:
+    """Links to headings, of this page or another."""
+    links = re.findall(r"\]\(([^)#:]*)#([^)]+)\)", content)
+    return [f"{to}#{anchor}" for to, anchor in links if anchor not in anchors(page.parent / to if to else page)]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"(?m)^#+ (.+)$", text(page)) if page.is_file() else []
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def missing_names(source: str) -> list[str]:
+    """What a Python example imports from the house and would not find."""
+    imports = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    own = [node for node in imports if (node.module or "").split(".")[0] in ROOMS.split("|")]
+    return [
+        f"{node.module}.{alias.name}"
+        for node in own
+        for alias in node.names
+        if not hasattr(importlib.import_module(node.module or ""), alias.name)
+    ]
 
 
 def commands(content: str) -> list[list[str]]:
@@ -95,13 +138,15 @@ def test_what_a_page_names_exists(page: Path) -> None:
     assert not missing_paths(content)
     assert not unknown_settings(content)
     assert not unknown_commands(content)
+    assert not unknown_flags(content)
+    assert not missing_anchors(page, content)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(HOME).as_posix())
 def test_code_blocks_are_code(page: Path) -> None:
     for language, content in blocks(page):
         if language == "python":
-            ast.parse(content)
+            assert not missing_names(content)
         if language in ("yaml", "yml"):
             parse_config(yaml.safe_load(content))
 
@@ -115,6 +160,9 @@ def test_each_check_catches_what_is_wrong() -> None:
         "aerie probe compere X",
         "aerie probe compare X --jsn a",
     ]
+    assert unknown_flags("`--json` and `--max-model-len`, not `--jsn`") == ["--jsn"]
+    assert missing_anchors(PAGES[0], "[a](#start) [b](docs/api.md#usage) [c](docs/api.md#use)") == ["docs/api.md#use"]
+    assert missing_names("from aerie import LLM, LLN\nfrom openai import Nothing") == ["aerie.LLN"]
 
 
 def test_the_table_of_settings_is_the_code_s() -> None:
@@ -124,6 +172,55 @@ def test_the_table_of_settings_is_the_code_s() -> None:
 
 def test_the_tables_of_flags_are_the_code_s() -> None:
     assert aliases_table() in text(HOME / "docs/coming-from.md"), "renew it: aerie.aliases.as_markdown()"
+
+
+def test_the_api_page_has_every_field() -> None:
+    page = text(HOME / "docs/api.md")
+    offered, refused = (set(re.findall(r"`(\w+)`", section(page, name))) for name in ("Fields", "Refused fields"))
+    bodies = (ChatBody, CompletionBody, SpeculationOptions, StreamOptions)
+    taken = {name for body in bodies for name in body.model_fields}
+    assert not taken - offered, "fields that the page does not name"
+    answered = {"role", "content", "token_ids", "prompt_token_ids", "drafted", "extra_body"}
+    assert not offered - taken - answered, "fields that nobody reads"
+    assert refused == set(UNSUPPORTED)
+
+
+def test_the_api_page_has_every_route_and_status() -> None:
+    page = text(HOME / "docs/api.md")
+    sources = "".join(path.read_text(encoding="utf-8") for path in (HOME / "server").glob("*_routes.py"))
+    routes = {
+        f"{method.upper()} {path.replace(':path', '')}"
+        for method, path in re.findall(r'@router\.(get|post)\(\s*"([^"]+)"', sources)
+    }
+    assert routes and set(re.findall(r"`((?:GET|POST) /[^`]*)`", page)) == routes | {"GET /"}
+    told = {(int(status), kind) for status, kind in re.findall(r"(?m)^\| (\d{3}) \| `(\w+)` \|", page)}
+    importlib.import_module("server.app")
+    assert told == {(error.status, error.kind) for error in all_errors(AerieError)}
+
+
+def all_errors(kind: type[AerieError]) -> Iterator[type[AerieError]]:
+    """The house's errors; all are told over HTTP."""
+    if kind.__module__.split(".")[0] in ROOMS.split("|") and not kind.__module__.startswith("tests"):
+        yield kind
+    for below in kind.__subclasses__():
+        yield from all_errors(below)
+
+
+def section(page: str, heading: str) -> str:
+    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def test_the_figures_of_overlap_are_the_measured_ones() -> None:
+    """Bounds that docs/overlap.md states, held against the file that it names."""
+    page = text(HOME / "docs/overlap.md")
+    cells = json.loads((HOME / "bench/results/overlap.json").read_text(encoding="utf-8"))["cells"]
+    overlapped = {cell["batch"]: cell for cell in cells if cell["overlap"]}
+    synchronous = {cell["batch"]: cell for cell in cells if not cell["overlap"]}
+    most, least = (float(re.search(rf"{words} ([\d.]+) %", page)[1]) / 100 for words in ("at most", "at least"))
+    assert all(cell["idle_share"] <= most for cell in overlapped.values())
+    assert all(cell["idle_share"] >= least for cell in synchronous.values())
+    for batch, milliseconds in re.findall(r"([\d.]+) rows below ([\d.]+) ms", page):
+        assert overlapped[int(batch)]["host_ms_per_step"] < float(milliseconds)
 
 
 def test_shipped_configs_load() -> None:
