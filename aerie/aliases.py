@@ -4,6 +4,7 @@ table.
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
 
 from contracts.errors import ConfigError
@@ -64,9 +65,9 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "--speculative-algo": ("EAGLE3",),
 }
 """Flags of which one value is what Aerie does anyway; any other is refused."""
+_TARGET = ("--model", "--model-path")
+"""What is served, which needs no flag here."""
 _REFUSED = {
-    "--model": "the model is the first argument: aerie serve MODEL",
-    "--model-path": "the model is the first argument: aerie serve MODEL",
     "--trust-remote-code": "code out of a checkpoint is never run",
     "--gpu-memory-utilization": "engine.memory_share is the share of the free memory that KV pools take",
     "--mem-fraction-static": "engine.memory_share is the share of the free memory that KV pools take",
@@ -80,12 +81,23 @@ _REFUSED = {
     "--enable-metrics": "/metrics is always served",
 }
 """Flags that are known and not offered, each with the reason or the way that there is."""
+_SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=")
 _CONFIG_KEYS = {"model": "spec.head", "num_speculative_tokens": "spec.depth"}
 
 
+def split_words(words: list[str]) -> tuple[str, list[str]]:
+    """What is to be served, which may stand anywhere, and the overrides beside it. Raises ConfigError."""
+    overrides = overrides_of(words)
+    for place, word in enumerate(overrides):
+        if _SETTING.match(word) is None:
+            return word, overrides[:place] + overrides[place + 1 :]
+    raise ConfigError("nothing to serve is named: a config file, a model folder or a hub id ORG/MODEL")
+
+
 def overrides_of(arguments: list[str]) -> list[str]:
-    """`section.key=value` settings pass; known flags become settings; anything else is a ConfigError."""
+    """Known flags become settings, and what has no dashes passes; anything else is a ConfigError."""
     known = {alias.flag: alias for alias in ALIASES}
+    valued = (*known, *_ONLY, *_TARGET, "--speculative-config")
     overrides: list[str] = []
     rest = list(arguments)
     while rest:
@@ -93,11 +105,13 @@ def overrides_of(arguments: list[str]) -> list[str]:
         if not flag.startswith("-"):
             overrides.append(flag + equals + value)
         elif (alias := known.get(flag)) is not None and alias.value is not None:
+            if equals:
+                raise ConfigError(f"{flag} takes no value; write {alias.key}={value}")
             overrides.append(f"{alias.key}={alias.value}")
-        elif flag in known or flag in _ONLY or flag == "--speculative-config":
+        elif flag in valued:
             overrides += _valued(flag, value if equals else _next(flag, rest), known)
         else:
-            raise _not_offered(flag, [*known, *_ONLY, "--speculative-config"])
+            raise _not_offered(flag, [*valued, "--help"])
     return overrides
 
 
@@ -107,6 +121,7 @@ def as_markdown() -> str:
     for alias in ALIASES:
         value = "" if alias.value is None else f"={alias.value}"
         lines.append(f"| `{alias.flag}` | {alias.origin} | `{alias.key}{value}` |")
+    lines += [f"| `{flag}` | {origin} | the target |" for flag, origin in zip(_TARGET, ("vLLM", "SGLang"), strict=True)]
     lines.append("| `--speculative-config` | vLLM | `spec.head`, `spec.depth`, `spec.topk=1`, `spec.nodes` |")
     lines += ["", "| flag | the value that is served |", "|---|---|"]
     lines += [f"| `{flag}` | {', '.join(values)} |" for flag, values in _ONLY.items()]
@@ -126,6 +141,8 @@ def _not_offered(flag: str, known: list[str]) -> ConfigError:
 def _valued(flag: str, value: str, known: dict[str, Alias]) -> list[str]:
     if flag in known:
         return [f"{known[flag].key}={value}"]
+    if flag in _TARGET:
+        return [value]
     if flag in _ONLY:
         if value.upper() not in _ONLY[flag]:
             raise ConfigError(f"{flag} {value} is not offered; Aerie serves {flag} {_ONLY[flag][0]}")

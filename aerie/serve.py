@@ -16,6 +16,7 @@ from contracts.child import start_child
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
 from contracts.messages import Ready
+from server.head_watch import Promise
 from server.request_log import write_lines_bare
 from server.run import listen, run
 
@@ -40,12 +41,23 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
             folder=Path(config.model.path),
             scheduler_alive=scheduler.is_alive,
             announce=announce,
+            promise=_promise(config),
         )
         patience = _STOP_SECONDS
         return _BAD_CONFIG if scheduler.exitcode == _BAD_CONFIG else code
     finally:
         _end(scheduler, patience)
         wire.remove_address(address)
+
+
+def _promise(config: Config) -> Promise | None:
+    """What the card of the deployment's head promises."""
+    from spec.card import promised
+    from spec.registry import locate, read_pairs
+
+    folder = locate(config.spec.head)
+    found = None if folder is None else promised(folder, config.spec, read_pairs())
+    return None if found is None else Promise(config.spec.head, *found)
 
 
 def _end(scheduler: BaseProcess, patience: float) -> None:

@@ -4,6 +4,7 @@ An unknown key is an error that names the nearest known one.
 """
 
 import difflib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import ConfigError
+from contracts.overrides import lay_over
 from contracts.step import MAX_NODES
 
 _ROUTE = r"^/[\w./-]+$"
@@ -184,7 +186,8 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
             raise ConfigError(f"{path} is not YAML: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(f"{path} must hold a mapping of sections; it holds a {type(data).__name__}")
-    keys = [_apply(data, override) for override in overrides or []]
+    texts = {key for key, kind in _settings() if kind in (str, str | None)}
+    keys = [lay_over(data, override, texts=texts) for override in overrides or []]
     if any(key in _SHAPE_KEYS for key in keys) and "spec.by_load" not in keys:
         data["spec"].pop("by_load", None)  # who asks for one shape does not mean the file's table
     return parse_config(data)
@@ -205,22 +208,6 @@ def masked(config: Config) -> dict[str, Any]:
     if data["server"]["api_key"] is not None:
         data["server"]["api_key"] = "***"
     return data
-
-
-def _apply(data: dict[str, Any], override: str) -> str:
-    """Lays one override over `data` and returns its key."""
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ConfigError(f"{override!r} is no override; write section.key=value, as in spec.depth=5")
-    *sections, last = key.split(".")
-    node = data
-    for section in sections:
-        child = node.setdefault(section, {})
-        if not isinstance(child, dict):
-            raise ConfigError(f"{key!r} goes through {section!r}, which holds a value", param=key)
-        node = child
-    node[last] = yaml.safe_load(text)
-    return key
 
 
 def _explain(error: ValidationError) -> str:
@@ -245,13 +232,13 @@ def _nearest(key: str) -> str:
 
 def known_keys() -> list[str]:
     """Every dotted key of a config."""
-    return [
-        f"{section}.{key}" for section, field in Config.model_fields.items() for key in _fields_of(field.annotation)
-    ]
+    return [key for key, _ in _settings()]
 
 
-def _fields_of(section: Any) -> list[str]:
-    return list(section.model_fields)
+def _settings() -> Iterator[tuple[str, Any]]:
+    for section, part in Config.model_fields.items():
+        model: Any = part.annotation
+        yield from ((f"{section}.{name}", field.annotation) for name, field in model.model_fields.items())
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

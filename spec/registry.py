@@ -6,10 +6,10 @@ A pair is found by the target's name (hub id or served path); by its sizes alone
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.errors import ConfigError
 from engine.model_config import ModelConfig
@@ -32,8 +32,25 @@ class Sizes(BaseModel):
         return own == (model.architecture, model.hidden_size, model.layers, model.vocabulary)
 
 
+class Promised(BaseModel):
+    """Acceptance length, bonus included, that chains of `depth` reach, and who measured it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    length: float = Field(gt=1)
+    depth: int = Field(ge=1)
+    source: str
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Promised":
+        if self.length > 1 + self.depth:
+            raise ValueError(f"chains of {self.depth} commit at most {1 + self.depth} tokens a step")
+        return self
+
+
 class Pair(BaseModel):
-    """A file of `configs/head/`."""
+    """A file of `configs/head/`. `taps`, `rope` and `template` tell people what the head was made with; a checkpoint's
+    own config decides.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     targets: tuple[str, ...]
@@ -42,6 +59,13 @@ class Pair(BaseModel):
     head: str
     """A folder relative to the repository, or a hub id."""
     by_sizes: bool = False
+    engine: Literal["native", "sglang-model"] = "native"
+    """Which `engine.kind` has decoders of this architecture."""
+    taps: tuple[int, ...] = ()
+    """Boundaries: tap b is the residual stream entering layer b."""
+    rope: str = ""
+    template: str = ""
+    promise: Promised | None = None
 
 
 def read_pairs(folder: Path = FOLDER) -> list[Pair]:
@@ -65,6 +89,11 @@ def head_of(names: Iterable[str], model: ModelConfig, pairs: list[Pair]) -> str 
             return pair.head
     loose = [pair for pair in fitting if pair.by_sizes]
     return loose[0].head if len(loose) == 1 else None
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two names are of one folder or hub id."""
+    return _canonical(one) == _canonical(other)
 
 
 def locate(name: str) -> Path | None:

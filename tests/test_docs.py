@@ -13,9 +13,9 @@ import pytest
 import typer
 import yaml
 
-from aerie.__main__ import app
 from aerie.aliases import as_markdown as aliases_table
 from aerie.aliases import overrides_of
+from aerie.commands import app
 from aerie.settings import as_markdown as settings_table
 from aerie.settings import settings
 from contracts.config import known_keys, load_config, parse_config

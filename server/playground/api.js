@@ -7,12 +7,14 @@ export async function findModel(key) {
   return answer.data[0].id;
 }
 
-// Yields {spans, trees, usage} as chunks arrive; `spans` is [[text, drafted], ...]. Throws ApiError in plain words.
+// Yields {spans, trees, drafted, usage} as chunks arrive; `spans` is [[text, was it drafted], ...], `drafted` the same of
+// each token. Throws ApiError in plain words.
 export async function* stream(body, key, signal) {
   const request = {
     ...body,
     stream: true,
     stream_options: { include_usage: true },
+    return_token_ids: true,
     speculation: { ...body.speculation, spans: true, trees: true },
   };
   const response = await send("v1/chat/completions", key, {
@@ -26,7 +28,12 @@ export async function* stream(body, key, signal) {
     const chunk = JSON.parse(data);
     if (chunk.error) throw new ApiError(chunk.error.message);
     const choice = chunk.choices[0];
-    yield { spans: choice?.spans ?? [], trees: choice?.trees ?? [], usage: chunk.usage ?? null };
+    yield {
+      spans: choice?.spans ?? [],
+      trees: choice?.trees ?? [],
+      drafted: choice?.drafted ?? [],
+      usage: chunk.usage ?? null,
+    };
   }
   throw new ApiError("The answer was cut off: the connection to the server was lost.");
 }

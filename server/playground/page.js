@@ -1,24 +1,29 @@
-// What the page does: a conversation, and the same question with speculation on and off.
+// What the page does: a conversation, its settings, its errors. `compare` asks one question twice.
 
 import { ApiError, findModel, stream } from "./api.js";
-import { drawTree } from "./tree.js";
+import { compare } from "./compare.js";
+import { addSpan, by, pinned } from "./dom.js";
+import { addTrees, forgetTrees } from "./drafts.js";
+import { Meter } from "./meter.js";
 
-const by = (id) => document.getElementById(id);
 const messages = [];
 let model = null;
 let running = null;
 
 by("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  run(talk);
+  if (asked()) run(talk);
 });
-by("compare").addEventListener("click", () => by("ask").reportValidity() && run(compare));
+by("compare").addEventListener("click", () => {
+  if (by("ask").reportValidity() && asked()) run(compareHere);
+});
 by("stop").addEventListener("click", () => running?.abort());
 by("clear").addEventListener("click", clear);
 by("temperature").addEventListener("input", () => (by("temperature-shown").value = by("temperature").value));
 by("key").addEventListener("change", connect);
+by("settings").addEventListener("submit", (event) => event.preventDefault());
 by("question").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey) {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
     event.preventDefault();
     if (!running) by("ask").requestSubmit();
   }
@@ -47,6 +52,7 @@ async function run(action) {
     if (model) await action(running.signal);
   } catch (error) {
     if (error.name !== "AbortError") showError(error);
+    else by("state").textContent = "Stopped.";
   } finally {
     running = null;
     setBusy(false);
@@ -55,35 +61,26 @@ async function run(action) {
 }
 
 async function talk(signal) {
-  const question = by("question").value.trim();
-  addTurn("user").textContent = question;
+  const question = asked();
+  addTurn("user", "You said").textContent = question;
   messages.push({ role: "user", content: question });
   by("question").value = "";
   const answer = { text: "" };
   try {
-    await show(addTurn("assistant"), body(messages, by("speculation").checked), signal, answer);
+    await show(addTurn("assistant", "The model said"), body(messages, by("speculation").checked), signal, answer);
   } finally {
     if (answer.text) messages.push({ role: "assistant", content: answer.text });
     else messages.pop();
   }
 }
 
-// The same prompt and seed twice, one after the other, so that neither slows the other down.
-async function compare(signal) {
-  const asked = [{ role: "user", content: by("question").value.trim() }];
-  by("comparison").hidden = false;
-  by("verdict").textContent = "";
-  for (const side of ["on", "off"]) for (const part of ["text", "time"]) by(`${side}-${part}`).textContent = "";
-  const results = {};
-  for (const [side, enabled] of [["on", true], ["off", false]]) {
-    results[side] = await show(by(`${side}-text`), body(asked, enabled), signal, { text: "" });
-    by(`${side}-time`).textContent = `${results[side].seconds.toFixed(2)} s`;
-  }
-  const { on, off } = results;
-  const ratio = off.seconds / on.seconds;
-  by("verdict").textContent = on.text === off.text
-    ? `The same text, ${ratio.toFixed(2)} times as fast with speculation.`
-    : "The texts differ. In 16-bit arithmetic rounding can do that; in fp32 it should not happen.";
+function compareHere(signal) {
+  const turns = [{ role: "user", content: asked() }];
+  return compare((speculation) => body(turns, speculation), by("key").value, signal);
+}
+
+function asked() {
+  return by("question").value.trim();
 }
 
 function body(turns, speculation) {
@@ -97,57 +94,59 @@ function body(turns, speculation) {
   };
 }
 
-// Streams an answer into `target`; returns its text and seconds. Every piece is a text node, whatever it says.
+// Streams an answer into `target` and its measurements into the page; `answer.text` is what has come so far.
 async function show(target, request, signal, answer) {
-  const began = performance.now();
-  let first = null, tokens = null;
-  for await (const { spans, trees, usage } of stream(request, by("key").value, signal)) {
-    for (const [text, drafted] of spans) {
-      first ??= performance.now();
-      answer.text += text;
-      addSpan(target, text, drafted);
-    }
-    if (trees.length) by("tree").replaceChildren(drawTree(trees.at(-1)));
-    tokens = usage ?? tokens;
-    if (first) by("first").textContent = `${Math.round(first - began)} ms`;
+  const meter = new Meter();
+  forgetTrees();
+  for await (const { spans, trees, drafted, usage } of stream(request, by("key").value, signal)) {
+    meter.add(drafted, usage);
+    pinned(by("turns"), () => {
+      for (const [text, was] of spans) {
+        answer.text += text;
+        addSpan(target, text, was);
+      }
+    });
+    addTrees(trees);
+    showFigures(meter);
   }
-  const seconds = (performance.now() - began) / 1000;
-  if (tokens && request.speculation.enabled === by("speculation").checked) {
-    by("rate").textContent = Math.round(tokens.completion_tokens / seconds);
-    by("acceptance").textContent = tokens.speculation?.acceptance_length?.toFixed(2) ?? "–";
-  }
-  return { text: answer.text, seconds };
+  by("state").textContent = `The answer is complete: ${meter.tokens} tokens.`;
 }
 
-function addSpan(target, text, drafted) {
-  const pinned = by("turns").scrollHeight - by("turns").scrollTop - by("turns").clientHeight < 40;
-  const span = document.createElement("span");
-  span.textContent = text;
-  if (drafted) span.className = "drafted";
-  target.append(span);
-  if (pinned) by("turns").scrollTop = by("turns").scrollHeight;
+function showFigures(meter) {
+  const { tokens, rate, acceptance, firstMilliseconds } = meter;
+  by("tokens").textContent = tokens;
+  by("rate").textContent = rate === null ? "–" : rate.toFixed(rate < 10 ? 1 : 0);
+  by("acceptance").textContent = acceptance?.toFixed(2) ?? "–";
+  by("first").textContent = firstMilliseconds === null ? "–" : `${Math.round(firstMilliseconds)} ms`;
 }
 
-function addTurn(role) {
+function addTurn(role, name) {
   const turn = document.createElement("div");
   turn.className = `turn ${role}`;
-  by("turns").append(turn);
+  turn.setAttribute("role", "article");
+  turn.setAttribute("aria-label", name);
+  pinned(by("turns"), () => by("turns").append(turn));
   return turn;
 }
 
 function clear() {
   messages.length = 0;
-  by("turns").replaceChildren();
+  for (const turn of by("turns").querySelectorAll(".turn")) turn.remove();
   by("comparison").hidden = true;
+  forgetTrees();
+  showFigures({ tokens: "–", rate: null, acceptance: null, firstMilliseconds: null });
   showError(null);
 }
 
 function setBusy(busy) {
   for (const id of ["send", "compare", "clear"]) by(id).disabled = busy;
   by("stop").disabled = !busy;
+  by("turns").setAttribute("aria-busy", busy);
+  if (busy) by("state").textContent = "Answering…";
 }
 
 function showError(error) {
+  if (error) by("state").textContent = "";
   by("error").hidden = !error;
   by("error").textContent = error ? (error instanceof ApiError ? error.message : "Something went wrong in this page.") : "";
   if (error && !(error instanceof ApiError)) console.error(error);

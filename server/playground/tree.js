@@ -1,35 +1,70 @@
 // A draft as a drawing: depth runs to the right, siblings stand below each other, the accepted path is marked.
+// One node at a time takes the focus; arrow keys lead to its parent, its first child and the lines above and below.
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDE = 96, HIGH = 26, GAP_X = 24, GAP_Y = 8, LONGEST = 11;
+const WIDE = 96, HIGH = 28, GAP_X = 28, GAP_Y = 8, EDGE = 3, LONGEST = 11;
 
-export function drawTree(tree) {
+// `tell` is called with a sentence about the node that the pointer or the focus is on.
+export function drawTree(tree, tell) {
   const places = layOut(tree.parents);
-  const accepted = new Set([0, ...tree.accepted]);
-  const width = (Math.max(...places.map((p) => p.depth)) + 1) * (WIDE + GAP_X);
-  const height = (Math.max(...places.map((p) => p.line)) + 1) * (HIGH + GAP_Y);
-  const svg = make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img" });
+  const accepted = new Set(tree.accepted);
+  const width = (Math.max(...places.map((p) => p.depth)) + 1) * (WIDE + GAP_X) - GAP_X + 2 * EDGE;
+  const height = (Math.max(...places.map((p) => p.line)) + 1) * (HIGH + GAP_Y) - GAP_Y + 2 * EDGE;
+  const svg = make("svg", { width, height, viewBox: `${-EDGE} ${-EDGE} ${width} ${height}`, role: "tree" });
   const drafted = tree.parents.length - 1;
-  svg.setAttribute("aria-label", `Draft tree of ${drafted} tokens, ${tree.accepted.length} accepted`);
-  const at = (p) => ({ x: p.depth * (WIDE + GAP_X), y: p.line * (HIGH + GAP_Y) + HIGH / 2 });
+  svg.setAttribute("aria-label", `Draft of ${drafted} tokens, ${tree.accepted.length} accepted`);
+  const kind = (node) => (node === 0 ? "root" : accepted.has(node) ? "accepted" : "passed");
   for (let node = 1; node < places.length; node++) {
-    const from = at(places[tree.parents[node]]), to = at(places[node]);
-    const line = make("line", { x1: from.x + WIDE, y1: from.y, x2: to.x, y2: to.y });
-    if (accepted.has(node)) line.classList.add("accepted");
-    svg.append(line);
+    svg.append(make("path", { d: curve(places[tree.parents[node]], places[node]), class: kind(node) }));
   }
-  places.forEach((place, node) => {
-    const { x, y } = at(place);
-    const group = make("g", {});
-    if (accepted.has(node)) group.classList.add("accepted");
-    const text = make("text", { x: x + WIDE / 2, y: y + 4, "text-anchor": "middle" });
-    text.textContent = shown(tree.texts[node]);
-    const title = make("title", {});
-    title.textContent = `${JSON.stringify(tree.texts[node])}, token ${tree.token_ids[node]}`;
-    group.append(make("rect", { x, y: y - HIGH / 2, width: WIDE, height: HIGH, rx: 6 }), text, title);
-    svg.append(group);
+  const groups = places.map((place, node) => drawNode(tree, node, place, kind(node)));
+  groups.forEach((group, node) => {
+    const told = group.getAttribute("aria-label");
+    group.addEventListener("pointerenter", () => tell(told));
+    group.addEventListener("focus", () => tell(told));
+    group.addEventListener("keydown", (event) => {
+      const next = neighbor(tree.parents, places, node, event.key);
+      if (next === undefined) return;
+      event.preventDefault();
+      group.tabIndex = -1;
+      groups[next].tabIndex = 0;
+      groups[next].focus();
+    });
   });
+  groups[0].setAttribute("tabindex", 0);
+  svg.append(...groups);
   return svg;
+}
+
+function drawNode(tree, node, place, kind) {
+  const { x, y } = corner(place);
+  const [token, text] = [tree.token_ids[node], tree.texts[node]];
+  const said = { root: "committed before this step", accepted: "drafted and accepted", passed: "drafted, not accepted" };
+  const group = make("g", {
+    class: kind,
+    role: "treeitem",
+    tabindex: -1,
+    "aria-level": place.depth + 1,
+    "aria-label": `${JSON.stringify(text)}, token ${token}, depth ${place.depth}: ${said[kind]}`,
+  });
+  const label = make("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" });
+  label.textContent = shown(text);
+  group.append(make("rect", { x, y, width: WIDE, height: HIGH, rx: 7 }), label);
+  return group;
+}
+
+function neighbor(parents, places, node, key) {
+  const inLine = (lines) => {
+    const below = places.map((place, other) => ({ ...place, other })).filter((place) => lines(place.line));
+    const column = below.filter((place) => place.depth === places[node].depth);
+    column.sort((a, b) => Math.abs(a.line - places[node].line) - Math.abs(b.line - places[node].line));
+    return column[0]?.other;
+  };
+  if (key === "ArrowLeft") return node === 0 ? undefined : parents[node];
+  if (key === "ArrowRight") return parents.indexOf(node, node + 1) > 0 ? parents.indexOf(node, node + 1) : undefined;
+  if (key === "ArrowUp") return inLine((line) => line < places[node].line);
+  if (key === "ArrowDown") return inLine((line) => line > places[node].line);
+  return undefined;
 }
 
 // Every leaf has a line of its own; a node stands on its first child's.
@@ -39,8 +74,7 @@ function layOut(parents) {
   const places = new Array(parents.length);
   let lines = 0;
   const place = (node, depth) => {
-    const line = lines;
-    places[node] = { depth, line };
+    places[node] = { depth, line: lines };
     children[node].forEach((child, index) => {
       if (index) lines++;
       place(child, depth + 1);
@@ -48,6 +82,17 @@ function layOut(parents) {
   };
   place(0, 0);
   return places;
+}
+
+function corner(place) {
+  return { x: place.depth * (WIDE + GAP_X), y: place.line * (HIGH + GAP_Y) };
+}
+
+function curve(from, to) {
+  const start = corner(from), end = corner(to);
+  const [x1, y1, x2, y2] = [start.x + WIDE, start.y + HIGH / 2, end.x, end.y + HIGH / 2];
+  const middle = (x1 + x2) / 2;
+  return `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`;
 }
 
 function shown(text) {

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner
 
-from aerie.__main__ import app, main
+from aerie.__main__ import main
+from aerie.commands import app
 from tests.e2e.conftest import Server
 
 

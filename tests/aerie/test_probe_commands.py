@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aerie.__main__ import app
+from aerie.commands import app
 from contracts.config import load_config
 from tests.spec import models
 

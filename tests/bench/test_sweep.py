@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aerie.__main__ import app
+from aerie.commands import app
 from bench.cells import Cell, planned, read_cells
 from bench.config import SweepError, load_sweep, parse_sweep
 from bench.report import write_report

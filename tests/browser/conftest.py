@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import json
 import shutil
@@ -90,17 +91,17 @@ class Page:
                 self.console.append(message["params"]["entry"]["text"])
 
 
-@pytest.fixture
-async def page(tmp_path: Path) -> AsyncIterator[Page]:
-    if _CHROMIUM is None:
-        pytest.skip("no Chromium here; the Debian package chromium has one")
+@contextlib.asynccontextmanager
+async def browsing(profile: Path) -> AsyncIterator[Page]:
+    """A tab of a Chromium of its own."""
+    assert _CHROMIUM is not None, "no Chromium here; the Debian package chromium has one"
     browser = subprocess.Popen(
-        [_CHROMIUM, *_FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "about:blank"],
+        [_CHROMIUM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        port = await _port(tmp_path / "profile/DevToolsActivePort")
+        port = await _port(profile / "DevToolsActivePort")
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/json") as answer:
                 tabs = json.loads(await answer.text())
@@ -111,6 +112,14 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
     finally:
         browser.kill()
         browser.wait(10)
+
+
+@pytest.fixture
+async def page(tmp_path: Path) -> AsyncIterator[Page]:
+    if _CHROMIUM is None:
+        pytest.skip("no Chromium here; the Debian package chromium has one")
+    async with browsing(tmp_path / "profile") as page:
+        yield page
 
 
 async def _port(file: Path) -> str:
