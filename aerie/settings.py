@@ -38,7 +38,7 @@ def _of(section: str, model: Any) -> list[Setting]:
         Setting(
             key=f"{section}.{name}",
             kind=_kind(field.annotation),
-            default="" if field.is_required() else _written(field.default),
+            default="" if field.is_required() else _written(field.get_default(call_default_factory=True)),
             meaning=" ".join((field.description or "").split()),
         )
         for name, field in model.model_fields.items()
@@ -50,7 +50,7 @@ def _kind(annotation: Any) -> str:
         return ", ".join(get_args(annotation))
     if get_origin(annotation) is tuple:
         return f"list of {_kind(get_args(annotation)[0])}"
-    if annotation is LoadShape:
+    if annotation is LoadShape or get_origin(annotation) is dict:
         return "entries"
     parts = [part for part in get_args(annotation) if part is not type(None)]
     if parts:

@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from contracts.errors import ConfigError
 from contracts.overrides import lay_over
+from contracts.section import Section
+from contracts.sglang_section import SGLangConfig
 from contracts.step import MAX_NODES
 
 _ROUTE = r"^/[\w./-]+$"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class ModelConfig(_Section):
+class ModelConfig(Section):
     path: str = ""
     """A folder with config.json and safetensors, or a hub id ORG/MODEL."""
     revision: str | None = None
@@ -39,7 +37,7 @@ class ModelConfig(_Section):
     """Tokens of prompt and answer together; the model's own limit by default."""
 
 
-class EngineConfig(_Section):
+class EngineConfig(Section):
     kind: Literal["native", "sglang-model", "sglang"] = "native"
     """Whose models run: Aerie's own; SGLang's under Aerie's scheduler; SGLang's whole engine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -60,7 +58,7 @@ class EngineConfig(_Section):
     """Share of the device's free memory for the KV pools."""
 
 
-class SchedulerConfig(_Section):
+class SchedulerConfig(Section):
     overlap: bool = True
     """Plan the next step while the device runs this one; false is the synchronous twin."""
     max_running: int = Field(default=64, ge=1)
@@ -78,7 +76,7 @@ class SchedulerConfig(_Section):
     """Debug: a FutureMap read spoils what it read, so that a missed publish fails loudly."""
 
 
-class LoadShape(_Section):
+class LoadShape(Section):
     """The draft shape while at most `rows` rows run; depth 0 drafts nothing."""
 
     rows: int = Field(ge=1)
@@ -91,7 +89,7 @@ class LoadShape(_Section):
     """As spec.nodes."""
 
 
-class SpecConfig(_Section):
+class SpecConfig(Section):
     head: str = "auto"
     """`auto` looks the target up in configs/head, `none` decodes plainly, else a folder or hub id."""
     revision: str | None = None
@@ -110,7 +108,7 @@ class SpecConfig(_Section):
     """tau by depth: an edge of the tree scores log softmax(z / tau). 1 where not given."""
 
 
-class ServerConfig(_Section):
+class ServerConfig(Section):
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
@@ -141,7 +139,7 @@ class ServerConfig(_Section):
     """An OTLP/HTTP collector that gets spans of each request, as in http://127.0.0.1:4318; needs the extra `traces`."""
 
 
-class LimitsConfig(_Section):
+class LimitsConfig(Section):
     max_body_bytes: int = 4 << 20
     """Of a request; a larger one is answered 413."""
     max_choices: int = Field(default=16, ge=1)
@@ -163,13 +161,14 @@ class LimitsConfig(_Section):
 _SHAPE_KEYS = ("spec.depth", "spec.topk", "spec.nodes")
 
 
-class Config(_Section):
+class Config(Section):
     """A file of `configs/serve/`."""
 
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     spec: SpecConfig = SpecConfig()
+    sglang: SGLangConfig = SGLangConfig()
     server: ServerConfig = ServerConfig()
     limits: LimitsConfig = LimitsConfig()
 

@@ -25,7 +25,7 @@ from train.__main__ import app as train_app
 
 HOME = Path(__file__).parent.parent
 PAGES = [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
-SECTIONS = "model|engine|scheduler|spec|server|limits"
+SECTIONS = "model|engine|scheduler|spec|sglang|server|limits"
 ROOMS = (
     "aerie|contracts|server|scheduler|spec|engine|train|bench|probe|configs|docker|docs|tests|scripts|models|notebooks"
 )
