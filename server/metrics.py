@@ -6,7 +6,7 @@
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -82,6 +82,7 @@ class Metrics:
             self._failed.labels(model, error.code or error.kind)
         self._own.register(state)
         self._registry.register(_Aliased(self._own))
+        ProcessCollector(registry=self._registry)  # of this process: memory, descriptors, when it began
 
     def first_token(self, seconds: float, prompt_tokens: int) -> None:
         self._first.labels(self._model).observe(seconds)
