@@ -7,9 +7,11 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SGLANG_VENV := .venv-sglang
+SGLANG_STAMP := $(SGLANG_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve chat test check format demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang check format demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -20,6 +22,13 @@ $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
 	@touch $@
 
+setup-sglang: $(SGLANG_STAMP) ## create .venv-sglang with SGLang and its own PyTorch (10 GB)
+
+$(SGLANG_STAMP): pyproject.toml constraints-sglang.txt scripts/install.sh
+	@PYTHON="$(PYTHON)" VENV="$(SGLANG_VENV)" EXTRAS="dev,sglang" CONSTRAINTS=constraints-sglang.txt WITH_UV=1 \
+		SIZE="10 GB" TORCH_INDEX= sh scripts/install.sh
+	@touch $@
+
 serve: $(STAMP) ## serve the embedded model (CONFIG= HOST= PORT=)
 	@$(BIN)/aerie serve $(CONFIG) server.host=$(HOST) server.port=$(PORT)
 
@@ -28,6 +37,9 @@ chat: $(STAMP) ## talk to a running server in the terminal
 
 test: $(STAMP) ## run every test
 	@$(BIN)/python -m pytest
+
+test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
+	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest tests/sglang
 
 check: $(STAMP) ## formatting, lint and types
 	@$(BIN)/ruff format --check .

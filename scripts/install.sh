@@ -1,6 +1,9 @@
 #!/bin/sh
-# Creates $VENV and installs Aerie with pinned dependencies. Called by `make setup`; says what is missing and how to get it.
+# Creates $VENV and installs Aerie with the extras $EXTRAS and the pins of $CONSTRAINTS. Called by `make setup` and
+# `make setup-sglang`; says what is missing and how to get it.
 set -eu
+EXTRAS="${EXTRAS:-dev}"
+CONSTRAINTS="${CONSTRAINTS:-constraints.txt}"
 
 fail() {
     echo "aerie: $1" >&2
@@ -16,13 +19,17 @@ if [ ! -x "$VENV/bin/python" ]; then
     "$PYTHON" -m venv "$VENV"
 fi
 
+if [ "${WITH_UV:-}" = 1 ] && ! command -v uv >/dev/null 2>&1; then
+    "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c "$CONSTRAINTS" uv
+    PATH="$PWD/$VENV/bin:$PATH"
+fi
 if command -v uv >/dev/null 2>&1; then
-    install() { VIRTUAL_ENV="$VENV" uv pip install --quiet -c constraints.txt "$@"; }
+    install() { VIRTUAL_ENV="$VENV" uv pip install --quiet -c "$CONSTRAINTS" "$@"; }
 else
     "$VENV/bin/python" -m pip --version >/dev/null 2>&1 || fail "$VENV has no pip; install it (Debian: python3-pip) and remove $VENV"
-    install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$@"; }
+    install() { "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c "$CONSTRAINTS" "$@"; }
 fi
 
-echo "aerie: installing into $VENV; the first time this downloads PyTorch, which takes a while"
+echo "aerie: installing into $VENV; the first time this downloads ${SIZE:-PyTorch}, which takes a while"
 [ -z "$TORCH_INDEX" ] || install --index-url "$TORCH_INDEX" torch
-install -e '.[dev]'
+install -e ".[$EXTRAS]"
