@@ -2,9 +2,14 @@
 it.
 """
 
+import logging
+
 from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.labels import labels
 from contracts.step import Lane
+
+logger = logging.getLogger("aerie.lane")
 
 WORKER_FACTORY = "spec.build:build_worker"
 
@@ -13,10 +18,8 @@ def make_lane(config: Config) -> Lane:
     """Raises ConfigError where the model cannot be served."""
     if config.engine.kind != "native":
         raise ConfigError(f"engine.kind {config.engine.kind!r} is not built yet; use native", param="engine.kind")
-    if config.engine.device == "cuda":
-        raise ConfigError("engine.device cuda is not built yet; use cpu", param="engine.device")
-    if config.model.weights == "dummy":
-        raise ConfigError("model.weights dummy is not built yet; use safetensors", param="model.weights")
+    for label in labels(config).values():
+        logger.warning("%s", label)
     from engine.build import lane_threads
 
     threads = lane_threads(config)

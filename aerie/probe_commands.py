@@ -8,6 +8,7 @@ import typer
 from aerie.lane import make_lane
 from aerie.resolve import resolve_config, with_local_model
 from contracts.config import Config
+from contracts.labels import labels
 
 probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 
@@ -240,6 +241,6 @@ def _end(
 ) -> None:
     from probe.report import show, write_report
 
-    show(title, cells, columns)
+    show(". ".join((title, *labels(config).values())), cells, columns)
     if json is not None:
         write_report(json, cells, config, **extra)

@@ -32,7 +32,7 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """`auto` is the checkpoint's own."""
     weights: Literal["safetensors", "dummy"] = "safetensors"
-    """`dummy` draws random weights of the shape that config.json gives."""
+    """`dummy` draws random weights of the shape that config.json gives, for the head too; only for measurements."""
     max_length: int | None = Field(default=None, ge=1)
     """Tokens of prompt and answer together; the model's own limit by default."""
 
@@ -54,8 +54,8 @@ class EngineConfig(Section):
     """Tokens of a KV page."""
     kv_tokens: int | None = Field(default=None, ge=64)
     """Tokens that the KV pool holds; by default what the memory share gives, at most max_running * max_length."""
-    memory_share: float = Field(default=0.3, gt=0, le=1)
-    """Share of the device's free memory for the KV pools."""
+    memory_share: float | None = Field(default=None, gt=0, le=1)
+    """Share of the free memory for the KV pools; by default 0.3 on a CPU, and 0.9 of what weights leave on a GPU."""
 
 
 class SchedulerConfig(Section):
@@ -106,6 +106,8 @@ class SpecConfig(Section):
     """The `a` of z = (a / T) log q + g: how sharply the draft's distribution is trusted; `inf` ignores the noise."""
     edge_temperatures: tuple[float, ...] = ()
     """tau by depth: an edge of the tree scores log softmax(z / tau). 1 where not given."""
+    simulate_acceptance: float | None = Field(default=None, ge=1)
+    """Commit so many tokens a step, drafts drawn at random and not checked; only for measurements."""
 
 
 class ServerConfig(Section):

@@ -14,7 +14,7 @@ from engine.norm import RmsNorm
 from engine.projection import Projection
 from engine.rope import interleaved, rotations
 from engine.target import TargetOutput
-from engine.weights import Weights
+from engine.weights import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Decoder:
     def __init__(
         self,
         config: ModelConfig,
-        weights: Weights,
+        weights: Source,
         pool: KVPool,
         attention: Attention,
         *,
@@ -107,7 +107,7 @@ class Decoder:
         return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)
 
 
-def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
+def _layer(config: ModelConfig, weights: Source, index: int) -> _Layer:
     prefix = f"model.layers.{index}"
     hidden, inner = config.hidden_size, config.intermediate_size
 
@@ -150,7 +150,7 @@ def _layer(config: ModelConfig, weights: Weights, index: int) -> _Layer:
 
 
 def attention_weights(
-    weights: Weights,
+    weights: Source,
     prefix: str,
     *,
     width: int,

@@ -22,6 +22,11 @@ def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
     return uniform.neg_().log1p_().neg_().log_().neg_()
 
 
+def uniform(keys: Tensor, positions: Tensor) -> Tensor:
+    """keys [n] int64, positions [n] integer -> [n] float32 in (0, 1), one for each pair."""
+    return (_row_state(keys, positions) & _MASK).float().add_(0.5).mul_(2**-32).clamp_(max=_BELOW_ONE)
+
+
 def _row_state(keys: Tensor, positions: Tensor) -> Tensor:
     """63 bits for each (key, position), both halves well mixed."""
     low = _finalize((keys & _MASK) ^ _finalize(positions.long() * _GOLDEN + 1 & _MASK))

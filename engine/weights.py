@@ -1,14 +1,30 @@
 """Safetensors of a model folder, memory-mapped; every tensor is asked for exactly once or reported by name."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
 
 from contracts.errors import ConfigError
+
+
+class Source(Protocol):
+    """Where a model takes its tensors from: `take` what it needs, then `finish`."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Of what is there, for models that look before they ask."""
+
+    def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
+        """The tensor in `dtype`, else in the engine's; ConfigError where it cannot be had in this shape."""
+
+    def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
+        """ConfigError where tensors are left that nobody took; names that end in one of `ignored` may be."""
 
 
 class Weights:

@@ -17,7 +17,8 @@ from contracts.config import Config
 from contracts.messages import Generate
 from contracts.sampling import noise_key
 from engine.attention.inputs import AttentionInputs
-from engine.build import load_target, plan_sizes
+from engine.build import load_target
+from engine.memory import plan_sizes
 from engine.model_config import read_model_config
 from engine.noise import gumbel
 
@@ -72,7 +73,7 @@ class Margins:
         alone = config.model_copy(update={"scheduler": one_row, "engine": engine})
         model = read_model_config(Path(config.model.path))
         sizes = plan_sizes(alone, model)
-        self._page = sizes.page_size
+        self._page, self._device = sizes.page_size, sizes.device
         self._resolution = torch.finfo(sizes.dtype).eps
         self._target = load_target(alone, model, sizes)
 
@@ -99,8 +100,9 @@ class Margins:
         z = logits = self._logits(ids)
         temperature = 1.0 if sampling.greedy else sampling.temperature
         if not sampling.greedy:
-            key = torch.tensor([noise_key(sampling.seed, request.prompt, request.choice)])
-            z = logits / temperature + gumbel(key, torch.tensor([len(ids)]), torch.arange(logits.numel()))[0]
+            key = torch.tensor([noise_key(sampling.seed, request.prompt, request.choice)], device=self._device)
+            position, tokens = torch.tensor([len(ids)], device=self._device), torch.arange(logits.numel())
+            z = logits / temperature + gumbel(key, position, tokens.to(self._device))[0]
         values, best = z.topk(2)
         return Choice(
             z=z,
@@ -117,13 +119,13 @@ class Margins:
         inputs = AttentionInputs(
             qo_indptr=torch.tensor([0, size], dtype=torch.int32),
             kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
-            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32),
+            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32, device=self._device),
             last_page_len=torch.tensor([size - (pages - 1) * self._page], dtype=torch.int32),
-            prefix_lens=torch.zeros(1, dtype=torch.int32),
+            prefix_lens=torch.zeros(1, dtype=torch.int32, device=self._device),
             words=None,
             page_size=self._page,
         )
-        positions = torch.arange(size)
-        wanted = torch.tensor([size - 1])
-        tokens = torch.from_numpy(np.array(ids, dtype=np.int64))
+        positions = torch.arange(size, device=self._device)
+        wanted = torch.tensor([size - 1], device=self._device)
+        tokens = torch.from_numpy(np.array(ids, dtype=np.int64)).to(self._device)
         return self._target.forward(tokens, positions, positions + self._page, inputs, wanted, taps=False).logits[0]

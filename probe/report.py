@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from contracts.config import Config, masked
+from contracts.labels import labels
 
 Cell = dict[str, Any]
 
@@ -32,7 +33,9 @@ def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **ext
 
 
 def provenance(config: Config | None) -> Cell:
-    """The command, the commit, the machine and the resolved config; the load says whether others used the machine."""
+    """The command, the commit, the machine, the resolved config and what of it is not real; the load says whether
+    others used the machine.
+    """
     return {
         "command": shlex.join(["aerie", *sys.argv[1:]]),
         "commit": _commit(),
@@ -46,6 +49,7 @@ def provenance(config: Config | None) -> Cell:
             "torch": _version("torch"),
         },
         "config": None if config is None else masked(config),
+        "labels": {} if config is None else labels(config),
     }
 
 

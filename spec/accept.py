@@ -36,7 +36,12 @@ def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
     matches = (tree.tokens == choices.gather(1, tree.parents)) & inside
     matches[:, 0] = True
     missed = ((~matches).long() << places).sum(1, keepdim=True)
-    accepted = (tree.words & missed) == 0
+    return along(tree, (tree.words & missed) == 0, choices, depth)
+
+
+def along(tree: Tree, accepted: Tensor, choices: Tensor, depth: int) -> Accepted:
+    """The path that the nodes `accepted` [R, M] make: the root and one node at each depth down to the last."""
+    places = torch.arange(choices.shape[1], device=choices.device)
     spare = depth + 1  # a column for nodes off the path, dropped
     targets = torch.where(accepted, tree.depths, spare)
     path = torch.zeros(choices.shape[0], depth + 2, dtype=torch.int64, device=choices.device)

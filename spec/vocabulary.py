@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
-from engine.weights import Weights
+from engine.weights import Source
 
 
-def draft_to_target(weights: Weights, *, draft_vocabulary: int, vocabulary: int) -> Tensor | None:
+def draft_to_target(weights: Source, *, draft_vocabulary: int, vocabulary: int) -> Tensor | None:
     """[draft_vocabulary] int64 target ids, or None where draft ids *are* target ids.
 
     Raises ConfigError on a reduced vocabulary without `d2t`, and on maps that leave the target's ids or repeat one.
@@ -19,7 +19,7 @@ def draft_to_target(weights: Weights, *, draft_vocabulary: int, vocabulary: int)
     found: Tensor | None = None
     if "d2t" in weights:
         offsets = weights.take("d2t", (draft_vocabulary,), torch.int64)
-        found = torch.arange(draft_vocabulary) + offsets
+        found = torch.arange(draft_vocabulary, device=offsets.device) + offsets
         _check(found, vocabulary)
     elif draft_vocabulary != vocabulary:
         raise ConfigError(

@@ -29,10 +29,14 @@ HOST_SYNCS = {
 """Methods that bring values to the host, or whose result has a size that only the device knows."""
 HOST_FACTS = {"shape", "device", "dtype", "ndim", "numel", "size", "dim", "stride", "is_cuda", "is_contiguous"}
 """What a tensor says of itself without asking its device."""
+ON_THE_HOST = {"torch.from_numpy", "torch.device"}
+"""Calls of torch whose result asks no device."""
 MAY_SYNC = {"engine/results.py", "engine/attention/cpu.py"}
 """Where results come to the host, and the backend whose device is the host."""
 AT_LOAD = {
     "engine/build.py",
+    "engine/device.py",
+    "engine/memory.py",
     "engine/model_config.py",
     "engine/weights.py",
     "engine/attention/reference.py",
@@ -115,7 +119,7 @@ def _is_value_of(node: ast.expr, tensors: dict[str, bool]) -> bool:
             name = ast.unparse(node.func)
             if name in ("int", "float", "bool", "len", "isinstance"):
                 return False
-            return _is_value_of(node.func, tensors) or (name.startswith("torch.") and "from_numpy" not in name)
+            return _is_value_of(node.func, tensors) or (name.startswith("torch.") and name not in ON_THE_HOST)
         case ast.Subscript():
             return _is_value_of(node.value, tensors)
         case ast.BinOp():

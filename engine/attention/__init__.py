@@ -4,6 +4,7 @@ cases.
 
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
@@ -32,12 +33,14 @@ class Attention(Protocol):
         """
 
 
-def make_attention(name: str) -> Attention:
-    """`auto` is the fastest backend of the device at hand."""
+def make_attention(name: str, device: torch.device | str = "cpu") -> Attention:
+    """`auto` is the fastest backend of the device."""
     from engine.attention.cpu import CpuAttention
     from engine.attention.reference import ReferenceAttention
 
-    backends: dict[str, type[Attention]] = {"auto": CpuAttention, "cpu": CpuAttention, "reference": ReferenceAttention}
+    backends: dict[str, type[Attention]] = {"cpu": CpuAttention, "reference": ReferenceAttention}
+    if name == "auto":
+        name = "cpu" if torch.device(device).type == "cpu" else "reference"
     if name not in backends:
         raise ConfigError(
             f"attention backend {name!r} is not built in; known: {', '.join(backends)}", param="engine.attention"

@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from contracts.config import parse_config
 from contracts.errors import ConfigError
-from engine.build import load_target, plan_sizes
+from engine.build import load_target
 from engine.decoder import Decoder
+from engine.memory import plan_sizes
 from engine.model_config import read_model_config
 from engine.weights import Weights
 

@@ -1,0 +1,78 @@
+"""Which device a deployment runs on, what it can hold and compute. Asked while a model is loaded, never in a step."""
+
+from pathlib import Path
+
+import torch
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_AMPERE = (8, 0)
+"""The first compute capability with units for bfloat16."""
+
+
+def resolve_device(config: Config) -> torch.device:
+    """`auto` is the GPU where there is one. Raises ConfigError where one is asked for and cannot be had."""
+    wanted = config.engine.device
+    if wanted == "auto":
+        return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    if wanted == "cuda":
+        if torch.version.cuda is None:
+            raise ConfigError(
+                f"engine.device is cuda, and this PyTorch ({torch.__version__}) was built for CPUs; install a build "
+                f"with CUDA, or set engine.device=cpu",
+                param="engine.device",
+            )
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                "engine.device is cuda, and no GPU with a working driver was found (nvidia-smi tells more); "
+                "set engine.device=cpu to run without one",
+                param="engine.device",
+            )
+        return torch.device("cuda", 0)
+    return torch.device("cpu")
+
+
+def resolve_dtype(config: Config, checkpoint: str, device: torch.device) -> torch.dtype:
+    """The arithmetic of a deployment; `auto` is the `checkpoint`'s own where the device has units for it.
+
+    A CPU without them emulates 16-bit products, slower than it computes fp32 (docs/decisions/0004-fp32-on-cpus.md); a
+    GPU older than Ampere has them for float16 alone. Raises ConfigError.
+    """
+    chosen = config.model.dtype
+    name = checkpoint if chosen == "auto" else chosen
+    if name not in _DTYPES:
+        raise ConfigError(f"dtype {name!r} is none of {', '.join(_DTYPES)}", param="model.dtype")
+    dtype = _DTYPES[name]
+    if dtype is torch.float32 or _computes(device, dtype):
+        return dtype
+    if chosen == "auto":
+        return torch.float16 if device.type == "cuda" else torch.float32
+    if device.type == "cuda":
+        raise ConfigError(
+            f"{torch.cuda.get_device_name(device)} has no units for bfloat16; set model.dtype=float16",
+            param="model.dtype",
+        )
+    return dtype
+
+
+def free_bytes(device: torch.device) -> int:
+    """Bytes that the device would give now. Raises ConfigError where nobody can tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ConfigError("cannot tell the free memory; set engine.kv_tokens", param="engine.kv_tokens")
+
+
+def device_name(device: torch.device) -> str:
+    """As reports name it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _computes(device: torch.device, dtype: torch.dtype) -> bool:
+    if device.type == "cuda":
+        return dtype is torch.float16 or torch.cuda.get_device_capability(device) >= _AMPERE
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -1,0 +1,129 @@
+"""What a deployment's weights, pools and tables come to in bytes, planned before anything is allocated.
+
+Called by `build` and by `spec.build`. On a GPU the weights and the steps' own memory are set aside first, and what is
+missing is said with the settings that give it back.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+from engine.device import free_bytes, resolve_device, resolve_dtype
+from engine.model_config import ModelConfig
+
+GPU_SHARE, CPU_SHARE = 0.9, 0.3
+"""Defaults of engine.memory_share. A CPU's memory has other users, and its weights are not counted."""
+_STEP_LOGITS = 4
+"""Copies of a step's logits in fp32 that may live at once: raw, scaled, noise, their sum."""
+_GRAPH_BYTES = 1 << 30
+"""Set aside on a GPU for CUDA graphs, the attention workspace and the libraries' own buffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a deployment's pools and tables come to."""
+
+    dtype: torch.dtype
+    device: torch.device
+    max_length: int
+    pages: int
+    page_size: int
+    rows: int
+    reserve: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSizes:
+    """What a draft head adds."""
+
+    kv_numbers: int = 0
+    """Keys and values of one token; its pool shares the target's page table."""
+    bytes: int = 0
+    """Of its weights."""
+
+
+def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: HeadSizes = HeadSizes()) -> Sizes:
+    """`reserve`: slots past a row's bound that a step may write. Raises ConfigError where it does not fit."""
+    device = resolve_device(config)
+    dtype = resolve_dtype(config, model.dtype, device)
+    max_length = config.model.max_length or model.max_positions
+    if max_length > model.max_positions:
+        raise ConfigError(
+            f"model.max_length is {max_length}; the model was made for {model.max_positions} positions",
+            param="model.max_length",
+        )
+    page = config.engine.page_size
+    rows = config.scheduler.max_running
+    row_pages = -(-(max_length + reserve) // page)
+    token_numbers = 2 * model.layers * model.kv_heads * model.head_dim + head.kv_numbers
+    page_bytes = token_numbers * dtype.itemsize * page
+    room = _kv_room(config, model, head, dtype, device, reserve, needed=(row_pages + 1) * page_bytes)
+    if config.engine.kv_tokens is not None:
+        pages = -(-config.engine.kv_tokens // page)
+        if device.type == "cuda" and (pages + 1) * page_bytes > room:
+            raise ConfigError(
+                f"engine.kv_tokens {config.engine.kv_tokens} takes {_gib((pages + 1) * page_bytes)}, and "
+                f"{_gib(room)} of the GPU's free memory are left beside the weights: "
+                f"{_gib((pages + 1) * page_bytes - room)} are missing; lower engine.kv_tokens or raise "
+                f"engine.memory_share",
+                param="engine.kv_tokens",
+            )
+    else:
+        pages = min(room // page_bytes, rows * row_pages)
+    if pages < row_pages:
+        raise ConfigError(
+            f"the KV pool holds {pages * page} tokens; one request of model.max_length {max_length} needs "
+            f"{row_pages * page}: raise engine.kv_tokens or engine.memory_share, or lower model.max_length",
+            param="engine.kv_tokens",
+        )
+    return Sizes(dtype, device, max_length, pages + 1, page, rows, reserve)
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """Numbers in a target's matrices; norms and biases are too few to plan with."""
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    layer = 2 * model.hidden_size * (queries + keys) + 3 * model.hidden_size * model.intermediate_size
+    tables = 1 if model.tied_embeddings else 2
+    return model.layers * layer + tables * model.vocabulary * model.hidden_size
+
+
+def _kv_room(
+    config: Config,
+    model: ModelConfig,
+    head: HeadSizes,
+    dtype: torch.dtype,
+    device: torch.device,
+    reserve: int,
+    *,
+    needed: int,
+) -> int:
+    """Bytes that the pools may take. On a GPU ConfigError where they are fewer than `needed`, what one row takes."""
+    free = free_bytes(device)
+    if device.type == "cpu":
+        return int(free * (config.engine.memory_share or CPU_SHARE))
+    weights = parameter_count(model) * dtype.itemsize + head.bytes
+    step = _step_bytes(config, model, dtype, reserve)
+    room = int((free - weights - step) * (config.engine.memory_share or GPU_SHARE))
+    if room < needed:
+        short = weights + step + int(needed / (config.engine.memory_share or GPU_SHARE)) - free
+        raise ConfigError(
+            f"the GPU has {_gib(free)} free; weights take {_gib(weights)}, steps {_gib(step)} and the KV of one "
+            f"request {_gib(needed)}: {_gib(short)} are missing. A 16-bit model.dtype halves the weights of a 32-bit "
+            f"one; model.max_length, scheduler.prefill_chunk, scheduler.max_running and spec.nodes shrink the rest",
+            param="model.max_length",
+        )
+    return room
+
+
+def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int) -> int:
+    """The most that a step's own tensors take: activations of a layer, and the logits of every node."""
+    nodes = config.scheduler.max_running * reserve
+    tokens = max(config.scheduler.prefill_chunk, nodes)
+    width = 4 * model.hidden_size + 3 * model.intermediate_size
+    return tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary + _GRAPH_BYTES
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

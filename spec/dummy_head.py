@@ -1,0 +1,51 @@
+"""The tensors that a head of a config.json would have: what `model.weights: dummy` draws in their place.
+
+Called by `loader`. The head is a plain one: no biases, no norms before `fc`, output layer of its own, the target's
+embeddings.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spec.formats import Shapes, size_of
+
+_TAPS = 3
+
+
+def head_shapes(config: Mapping[str, Any], *, target_hidden: int) -> Shapes:
+    """By canonical name. A draft vocabulary of its own comes with a map of zeros: draft id i is target id i."""
+    hidden, inner = size_of(config, "hidden_size"), size_of(config, "intermediate_size")
+    heads = size_of(config, "num_attention_heads")
+    dim = int(config.get("head_dim") or hidden // heads)
+    queries, keys = heads * dim, int(config.get("num_key_value_heads") or heads) * dim
+    vocabulary = size_of(config, "vocab_size")
+    drafted = int(config.get("draft_vocab_size") or vocabulary)
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (hidden, _tap_count(config) * int(config.get("target_hidden_size") or target_hidden)),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (drafted, hidden),
+    }
+    if drafted < vocabulary:
+        shapes["d2t"] = (drafted,)
+    for layer in range(int(config.get("num_hidden_layers", 1))):
+        prefix, width = f"layers.{layer}", hidden if layer else 2 * hidden
+        shapes |= {
+            f"{prefix}.{norm}.weight": (hidden,)
+            for norm in ("input_layernorm", "post_attention_layernorm", *(() if layer else ("hidden_norm",)))
+        }
+        shapes |= {
+            f"{prefix}.self_attn.q_proj.weight": (queries, width),
+            f"{prefix}.self_attn.k_proj.weight": (keys, width),
+            f"{prefix}.self_attn.v_proj.weight": (keys, width),
+            f"{prefix}.self_attn.o_proj.weight": (hidden, queries),
+            f"{prefix}.mlp.gate_proj.weight": (inner, hidden),
+            f"{prefix}.mlp.up_proj.weight": (inner, hidden),
+            f"{prefix}.mlp.down_proj.weight": (hidden, inner),
+        }
+    return shapes
+
+
+def _tap_count(config: Mapping[str, Any]) -> int:
+    inner = config.get("eagle_config") or {}
+    named = inner.get("eagle_aux_hidden_state_layer_ids") or config.get("eagle_aux_hidden_state_layer_ids")
+    return len(named) if named else _TAPS

@@ -1,0 +1,105 @@
+"""What fits where: a CPU's share, and a GPU whose weights come first, stood in for by the few calls that ask it."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from contracts.config import Config, parse_config
+from contracts.errors import ConfigError
+from engine.device import resolve_device, resolve_dtype
+from engine.memory import HeadSizes, parameter_count, plan_sizes
+from engine.model_config import ModelConfig, Rope
+
+GIB = 2**30
+LLAMA_8B = ModelConfig(
+    architecture="LlamaForCausalLM",
+    hidden_size=4096,
+    intermediate_size=14336,
+    layers=32,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    vocabulary=128256,
+    max_positions=131072,
+    norm_eps=1e-5,
+    rope=Rope(),
+    attention_bias=False,
+    output_bias=False,
+    mlp_bias=False,
+    qk_norm=False,
+    tied_embeddings=False,
+    dtype="bfloat16",
+    end_ids=(),
+)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Stands in for a GPU with so much free memory and such a compute capability."""
+
+    def make(free: int = 79 * GIB, capability: tuple[int, int] = (9, 0)) -> None:
+        for name, answer in (
+            ("is_available", True),
+            ("mem_get_info", (free, 80 * GIB)),
+            ("get_device_capability", capability),
+            ("get_device_name", "a stand-in"),
+        ):
+            monkeypatch.setattr(torch.cuda, name, lambda *_, answer=answer: answer)
+        monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="13.0"))
+
+    return make
+
+
+def config(**sections: Any) -> Config:
+    return parse_config({"model": {"max_length": 8192}, "engine": {"device": "cuda"}} | sections)
+
+
+def test_the_parameters_are_those_of_the_model_card() -> None:
+    assert parameter_count(LLAMA_8B) == pytest.approx(8.03e9, rel=0.001)
+
+
+def test_a_gpu_s_pool_is_what_weights_leave(gpu: Callable[..., None]) -> None:
+    gpu()
+    sizes = plan_sizes(config(scheduler={"max_running": 256}), LLAMA_8B, reserve=5)
+    token = 2 * 32 * 8 * 128 * 2
+    taken = sizes.pages * sizes.page_size * token
+    assert sizes.device.type == "cuda" and sizes.dtype is torch.bfloat16
+    assert 0.7 * (79 * GIB - 16.1e9) < taken < 0.9 * (79 * GIB - 16.1e9)
+    few = plan_sizes(config(scheduler={"max_running": 2}), LLAMA_8B, reserve=5)
+    assert (few.pages - 1) * few.page_size == pytest.approx(2 * 8192, rel=0.01)
+
+
+def test_too_little_memory_says_how_much_is_missing_and_what_gives_it(gpu: Callable[..., None]) -> None:
+    gpu(free=16 * GIB)
+    head = HeadSizes(kv_numbers=2 * 8 * 128, bytes=GIB)
+    with pytest.raises(ConfigError, match=r"16\.0 GiB free; weights take 16\.0 GiB.* are missing.*model\.max_length"):
+        plan_sizes(config(scheduler={"max_running": 8}), LLAMA_8B, reserve=5, head=head)
+    with pytest.raises(ConfigError, match=r"kv_tokens 900000 takes 109\.9 GiB.*are missing"):
+        gpu(free=79 * GIB)
+        plan_sizes(config(engine={"device": "cuda", "kv_tokens": 900_000}), LLAMA_8B)
+
+
+def test_dtypes_follow_the_device(gpu: Callable[..., None]) -> None:
+    device = torch.device("cuda")
+    gpu(capability=(7, 5))
+    assert resolve_dtype(config(), "bfloat16", device) is torch.float16
+    with pytest.raises(ConfigError, match=r"a stand-in has no units for bfloat16; set model\.dtype=float16"):
+        resolve_dtype(config(model={"dtype": "bfloat16"}), "float16", device)
+    gpu(capability=(8, 0))
+    assert resolve_dtype(config(), "bfloat16", device) is torch.bfloat16
+    assert resolve_dtype(config(), "float16", device) is torch.float16
+    assert resolve_dtype(config(), "float32", device) is torch.float32
+
+
+def test_no_driver_and_no_cuda_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device(parse_config({})).type == "cpu"
+    monkeypatch.setattr(torch, "version", SimpleNamespace(cuda=None))
+    with pytest.raises(ConfigError, match="built for CPUs"):
+        resolve_device(config())
+    monkeypatch.setattr(torch, "version", SimpleNamespace(cuda="13.0"))
+    with pytest.raises(ConfigError, match="no GPU with a working driver"):
+        resolve_device(config())
