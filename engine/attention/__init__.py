@@ -33,6 +33,27 @@ class Attention(Protocol):
         """
 
 
+class Capturable(Attention, Protocol):
+    """A backend whose `run` may be captured in a CUDA graph and replayed for other pages: those that have `hold`.
+
+    The host fixes rows and queries, whatever is held; everything that depends on true lengths stays on the device.
+    """
+
+    def hold(self, inputs: AttentionInputs, pages: int) -> Planned:
+        """A plan of these rows and queries, good for any page lists of at most `pages` in all.
+
+        Kernels that are captured with it read addresses that never change: its own buffers, and `inputs.prefix_lens` and
+        words (those of `see` too), which the graph itself fills. `run` launches the same grid whatever the lists are.
+        """
+
+    def renew(self, held: Planned, inputs: AttentionInputs) -> None:
+        """Before a replay: this step's page lists into the buffers of `held`, on the current stream, without a wait.
+
+        `inputs` has as many rows and queries as the plan was made for. At most two steps are in flight: a pinned buffer
+        may be written again once the copy of the step before last has run, which an event tells.
+        """
+
+
 def make_attention(name: str, device: torch.device | str = "cpu") -> Attention:
     """`auto` is the fastest backend of the device."""
     from engine.attention.cpu import CpuAttention
