@@ -1,8 +1,9 @@
 """`aerie bench ...`: load tests over HTTP, of Aerie and of anything else that speaks OpenAI's API."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,9 @@ Out = Annotated[Path, typer.Option("--out", help="Folder of the results; a sweep
 def sweep_command(
     configs: Annotated[list[Path], typer.Argument(help="Files of configs/sweep/")],
     out: Out = Path("build/sweep"),
+    only: Annotated[
+        list[str] | None, typer.Option(help="A target by its name; may be repeated. All by default")
+    ] = None,
 ) -> None:
     """Measures every cell that the folder does not hold yet, and writes the report; each of several has its own."""
     from bench.config import SweepError, load_sweep
@@ -28,7 +32,7 @@ def sweep_command(
     try:
         sweeps = [load_sweep(path) for path in configs]
         for path, sweep in zip(configs, sweeps, strict=True):
-            _run(sweep, out / path.stem if len(configs) > 1 else out)
+            _run(sweep, out / path.stem if len(configs) > 1 else out, only or [])
     except SweepError as error:
         raise AerieError(str(error)) from None
 
@@ -44,6 +48,7 @@ def run_command(
     repeats: Annotated[int, typer.Option(min=1, help="More than one gives intervals")] = 1,
     max_tokens: Annotated[int, typer.Option(min=1)] = 128,
     temperature: Annotated[float, typer.Option(min=0)] = 0.0,
+    fields: Annotated[str, typer.Option(help='More of every request, as JSON: {"ignore_eos": true}')] = "{}",
     seed: Annotated[int, typer.Option(help="Of prompts, arrivals and answers")] = 0,
     model: Annotated[str | None, typer.Option(help="The server's first by default")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AERIE_API_KEY")] = None,
@@ -53,7 +58,7 @@ def run_command(
     from bench.config import SweepError, parse_sweep
 
     load = {"rate": _numbers(rate), "burstiness": burstiness} if rate else {"concurrency": _numbers(concurrency)}
-    target = {"name": "server", "url": url, "model": model, "api_key": api_key}
+    target = {"name": "server", "url": url, "model": model, "api_key": api_key, "fields": _object(fields)}
     data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests, "repeats": repeats}
     data |= {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     try:
@@ -75,18 +80,20 @@ def report_command(folder: Annotated[Path, typer.Argument(help="The folder of a 
         raise AerieError(str(error)) from None
 
 
-def _run(sweep: "Sweep", out: Path) -> None:
+def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from bench.cells import planned
+    from bench.cells import Results
     from bench.report import write_report
-    from bench.sweep import run_sweep
+    from bench.sweep import check, run_sweep, work_left
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    check(sweep, only)
+    trials, cells = work_left(sweep, Results(out, sweep), only)
     with Progress(*columns, console=console) as bars:
-        whole = bars.add_task("sweep", total=len(planned(sweep)))
+        whole = bars.add_task("sweep", total=len(trials) + len(cells))
         own = bars.add_task("", total=1, visible=False)
 
         def watch(cell: "Cell", conversations: int) -> Callable[[int], None]:
@@ -95,7 +102,7 @@ def _run(sweep: "Sweep", out: Path) -> None:
             bars.reset(own, total=conversations, description=name, visible=True)
             return lambda ended: bars.update(own, completed=ended)
 
-        run_sweep(sweep, out, watch, lambda text: console.print(text, style="red", markup=False))
+        run_sweep(sweep, out, watch, lambda text: console.print(text, style="red", markup=False), only)
     for path in write_report(out):
         typer.echo(path)
 
@@ -105,3 +112,13 @@ def _numbers(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise AerieError(f"{text!r} is no list of numbers; write them as in 1,4,16") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise AerieError(f'{text!r} is no JSON object; write it as in {{"ignore_eos": true}}')
+    return found

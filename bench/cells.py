@@ -1,16 +1,17 @@
 """A sweep's cells, in the order in which they are measured, and the folder that keeps what came of them.
 
-Folder: `sweep.json` (the sweep and its digest), `cells.jsonl` (a line for each finished cell), `logs/` (of targets).
+Folder: `sweep.json` (the sweep and its digest), `cells.jsonl` (a line for each finished cell), `tuning.jsonl` (a line
+for each trial of a setting), `logs/` (of targets).
 A folder of another sweep is refused, so that no report mixes two.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.config import Sweep, SweepError
+from bench.config import Setting, Sweep, SweepError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +25,25 @@ class Cell:
     repeat: int
 
 
+Watch = Callable[[Cell, int], Callable[[int], None]]
+"""Told of each cell and its conversations before it begins; returns who is told how many have ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A short measurement of one setting of a target that varies. The repeat of its cell is 0."""
+
+    cell: Cell
+    setting: Setting
+
+
 def planned(sweep: Sweep) -> list[Cell]:
     """Targets alternate within a repeat and begin in turn, so that drift of the machine meets them alike."""
-    loads = [("concurrency", float(value)) for value in sweep.load.concurrency]
-    loads += [("rate", float(value)) for value in sweep.load.rate]
     names = [target.name for target in sweep.targets]
     cells = []
     for repeat in range(sweep.repeats):
         order = names if repeat % 2 == 0 else names[::-1]
-        steps = [(workload, *load) for workload in sweep.workloads for load in loads]
+        steps = [(workload, *load) for workload in sweep.workloads for load in sweep.loads]
         if sweep.together:
             cells += [Cell(name, *step, repeat) for step in steps for name in order]
         else:
@@ -45,7 +56,6 @@ class Results:
 
     def __init__(self, folder: Path, sweep: Sweep) -> None:
         self.folder = folder
-        self._cells = folder / "cells.jsonl"
         head = folder / "sweep.json"
         if head.exists():
             if (known := json.loads(head.read_text(encoding="utf-8"))["digest"]) != sweep.digest():
@@ -65,14 +75,21 @@ class Results:
         """Cells that need not be measured again; failed ones are."""
         return {_key(line) for line in read_cells(self.folder) if line["status"] == "ok"}
 
-    def add(self, cell: Cell, status: str, **figures: Any) -> None:
-        line = json.dumps({**asdict(cell), "status": status, **figures}, allow_nan=False)
-        with self._cells.open("a", encoding="utf-8") as file:
-            file.write(("" if self._ends_whole() else "\n") + line + "\n")
+    def tried(self) -> set[Trial]:
+        return {_trial(line) for line in read_trials(self.folder) if line["status"] == "ok"}
 
-    def _ends_whole(self) -> bool:
-        """Whether the last line is complete; a kill may have cut it."""
-        return not self._cells.exists() or self._cells.read_bytes()[-1:] in (b"", b"\n")
+    def add(self, cell: Cell, setting: Setting, status: str, **figures: Any) -> None:
+        self._append("cells.jsonl", cell, setting, status, figures)
+
+    def add_trial(self, trial: Trial, status: str, **figures: Any) -> None:
+        self._append("tuning.jsonl", trial.cell, trial.setting, status, figures)
+
+    def _append(self, name: str, cell: Cell, setting: Setting, status: str, figures: dict[str, Any]) -> None:
+        path = self.folder / name
+        line = json.dumps({**asdict(cell), "setting": dict(setting), "status": status, **figures}, allow_nan=False)
+        whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")  # a kill may have cut the last line
+        with path.open("a", encoding="utf-8") as file:
+            file.write(("" if whole else "\n") + line + "\n")
 
 
 def read_sweep(folder: Path) -> dict[str, Any]:
@@ -86,10 +103,12 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 
 def read_cells(folder: Path) -> list[dict[str, Any]]:
     """The last line of every cell; a line that a kill cut short is left out."""
-    found: dict[Cell, dict[str, Any]] = {}
-    for line in _lines(folder / "cells.jsonl"):
-        found[_key(line)] = line
-    return list(found.values())
+    return list({_key(line): line for line in _lines(folder / "cells.jsonl")}.values())
+
+
+def read_trials(folder: Path) -> list[dict[str, Any]]:
+    """The last line of every trial of a setting."""
+    return list({_trial(line): line for line in _lines(folder / "tuning.jsonl")}.values())
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
@@ -104,6 +123,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _key(line: dict[str, Any]) -> Cell:
     return Cell(**{name: line[name] for name in Cell.__slots__})
+
+
+def _trial(line: dict[str, Any]) -> Trial:
+    return Trial(_key(line), tuple(line["setting"].items()))
 
 
 def _without_keys(sweep: Sweep) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A file of configs/sweep/: who is measured, under which loads, with what."""
 
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +18,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Setting = tuple[tuple[str, int | str], ...]
+"""A value for each word of a command that varies: pairs, so that a setting can be compared and looked up."""
+
+
 class Target(_Strict):
     """A server: one that runs at `url`, or one that `command` starts on a free port, written {port}."""
 
@@ -28,6 +33,13 @@ class Target(_Strict):
     api_key: str | None = None
     fields: dict[str, Any] = {}
     """Of every request."""
+    environment: dict[str, str] = {}
+    """Of the command, beside that of the sweep."""
+    vary: dict[str, Annotated[tuple[int | str, ...], Field(min_length=1)]] = {}
+    """Words in braces of `command` and `environment`, each with values to try: every combination is measured before the
+    sweep's own cells, and each load keeps its fastest."""
+    install: str | None = None
+    """How to get the program; said where its command is not found."""
     start_seconds: float = 600.0
     baseline: bool = False
     """The target that speed-ups are measured against; the first by default."""
@@ -40,7 +52,25 @@ class Target(_Strict):
             raise ValueError("give either url or command")
         if self.command is not None and "{port}" not in self.command:
             raise ValueError("command must hold {port}")
+        texts = (self.command or "", *self.environment.values())
+        if unused := [word for word in self.vary if not any(f"{{{word}}}" in text for text in texts)]:
+            raise ValueError(f"command holds no {{{unused[0]}}}, which vary names")
         return self
+
+    def settings(self) -> list[Setting]:
+        """Every combination of what varies; one empty one where nothing does."""
+        return [tuple(zip(self.vary, values, strict=True)) for values in itertools.product(*self.vary.values())]
+
+    def with_setting(self, setting: Setting) -> "Target":
+        def filled(text: str) -> str:
+            for word, value in setting:
+                text = text.replace(f"{{{word}}}", str(value))
+            return " ".join(text.split())
+
+        if not setting:
+            return self
+        environment = {name: filled(text) for name, text in self.environment.items()}
+        return self.model_copy(update={"command": filled(self.command or ""), "environment": environment})
 
 
 class Load(_Strict):
@@ -50,6 +80,13 @@ class Load(_Strict):
     rate: tuple[Annotated[float, Field(gt=0)], ...] = ()
     burstiness: float = Field(default=1.0, gt=0)
     """Of an open loop: the shape of the Gamma distributed gaps; 1 is Poisson, less is bursty."""
+
+
+class Tuning(_Strict):
+    """How long each setting of a target that varies is tried: `requests` and `rounds` as those of the sweep."""
+
+    requests: int = Field(default=8, ge=2)
+    rounds: int = Field(default=2, ge=2)
 
 
 class Sweep(_Strict):
@@ -66,6 +103,7 @@ class Sweep(_Strict):
     seed: int = 0
     together: bool = True
     """All targets run at once, and cells alternate between them; else each runs alone, and repeats alternate."""
+    tuning: Tuning = Tuning()
     latency_targets: dict[Literal["ttft", "tpot", "e2e"], float] = {}
 
     @model_validator(mode="after")
@@ -76,6 +114,15 @@ class Sweep(_Strict):
         if not (self.load.concurrency or self.load.rate):
             raise ValueError("load needs concurrency or rate")
         return self
+
+    def target(self, name: str) -> Target:
+        return next(target for target in self.targets if target.name == name)
+
+    @property
+    def loads(self) -> list[tuple[str, float]]:
+        """Mode and load of every cell of a workload."""
+        closed = [("concurrency", float(value)) for value in self.load.concurrency]
+        return closed + [("rate", float(value)) for value in self.load.rate]
 
     @property
     def baseline(self) -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from bench.counters import Counters, parse
 
 _STOP_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
+_LEASH = Path(__file__).parent / "leash.py"
 
 
 class Server:
@@ -90,7 +92,8 @@ class Server:
 
     def describe(self) -> dict[str, Any]:
         """Version and resolved config where the server tells them."""
-        told: dict[str, Any] = {"command": self._target.command, "url": self._target.url}
+        target = self._target
+        told: dict[str, Any] = {"command": target.command, "environment": target.environment, "url": target.url}
         for key, path in (("version", "/version"), ("config", "/config")):
             try:
                 told[key] = self._get(path)
@@ -102,15 +105,18 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}"
+        words = shlex.split(command.replace("{port}", str(port)))
+        environment = _environment() | self._target.environment
+        if shutil.which(words[0], path=environment["PATH"]) is None:
+            raise SweepError(f"{self._target.name}: cannot start {command!r}: no {words[0]} is found{self._hint}")
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        leashed = [sys.executable, str(_LEASH), str(os.getpid()), *words]
         with self._log.open("ab") as log:
-            try:
-                words = shlex.split(command.replace("{port}", str(port)))
-                self._process = subprocess.Popen(
-                    words, stdout=log, stderr=log, env=_environment(), start_new_session=True
-                )
-            except OSError as error:
-                raise SweepError(f"{self._target.name}: cannot start {command!r}: {error.strerror}") from None
+            self._process = subprocess.Popen(leashed, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+    @property
+    def _hint(self) -> str:
+        return "" if self._target.install is None else f". To install it: {self._target.install}"
 
     def _await_ready(self) -> None:
         deadline = time.monotonic() + self._target.start_seconds
@@ -124,7 +130,7 @@ class Server:
             except (OSError, ValueError):
                 pass
             if not self.alive:
-                raise SweepError(f"{self._target.name} ended while it started; see {self._log}")
+                raise SweepError(f"{self._target.name} ended while it started; see {self._log}{self._hint}")
             if time.monotonic() > deadline or (self._process is None and self._target.url is not None):
                 raise SweepError(f"{self._target.name}: nothing answers at {self.url}/v1/models")
             time.sleep(_LOOK_SECONDS)

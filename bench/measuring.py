@@ -1,0 +1,86 @@
+"""One cell on a running server: its load, its figures, and who says so. Called by the sweep and by its tuning."""
+
+import asyncio
+import math
+from typing import Any
+
+from bench.cells import Cell, Watch
+from bench.client import Endpoint
+from bench.config import Sweep, SweepError
+from bench.counters import Counters
+from bench.load import closed_loop, open_loop
+from bench.machine import NOT_MEASURED, EnergyMeter, provenance
+from bench.measured import Measured, Window, summarize
+from bench.targets import Server
+from bench.workloads import find
+
+
+class NoFigures(Exception):
+    """Why a cell has none."""
+
+
+def measure(sweep: Sweep, cell: Cell, server: Server, watch: Watch) -> dict[str, Any]:
+    """Figures, provenance and the server's own description. Starts a server that has ended again. Raises NoFigures."""
+    try:
+        if not server.alive:
+            server.revive()
+        before, meter = server.counters(), EnergyMeter()
+        measured, window = asyncio.run(put_load(sweep, cell, server.endpoint(sweep.temperature), watch))
+    except (OSError, SweepError) as error:
+        raise NoFigures(f"the server does not answer: {error}") from None
+    joules = meter.joules()
+    figures = summarize(measured, window, {str(name): most for name, most in sweep.latency_targets.items()})
+    if figures["failed"] and not server.answers:
+        raise NoFigures(f"the server died under load: {figures['errors']}")
+    if figures["failed"] == figures["requests"]:
+        raise NoFigures(f"all requests failed: {figures['errors']}")
+    figures |= _costs(sweep, cell, measured, joules, figures)
+    figures |= _counted(before, server.counters(), figures)
+    return figures | {
+        "provenance": provenance(),
+        "server": server.describe(),
+        "caution": find(cell.workload).caution,
+    }
+
+
+async def put_load(sweep: Sweep, cell: Cell, at: Endpoint, watch: Watch) -> tuple[list[Measured], Window]:
+    """The cell's conversations under its load; seeds depend on the sweep and the repeat, not on the target."""
+    seed = sweep.seed + 10_000 * cell.repeat
+    places = int(cell.load) if cell.mode == "concurrency" else 1
+    least = max(sweep.requests, sweep.rounds * places)
+    warm_up = places if cell.mode == "concurrency" else math.ceil(least / 10)
+    count = least + warm_up
+    talks = find(cell.workload).conversations(count, max_tokens=sweep.max_tokens, seed=seed)
+    progress = watch(cell, count)
+    if cell.mode == "concurrency":
+        return await closed_loop(at, talks, concurrency=places, warm_up=warm_up, seed=seed, progress=progress)
+    burstiness = sweep.load.burstiness
+    return await open_loop(
+        at, talks, rate=cell.load, burstiness=burstiness, warm_up=warm_up, seed=seed, progress=progress
+    )
+
+
+def _counted(before: Counters | str, after: Counters | str, figures: dict[str, Any]) -> dict[str, Any]:
+    """What /metrics says of acceptance, or why it says nothing; it stands in where the requests' usage is silent."""
+    if isinstance(before, str) or isinstance(after, str):
+        return {"metrics": after if isinstance(after, str) else before}
+    gained = after.since(before)
+    if gained is None:
+        return {"metrics": "nothing was drafted"}
+    silent = figures["acceptance_length"] is None
+    names = ("acceptance_length", "acceptance_per_position")
+    return {"metrics": gained} | ({name: gained[name] for name in names} if silent else {})
+
+
+def _costs(
+    sweep: Sweep, cell: Cell, measured: list[Measured], joules: dict[str, float] | str, figures: dict[str, Any]
+) -> dict[str, Any]:
+    """Energy by output token over the whole cell, and the price of a million of them."""
+    tokens = sum(one.tokens for one in measured)
+    hour = sweep.target(cell.target).cost_per_hour
+    rate = float(figures["output_tokens_per_s"])
+    return {
+        "joules": joules,
+        "joules_per_token": NOT_MEASURED if isinstance(joules, str) or not tokens else sum(joules.values()) / tokens,
+        "cost_per_million_tokens": hour / 3600 / rate * 1e6 if hour is not None and rate > 0 else NOT_MEASURED,
+    }

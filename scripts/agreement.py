@@ -1,0 +1,172 @@
+"""Whether `aerie bench run` and an independent load generator, aiperf, measure the same on the same server.
+
+Called by `make agreement`. Both send the same bodies in the same order at the same concurrency, in turn (A B, B A);
+each figure is what the tool itself reports. Prints both and their ratio over the pairs of runs, and ends with code 1
+where a ratio is further than `LIMIT` from 1.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+HOME = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(HOME))
+
+from bench.config import SweepError, Target  # noqa: E402  the repository is not always installed where this runs
+from bench.machine import provenance  # noqa: E402
+from bench.targets import Server  # noqa: E402
+from bench.workloads import find  # noqa: E402
+
+LIMIT = 0.05
+AIPERF = HOME / "build/aiperf/bin/aiperf"
+ROUNDS = 24
+"""Requests for each place: aiperf's throughput has the run's ragged end in it, ours has not; so many make it small."""
+FIGURES = ("TPOT p50 (ms)", "TTFT p50 (ms)", "E2E p50 (ms)", "tokens/s")
+Figures = dict[str, float]
+
+
+class NoAgreement(Exception):
+    """Why the two could not be compared, and what to do."""
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--url", help="a running server; by default one is started")
+    parser.add_argument("--command", default="aerie serve configs/serve/demo.yaml server.port={port}")
+    parser.add_argument(
+        "--tokenizer", default="models/demo/target", help="a folder; aiperf asks for one and counts by usage"
+    )
+    parser.add_argument("--concurrency", default="1,4", help="comma-separated")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="requests for each place")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each tool at each concurrency")
+    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--json", type=Path, help="file for the figures")
+    return parser.parse_args()
+
+
+def bodies(model: str, count: int, max_tokens: int) -> list[dict[str, Any]]:
+    """As `aerie bench run` sends them; answers go on to `max_tokens`, so that both runs have the same work."""
+    talks = find("demo").conversations(count, max_tokens=max_tokens)
+    fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True}
+    stream = {"stream": True, "stream_options": {"include_usage": True}}
+    return [
+        {"messages": [{"role": "user", "content": talk.turns[0]}], "seed": number, **fixed, **stream}
+        for number, talk in enumerate(talks)
+    ]
+
+
+def ours(url: str, sent: list[dict[str, Any]], places: int, folder: Path) -> Figures:
+    """By `aerie bench run`. Its warm-up takes the first `places` of the bodies."""
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"messages": body["messages"]}) + "\n" for body in sent))
+    words = [sys.executable, "-m", "aerie", "bench", "run", "--url", url, "--workload", str(prompts)]
+    words += ["--concurrency", str(places), "--requests", str(len(sent) - places), "--out", str(folder / "run")]
+    words += ["--max-tokens", str(sent[0]["max_tokens"]), "--model", sent[0]["model"]]
+    _run([*words, "--fields", json.dumps({"ignore_eos": True})], "aerie bench run")
+    cell = json.loads((folder / "run/cells.jsonl").read_text().splitlines()[-1])
+    return figures_of_cell(cell)
+
+
+def theirs(url: str, sent: list[dict[str, Any]], places: int, folder: Path, tokenizer: str) -> Figures:
+    payload = folder / "bodies.jsonl"
+    payload.write_text("".join(json.dumps(body) + "\n" for body in sent))
+    words = [str(AIPERF), "profile", "-m", sent[0]["model"], "--url", url, "--endpoint-type", "chat", "--streaming"]
+    words += ["--custom-dataset-type", "raw-payload", "--input-file", str(payload)]
+    words += ["--dataset-sampling-strategy", "sequential", "--concurrency", str(places)]
+    words += ["--warmup-request-count", str(places), "--request-count", str(len(sent) - places)]
+    words += ["--use-server-token-count", "--tokenizer", tokenizer, "--ui", "none", "--workers-max", "1"]
+    words += ["--no-gpu-telemetry", "--no-server-metrics", "--output-artifact-dir", str(folder / "aiperf")]
+    _run(words, "aiperf")
+    return figures_of_export(json.loads((folder / "aiperf/profile_export_aiperf.json").read_text()))
+
+
+def figures_of_cell(cell: dict[str, Any]) -> Figures:
+    if cell["status"] != "ok" or cell["failed"]:
+        raise NoAgreement(f"aerie bench run had failures: {cell.get('reason') or cell['errors']}")
+    times = [cell[name]["p50"] * 1e3 for name in ("tpot", "ttft", "e2e")]
+    return dict(zip(FIGURES, [*times, cell["output_tokens_per_s"]], strict=True))
+
+
+def figures_of_export(told: dict[str, Any]) -> Figures:
+    """What aiperf calls inter token latency is (latency - TTFT) / (tokens - 1) of a request: our TPOT."""
+    if told.get("error_summary"):
+        raise NoAgreement(f"aiperf had failures: {told['error_summary']}")
+    times = [told[name]["p50"] for name in ("inter_token_latency", "time_to_first_token", "request_latency")]
+    return dict(zip(FIGURES, [*times, told["output_token_throughput"]["avg"]], strict=True))
+
+
+def compared(pairs: list[tuple[Figures, Figures]]) -> dict[str, Figures]:
+    """For each figure both means, and the median of the pairs' ratios."""
+    return {
+        name: {
+            "aerie": fmean(a[name] for a, _ in pairs),
+            "aiperf": fmean(b[name] for _, b in pairs),
+            "ratio": median(a[name] / b[name] for a, b in pairs),
+        }
+        for name in FIGURES
+    }
+
+
+def agrees(found: dict[str, Figures]) -> bool:
+    return all(abs(figure["ratio"] - 1) <= LIMIT for figure in found.values())
+
+
+def measure(chosen: argparse.Namespace, server: Server) -> dict[str, dict[str, Figures]]:
+    model = server.endpoint(0.0).model
+    found = {}
+    for places in map(int, chosen.concurrency.split(",")):
+        sent = bodies(model, places * (chosen.rounds + 1), chosen.max_tokens)
+        pairs = []
+        for repeat in range(-1, chosen.repeats):  # the first pair fills the server's prefix cache and does not count
+            with tempfile.TemporaryDirectory(prefix="agreement-") as folder:
+                tools = (ours, lambda *given: theirs(*given, chosen.tokenizer))
+                given = (server.url, sent, places, Path(folder))
+                first = repeat % 2
+                results = {tool: tools[tool](*given) for tool in (first, 1 - first)}
+            if repeat >= 0:
+                pairs.append((results[0], results[1]))
+        found[str(places)] = compared(pairs)
+        show(places, found[str(places)])
+    return found
+
+
+def show(places: int, found: dict[str, Figures]) -> None:
+    print(f"{f'concurrency {places}':<18}{'aerie':>10}{'aiperf':>10}{'ratio':>8}")
+    for name, figure in found.items():
+        print(f"{name:<18}{figure['aerie']:>10.2f}{figure['aiperf']:>10.2f}{figure['ratio']:>8.3f}", flush=True)
+
+
+def _run(words: list[str], name: str) -> None:
+    done = subprocess.run(words, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise NoAgreement(f"{name} ended with code {done.returncode}:\n{done.stdout[-2000:]}")
+
+
+def main() -> int:
+    chosen = options()
+    try:
+        if not AIPERF.exists():
+            raise NoAgreement(f"no {AIPERF.relative_to(HOME)}; `make agreement` installs it")
+        target = Target(name="server", url=chosen.url, command=None if chosen.url else chosen.command)
+        with tempfile.TemporaryDirectory(prefix="agreement-") as logs, Server(target, Path(logs)) as server:
+            told = {"server": server.describe(), "found": measure(chosen, server)}
+    except (NoAgreement, SweepError) as error:
+        print(f"agreement: {error}", file=sys.stderr)
+        return 2
+    good = all(agrees(found) for found in told["found"].values())
+    if chosen.json:
+        version = subprocess.run([AIPERF, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+        about = {"limit": LIMIT, "agrees": good, "aiperf": version, "rounds": chosen.rounds, "repeats": chosen.repeats}
+        about |= {"max_tokens": chosen.max_tokens, "provenance": provenance() | {"command": " ".join(sys.argv)}}
+        chosen.json.write_text(json.dumps(about | told) + "\n", encoding="utf-8")
+    print(f"{'agree' if good else 'do NOT agree'} within {LIMIT:.0%}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
