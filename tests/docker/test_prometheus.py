@@ -88,7 +88,7 @@ def query(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     program = found("prometheus", "Debian's package has that name")
     folder = tmp_path_factory.mktemp("prometheus")
     settings = yaml.safe_load((DOCKER / "prometheus/prometheus.yaml").read_text(encoding="utf-8"))
-    settings["global"] = {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"}
+    settings["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     job = settings["scrape_configs"][0]
     del job["dns_sd_configs"]
     job["static_configs"] = [{"targets": [urllib.parse.urlsplit(server.url).netloc]}]
@@ -101,10 +101,10 @@ def query(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
     try:
         query = _asking(f"http://{address}")
-        _wait_for(lambda: query('count_over_time(up{job="aerie"}[1m]) >= 3'), folder / "log")
+        _wait_for(lambda: query('count_over_time(up{job="aerie"}[1m]) >= 2'), folder / "log")
         ask(server)
         seen = float(query('count_over_time(up{job="aerie"}[1m])')[0]["value"][1])
-        _wait_for(lambda: query(f'count_over_time(up{{job="aerie"}}[1m]) > {seen + 3}'), folder / "log")
+        _wait_for(lambda: query(f'count_over_time(up{{job="aerie"}}[1m]) > {seen + 2}'), folder / "log")
         yield query
     finally:
         process.terminate()
@@ -119,13 +119,15 @@ def _asking(url: str) -> Query:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:
+            if error.code == 503:  # it has only been started
+                return []
             raise AssertionError(f"{expression}: {error.read().decode()}") from None
 
     return query
 
 
 def _wait_for(look: Callable[[], object], log: Path) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             if look():
@@ -144,10 +146,12 @@ def test_every_panel_has_something_to_show(query: Query) -> None:
     assert 1 < float(query(acceptance)[0]["value"][1]) < 6
 
 
-def test_no_alert_stirs_on_a_server_that_works(query: Query) -> None:
+def test_no_alert_fires_on_a_server_that_works(query: Query) -> None:
+    """What is about speed may stir on a slow machine, but has no ten minutes to fire."""
+    assert not query('ALERTS{alertstate="firing"}')
     for name, expression in alerts().items():
-        assert not query(expression), name
-    assert not query("ALERTS")
+        if not name.startswith(("AerieSlow", "AerieQueues", "AerieDeviceWaits")):
+            assert not query(expression), name
     assert query("count(aerie:info)")[0]["value"][1] == "1"
 
 

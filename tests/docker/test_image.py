@@ -1,0 +1,120 @@
+"""The CPU image, really built and run as compose runs it: healthy, answers, drains, non-root, read-only.
+
+Only with `--image`, as `make image-test` gives it: a build downloads PyTorch.
+"""
+
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.docker import podman
+
+pytestmark = pytest.mark.timeout(5400)
+QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+_START_SECONDS = 240
+
+
+@dataclass
+class Container:
+    name: str
+    url: str
+
+    def run(self, *words: str) -> tuple[int, str]:
+        done = podman.say("podman", "exec", self.name, *words)
+        return done.returncode, done.stdout + done.stderr
+
+    def inspect(self, field: str) -> str:
+        return podman.say("podman", "inspect", self.name, "--format", "{{" + field + "}}").stdout.strip()
+
+    def post(self, route: str, body: dict[str, Any], seconds: float = 120) -> Any:
+        request = urllib.request.Request(
+            self.url + route, json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        return urllib.request.urlopen(request, timeout=seconds)
+
+
+@pytest.fixture(scope="module")
+def image(request: pytest.FixtureRequest) -> str:
+    if not request.config.getoption("--image", default=False):
+        pytest.skip("images are built by make image-test only")
+    podman.build()
+    return podman.IMAGE
+
+
+@pytest.fixture
+def container(image: str) -> Iterator[Container]:
+    """As compose starts it, on a port and with routes that the environment chooses, as a managed platform does."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    name = f"aerie-image-test-{port}"
+    hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    routes = {"AIP_HTTP_PORT": str(port), "AIP_HEALTH_ROUTE": "/alive", "AIP_PREDICT_ROUTE": "/predict"}
+    named = [word for key, value in routes.items() for word in ("--env", f"{key}={value}")]
+    done = podman.say("podman", "run", "-d", "--name", name, "--network", "host", *hardened, *named, image)
+    assert done.returncode == 0, done.stderr
+    running = Container(name, f"http://127.0.0.1:{port}")
+    try:
+        deadline = time.monotonic() + _START_SECONDS
+        while podman.say("podman", "healthcheck", "run", name).returncode:
+            assert time.monotonic() < deadline, podman.say("podman", "logs", name).stderr
+            assert running.inspect(".State.Status") == "running", podman.say("podman", "logs", name).stderr
+            time.sleep(0.5)
+        yield running
+    finally:
+        podman.say("podman", "rm", "--force", "--time", "1", name)
+
+
+def test_it_is_healthy_answers_and_can_do_no_harm(container: Container) -> None:
+    asked = {"messages": QUESTION, "max_tokens": 24, "temperature": 0}
+    with container.post("/v1/chat/completions", asked) as answer:
+        told = json.load(answer)
+    text = told["choices"][0]["message"]["content"]
+    assert text and told["usage"]["speculation"]["drafted"] > 0
+    with container.post("/predict", {"instances": [asked, asked]}) as answer:
+        assert [one["choices"][0]["message"]["content"] for one in json.load(answer)["predictions"]] == [text, text]
+    assert container.run("id", "-u") == (0, "10001\n")
+    assert container.run("cat", "/proc/1/status")[1].count("Uid:\t10001\t10001") == 1
+    for place in ("/opt/aerie/new", "/opt/venv/new", "/etc/new"):
+        code, said = container.run("touch", place)
+        assert code != 0 and "Read-only file system" in said
+    assert container.run("touch", "/tmp/new")[0] == 0
+    code, said = container.run("cat", "/proc/1/status")
+    assert "CapEff:\t0000000000000000" in said and "NoNewPrivs:\t1" in said
+
+
+def test_sigterm_lets_a_stream_end_and_leaves_with_0(container: Container) -> None:
+    body = {"messages": QUESTION, "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
+    with container.post("/v1/chat/completions", body) as stream:
+        first = stream.readline()
+        assert first.startswith(b"data: ")
+        stop = threading.Thread(target=podman.say, args=("podman", "stop", "--time", "60", container.name))
+        stop.start()
+        refused = _refusal(container)
+        rest = stream.read().decode()
+    stop.join(90)
+    assert refused["error"]["code"] == "draining"
+    events = [line for line in rest.splitlines() if line.startswith("data: ")]
+    assert events[-1] == "data: [DONE]"
+    assert json.loads(events[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert container.inspect(".State.ExitCode") == "0"
+
+
+def _refusal(container: Container) -> dict[str, Any]:
+    """What /ready says once the drain has begun."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            urllib.request.urlopen(f"{container.url}/alive", timeout=5).close()
+        except urllib.error.HTTPError as error:
+            said: dict[str, Any] = json.load(error)
+            return said
+        time.sleep(0.02)
+    raise AssertionError("the drain was not seen")
