@@ -4,6 +4,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 CONFIG ?= configs/serve/demo.yaml
 TORCH_INDEX ?=
+BASE_IMAGE ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -11,7 +12,7 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang check format demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang image-test check format demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,6 +41,9 @@ test: $(STAMP) ## run every test
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest tests/sglang
+
+image-test: $(STAMP) ## lint the images; build and run the CPU one where buildah and podman are (BASE_IMAGE=)
+	@BASE_IMAGE="$(BASE_IMAGE)" TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python -m pytest tests/docker --image -rs
 
 check: $(STAMP) ## formatting, lint and types
 	@$(BIN)/ruff format --check .
