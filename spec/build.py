@@ -11,10 +11,8 @@ from contracts.config import Config, SpecConfig
 from contracts.errors import ConfigError
 from contracts.step import MAX_NODES, Worker
 from engine.attention import make_attention
-from engine.build import build_plain_worker, load_target, make_capacity
-from engine.device import resolve_device, resolve_dtype
+from engine.build import build_plain_worker, load_target, make_capacity, plan_sizes, resolve_dtype
 from engine.kv_pool import KVPool
-from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
 from engine.state import make_state
 from spec.draft import scratch_slots
@@ -44,15 +42,11 @@ def build_worker(config: Config) -> Worker:
 
 def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecWorker:
     """A worker of the target and the head in `folder`."""
-    check_simulation(config.spec)
-    device = resolve_device(config)
-    dtype = resolve_dtype(config, model.dtype, device)
-    checkpoint = open_head(folder, model, dtype, device, dummy=config.model.weights == "dummy")
-    reserve = reserved_slots(config.spec)
+    checkpoint = open_head(folder, model, resolve_dtype(config, model))
+    reserve = reserved_slots(config.spec, parallel=checkpoint.config.parallel)
+    sizes = plan_sizes(config, model, reserve=reserve, head_layers=checkpoint.config.layers)
+    target = load_target(config, model, sizes, checkpoint.config.taps)
     shape = checkpoint.config
-    added = HeadSizes(2 * shape.layers * shape.kv_heads * shape.head_dim, checkpoint.bytes)
-    sizes = plan_sizes(config, model, reserve=reserve, head=added)
-    target = load_target(config, model, sizes, shape.taps)
     pool = KVPool(
         layers=shape.layers,
         pages=sizes.pages,
@@ -60,23 +54,21 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         dtype=sizes.dtype,
-        device=device,
     )
     head = Head(
         shape,
         load_head(checkpoint, target),
         pool,
-        make_attention(config.engine.attention, device),
+        make_attention(config.engine.attention),
         positions=sizes.max_length + reserve + 1,
     )
     report = _report(checkpoint, head, target.bytes)
     state = make_state(
         target,
-        make_capacity(config, target, sizes, drafts=True, extra=report),
+        make_capacity(target, sizes, drafts=True, extra=report),
         seed_width=shape.hidden,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
-        device=device,
     )
     return SpecWorker(state, head, config.spec)
 
@@ -109,14 +101,14 @@ def shapes(spec: SpecConfig) -> list[Shape]:
     ]
 
 
-def reserved_slots(spec: SpecConfig) -> int:
+def reserved_slots(spec: SpecConfig, *, parallel: bool = False) -> int:
     """Slots past a row's bound that a step may write: tree nodes, scratch of the head, pairs of the extend.
 
     Raises ConfigError where the head's scratch does not fit one ancestor word.
     """
     reserve = 1
     for shape in shapes(spec):
-        scratch = scratch_slots(shape.topk, shape.depth)
+        scratch = scratch_slots(shape.topk, shape.depth, parallel=parallel)
         if scratch > MAX_NODES:
             raise ConfigError(
                 f"{shape.key} expands topk * (depth - 1) = {scratch} nodes of a row; at most {MAX_NODES} fit: "
@@ -127,20 +119,10 @@ def reserved_slots(spec: SpecConfig) -> int:
     return reserve
 
 
-def check_simulation(spec: SpecConfig) -> None:
-    """Raises ConfigError where no shape drafts deep enough for the acceptance that is to be simulated."""
-    wanted, deepest = spec.simulate_acceptance, max(shape.depth for shape in shapes(spec))
-    if wanted is not None and wanted > deepest + 1:
-        raise ConfigError(
-            f"spec.simulate_acceptance is {wanted:g}, and drafts of depth {deepest} commit at most {deepest + 1} "
-            f"tokens a step: raise spec.depth or lower spec.simulate_acceptance",
-            param="spec.simulate_acceptance",
-        )
-
-
 def _report(checkpoint: HeadCheckpoint, head: Head, target_bytes: int) -> dict[str, str | int | float | bool | None]:
     return {
         "head": str(checkpoint.folder),
+        "head_kind": "peagle" if checkpoint.config.parallel else "eagle3",
         "head_format": checkpoint.config.source,
         "head_taps": ", ".join(str(tap) for tap in checkpoint.config.taps),
         "head_bytes": head.weights.bytes,

@@ -8,7 +8,6 @@ depends on a value of the device.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +17,7 @@ from engine.batch import attention_inputs
 from engine.row_tables import RowTables
 from spec.head import Head
 from spec.ranking import Ranking
-from spec.tree import Candidates, Tree, chain, select
+from spec.tree import Level, Tree, chain, joined, rooted, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +53,9 @@ class Growth:
         return self.edge_temperatures[level - 1] if level <= len(self.edge_temperatures) else 1.0
 
 
-def scratch_slots(topk: int, depth: int) -> int:
-    """Slots past a row's length that drafting writes."""
-    return topk * max(depth - 1, 0)
+def scratch_slots(topk: int, depth: int, *, parallel: bool) -> int:
+    """Slots past a row's length that drafting writes; a parallel head's mask slots are one a level."""
+    return (1 if parallel else topk) * max(depth - 1, 0)
 
 
 def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
@@ -83,13 +82,10 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
 
 
 def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    rows, topk = roots.tokens.numel(), min(growth.topk, head.config.draft_vocabulary)
-    device = roots.tokens.device
+    topk, device = min(growth.topk, head.config.draft_vocabulary), roots.tokens.device
     levels = _levels(head, tables, roots, growth, topk)
     reading = head.read(roots.seeds)
-    found = [
-        _Level(roots.tokens[:, None], torch.zeros(rows, 1, device=device), torch.zeros_like(roots.lengths)[:, None])
-    ]
+    found = [rooted(roots.tokens)]
     frontier = _Frontier(found[0].scores, found[0].parents, torch.zeros_like(found[0].parents), reading.feedback)
     first = 1
     for level in range(1, growth.depth + 1):
@@ -101,24 +97,7 @@ def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
         first += found[-1].tokens.shape[1]
         place = levels.place(level, frontier.words.view(-1))
         reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))
-    depths = np.repeat(np.arange(len(found)), [part.tokens.shape[1] for part in found])
-    candidates = Candidates(
-        tokens=torch.cat([part.tokens for part in found], 1),
-        scores=torch.cat([part.scores for part in found], 1),
-        parents=torch.cat([part.parents for part in found], 1),
-        depths=torch.from_numpy(depths).to(device),
-        deepest=growth.depth,
-    )
-    return select(candidates, torch.from_numpy(growth.nodes).to(device), growth.widest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """Candidates of one level, [R, c] each."""
-
-    tokens: Tensor
-    scores: Tensor
-    parents: Tensor
+    return select(joined(found), torch.from_numpy(growth.nodes).to(device), growth.widest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +114,7 @@ class _Frontier:
     """[R * f, H] what the head is fed for them: their parent's feedback."""
 
 
-def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float) -> _Level:
+def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float) -> Level:
     """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
     path.
     """
@@ -143,7 +122,7 @@ def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float)
     best, ids = z.topk(topk, -1)
     edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
     edges = edges.clamp_(max=0).view(rows, nodes, topk)  # rounding must not lift a child above its parent
-    return _Level(
+    return Level(
         tokens=head.target_ids(ids).view(rows, -1),
         scores=(frontier.scores[:, :, None] + edges).view(rows, -1),
         parents=frontier.indices[:, :, None].expand(rows, nodes, topk).reshape(rows, -1),
@@ -151,7 +130,7 @@ def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float)
 
 
 def _advance(
-    level: _Level, frontier: _Frontier, feedback: Tensor, topk: int, depth: int, first: int
+    level: Level, frontier: _Frontier, feedback: Tensor, topk: int, depth: int, first: int
 ) -> tuple[_Frontier, Tensor]:
     """The K best candidates of a level become the next frontier; returns it with their tokens [R * K]."""
     rows, nodes = frontier.scores.shape

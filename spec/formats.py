@@ -18,7 +18,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 _PREFIX = re.compile(r"^(draft_model\.|eagle_module\.|module\.|model\.)+")
 _DROPPED = re.compile(r"(^|\.)(verifier_lm_head|verifier_norm)\.|rotary_emb\.inv_freq$")
 _AUX_NORMS = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
-_PARALLEL_KEYS = ("ptd_token_id", "pard_token", "mask_token_id", "parallel_drafting")
+_MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")
+"""Names that producers give to the id of the mask token."""
 
 
 def normalized_name(name: str) -> str | None:
@@ -33,7 +34,7 @@ def normalized_name(name: str) -> str | None:
 
 
 def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
-    """`safeailab` or `specforge` (ModelOpt's dense heads share its layout).
+    """`safeailab`, `specforge` (ModelOpt's dense heads share its layout), or `peagle` (vLLM's and SpecForge's).
 
     Raises ConfigError naming any other format.
     """
@@ -41,9 +42,11 @@ def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
     if foreign is not None:
         raise ConfigError(
             f"the draft checkpoint is {foreign}, which Aerie does not serve yet; "
-            f"it serves EAGLE-3 heads in the layouts of SafeAILab and of SpecForge/SGLang",
+            f"it serves EAGLE-3 heads in the layouts of SafeAILab and of SpecForge/SGLang, and P-EAGLE heads in vLLM's",
             param="spec.head",
         )
+    if "mask_hidden" in shapes:
+        return "peagle"
     architecture = _architecture(config)
     return "specforge" if architecture.endswith("Eagle3") or "eagle_config" in config else "safeailab"
 
@@ -51,8 +54,10 @@ def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
 def _foreign(config: Mapping[str, Any], shapes: Shapes) -> str | None:
     if "speculators_model_type" in config:
         return f"in the speculators format (speculators_model_type {config['speculators_model_type']!r})"
-    if "mask_hidden" in shapes or any(config.get(key) not in (None, False) for key in _PARALLEL_KEYS):
-        return "a P-EAGLE head (parallel drafting)"
+    if "mask_hidden" not in shapes and any(
+        config.get(key) not in (None, False) for key in (*_MASK_KEYS, "parallel_drafting")
+    ):
+        return "a parallel head without mask_hidden, so no P-EAGLE head (or an incomplete one)"
     if _architecture(config) == "Eagle3DeepseekV2ForCausalLM" or _any(shapes, "q_a_proj", "kv_a_proj_with_mqa"):
         return "an EAGLE-3 head with MLA attention"
     if "medusa_num_heads" in config or _any(shapes, "medusa"):
@@ -84,9 +89,9 @@ def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
 def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int) -> HeadConfig:
     """The normal form of a checkpoint's config. Raises ConfigError on a format, field or RoPE that is not served."""
     source = detect(config, shapes)
-    hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
+    hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
     target_hidden = config.get("target_hidden_size") or hidden
-    taps = _taps(config, target_layers)
+    taps = _taps(config, target_layers, parallel=source == "peagle")
     _check_tap_count(config, shapes["fc.weight"], taps, target_hidden)
     vocabulary = config.get("vocab_size") or shapes.get("t2d", (0,))[0]
     activation = config.get("hidden_act", "silu")
@@ -114,12 +119,30 @@ def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int
         pre_norm=_pre_norm(config, shapes),
         norm_before_residual=bool(_nested(config, "norm_before_residual", False)),
         norm_output=bool(_nested(config, "norm_output", False)),
+        mask_token=_mask_token(config, shapes, vocabulary) if source == "peagle" else None,
     )
 
 
-def size_of(config: Mapping[str, Any], key: str) -> int:
-    """Raises ConfigError where the config says no whole number."""
-    value: object = config.get(key)
+def _mask_token(config: Mapping[str, Any], shapes: Shapes, vocabulary: int) -> int:
+    """The id under which the mask slots' embedding lies in the head's own table, which has to come with it."""
+    found: int | None = next((config[key] for key in _MASK_KEYS if isinstance(config.get(key), int)), None)
+    if found is None or not 0 <= found < vocabulary:
+        raise ConfigError(
+            f"the P-EAGLE head's mask token is {found}; one of {', '.join(_MASK_KEYS)} in its config.json must be an "
+            f"id of 0 .. {vocabulary - 1}",
+            param="spec.head",
+        )
+    if "embed_tokens.weight" not in shapes:
+        raise ConfigError(
+            "the P-EAGLE head has no embed_tokens.weight, so no trained embedding of its mask token; "
+            "the checkpoint is incomplete",
+            param="spec.head",
+        )
+    return found
+
+
+def _size(config: Mapping[str, Any], key: str) -> int:
+    value = config.get(key)
     if not isinstance(value, int):
         raise ConfigError(f"the head's config.json has {key} {value!r}; a whole number is needed", param="spec.head")
     return value
@@ -128,19 +151,22 @@ def size_of(config: Mapping[str, Any], key: str) -> int:
 def _intermediate(config: Mapping[str, Any]) -> int:
     """Llama-4 text configs keep the dense MLP's width under a name of its own."""
     key = "intermediate_size_mlp" if config.get("model_type") == "llama4_text" else "intermediate_size"
-    return size_of(config, key)
+    return _size(config, key)
 
 
-def _taps(config: Mapping[str, Any], target_layers: int) -> tuple[int, ...]:
-    """Both served layouts count layer *outputs*, one less than boundaries; none given means EAGLE-3's defaults.
+def _taps(config: Mapping[str, Any], target_layers: int, *, parallel: bool) -> tuple[int, ...]:
+    """EAGLE-3's layouts count layer *outputs*, one less than boundaries; none given means EAGLE-3's defaults.
 
     An id equal to the number of layers cannot be an output, so such a list is in boundaries already
-    (nvidia/gpt-oss-120b-Eagle3-v3).
+    (nvidia/gpt-oss-120b-Eagle3-v3). So is the top-level list of a P-EAGLE head, which vLLM reads.
     """
-    ids = _nested(config, "eagle_aux_hidden_state_layer_ids", None)
+    key = "eagle_aux_hidden_state_layer_ids"
+    ids = _nested(config, key, None)
     if ids is None:
         return default_boundaries(target_layers)
-    return tuple(ids) if target_layers in ids else tuple(layer + 1 for layer in ids)
+    nested = key in (config.get("eagle_config") or {})
+    boundaries = target_layers in ids or (parallel and not nested)
+    return tuple(ids) if boundaries else tuple(layer + 1 for layer in ids)
 
 
 def _check_tap_count(config: Mapping[str, Any], fc: tuple[int, ...], taps: tuple[int, ...], target_hidden: int) -> None:

@@ -46,6 +46,8 @@ class HeadWeights:
     """[vocabulary, hidden]: the target's, unless the head brought its own."""
     draft_to_target: Tensor | None
     """[draft vocabulary] int64, None for identity."""
+    mask_hidden: Tensor | None
+    """[1, n * target hidden]: what a P-EAGLE head reads in place of taps it has not; None for the other kind."""
     bytes: int
     """Of the tensors that the head brought; what it shares with the target is the target's."""
 
@@ -68,6 +70,8 @@ class Head:
         self.attention = attention
         self.weights = weights
         self._rotations = rotations(config.rope, config.head_dim, positions, weights.fc.device)
+        self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
+        """[1, H]: what a mask slot is fed."""
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): taps [T, n * target hidden] -> [T, H]."""

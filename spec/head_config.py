@@ -1,4 +1,4 @@
-"""The one normal form of an EAGLE-3 head; `formats` maps checkpoint configs onto it, and everything else reads only it.
+"""The one normal form of a draft head; `formats` maps checkpoint configs onto it, and everything else reads only it.
 
 Invariant: taps are *boundaries* (b means the residual stream entering layer b), never layer outputs, whatever the file
 said.
@@ -43,6 +43,13 @@ class HeadConfig:
     norm_before_residual: bool = False
     norm_output: bool = False
     """Whether recurrent levels are fed the normed output instead of the pre-norm one."""
+    mask_token: int | None = None
+    """Of a P-EAGLE head: the id whose embedding its mask slots read. None: the head drafts level after level."""
+
+    @property
+    def parallel(self) -> bool:
+        """Whether one pass drafts all levels: a head of the kind `peagle`, not `eagle3`."""
+        return self.mask_token is not None
 
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:

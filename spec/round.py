@@ -2,7 +2,7 @@
 them.
 
 open     the FutureMap's generation of each row, and the shape that the plan asks for
-propose  noise and trees                     (draft, ranking, tree)
+propose  noise and trees                     (draft or peagle, ranking, tree)
 check    the target's choice at every node   (verify)
 commit   path, cut, compaction               (accept, engine.ending)
 follow   committed tokens into the head      (extend)
@@ -24,8 +24,9 @@ from spec.accept import Accepted, accept
 from spec.draft import Growth, Roots, draft, scratch_slots
 from spec.extend import Followed, Pairs, extend, followed
 from spec.head import Head
+from spec.head_config import HeadConfig
+from spec.peagle import draft_at_once
 from spec.ranking import ranking, step_noise
-from spec.simulate import simulate
 from spec.tree import Tree, usable_nodes, with_plain_rows
 from spec.verify import Verified
 
@@ -58,16 +59,16 @@ class Outcome:
     ranked: Ranked | None
 
 
-def open_round(state: DeviceState, plan: StepPlan, topk_limit: int) -> Opening:
-    """`topk_limit`: a node has no more children than the head has ids."""
+def open_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Opening:
+    """A node has no more children than the head has ids."""
     work = plan.decode
     assert work is not None
     rows, turns = on_device(plan.rows, state.device), on_device(plan.turns, state.device)
     tokens, lengths, done, seeds = state.futures.read(turns, rows)
-    topk = min(work.topk, topk_limit)
+    topk = min(work.topk, head.draft_vocabulary)
     nodes = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)
     depth = min(work.depth, int(nodes.max()) - 1)
-    reach = max(int(nodes.max()), scratch_slots(topk, depth), depth + 1)
+    reach = max(int(nodes.max()), scratch_slots(topk, depth, parallel=head.parallel), depth + 1)
     return Opening(
         rows=rows,
         turns=turns,
@@ -108,7 +109,7 @@ def propose(
         sharpness=sharpness,
     )
     growth = Growth(opening.depth, opening.topk, nodes, edge_temperatures)
-    tree = draft(head, state.tables, roots, growth, rank)
+    tree = (draft_at_once if head.config.parallel else draft)(head, state.tables, roots, growth, rank)
     if drafting is not None:
         tree = with_plain_rows(tree, drafting.device, opening.roots.tokens)
     return tree, noise
@@ -124,22 +125,11 @@ def _rows_of(roots: Roots, picked: Followed) -> Roots:
     )
 
 
-def commit(
-    state: DeviceState, opening: Opening, tree: Tree, verified: Verified, logprobs: int, *, simulated: float | None
-) -> Outcome:
-    """The accepted path, cut where the row ends; the target's KV of a tree's path moves to its final slots.
-
-    `simulated` is spec.simulate_acceptance.
-    """
+def commit(state: DeviceState, opening: Opening, tree: Tree, verified: Verified, logprobs: int) -> Outcome:
+    """The accepted path, cut where the row ends; the target's KV of a tree's path moves to its final slots."""
     roots = opening.roots
     nodes = verified.layout.indptr.diff().to(state.device)
-    if simulated is None:
-        accepted = accept(tree, verified.choices, nodes, opening.depth)
-    else:
-        keys = state.tables.noise_keys[roots.owners]
-        accepted = simulate(
-            tree, verified.choices, nodes, opening.depth, length=simulated, keys=keys, positions=roots.lengths
-        )
+    accepted = accept(tree, verified.choices, nodes, opening.depth)
     committed = cut(accepted.tokens, accepted.counts + 1, roots.lengths + 1, opening.done, opening.rows, state.tables)
     if accepted.path is not None:
         compact(state, roots, accepted.path)

@@ -4,12 +4,13 @@
     its chosen nodes, in the same order:                       0   1   2        3      4           parents first
     words, bit i = node i, itself included:                    1  11 101     1011  10011
 
-Called by `draft`; `accept` and the verifying pass read the result. Invariant: a node's parent is chosen and has a
-smaller index.
+Called by `draft` and `peagle`; `accept` and the verifying pass read the result. Invariant: a node's parent is chosen
+and has a smaller index.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,6 +46,33 @@ class Candidates:
     depths: Tensor
     """[C]"""
     deepest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Candidates of one depth, [R, c] each; `parents` as `Candidates` has them."""
+
+    tokens: Tensor
+    scores: Tensor
+    parents: Tensor
+
+
+def rooted(tokens: Tensor) -> Level:
+    """The level of depth 0: root tokens [R]."""
+    zero = torch.zeros_like(tokens)[:, None]
+    return Level(tokens[:, None], zero.float(), zero)
+
+
+def joined(levels: list[Level]) -> Candidates:
+    """All levels of a draft, the root's first."""
+    depths = np.repeat(np.arange(len(levels)), [level.tokens.shape[1] for level in levels])
+    return Candidates(
+        tokens=torch.cat([level.tokens for level in levels], 1),
+        scores=torch.cat([level.scores for level in levels], 1),
+        parents=torch.cat([level.parents for level in levels], 1),
+        depths=torch.from_numpy(depths).to(levels[0].tokens.device),
+        deepest=len(levels) - 1,
+    )
 
 
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:

@@ -34,7 +34,6 @@ class SpecWorker:
         self._head = head
         self._sharpness = spec.draft_temperature
         self._edge_temperatures = spec.edge_temperatures
-        self._simulated = spec.simulate_acceptance
         self._clock = StepClock(torch.get_num_threads())
 
     @property
@@ -55,14 +54,14 @@ class SpecWorker:
     def _speculate(self, plan: StepPlan) -> StepOutput:
         state, head, clock = self._state, self._head, self._clock
         with clock.phase("draft"):
-            opening = open_round(state, plan, head.config.draft_vocabulary)
+            opening = open_round(state, plan, head.config)
             tree, noise = propose(
                 state, head, opening, sharpness=self._sharpness, edge_temperatures=self._edge_temperatures
             )
         with clock.phase("verify"):
             verified = verify(state, opening.roots, tree, opening.nodes, opening.needs, noise=noise, taps=True)
         with clock.phase("accept"):
-            outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=self._simulated)
+            outcome = commit(state, opening, tree, verified, plan.logprobs)
             output = _output(plan, opening, outcome, _trees(tree) if plan.trees else None)
         with clock.phase("extend"):
             seeds = follow(state, head, opening, verified, outcome)

@@ -113,6 +113,18 @@ def specforge_config(taps: tuple[int, ...] = (2, 4, 5), **changes: Any) -> dict[
     }
 
 
+def peagle_tensors(*, layers: int = 2, draft_vocabulary: int = VOCABULARY, seed: int = 1) -> dict[str, Tensor]:
+    """A random P-EAGLE head: an embedding of its own and the mask hidden state besides."""
+    extra = {"mask_hidden": (1, 1, 3 * HIDDEN), "embed_tokens.weight": (VOCABULARY, HIDDEN)}
+    return head_tensors(seed=seed, layers=layers, draft_vocabulary=draft_vocabulary, extra=extra)
+
+
+def peagle_config(*, layers: int = 2, draft_vocabulary: int = VOCABULARY, **changes: Any) -> dict[str, Any]:
+    """As vLLM reads it: taps as boundaries, at the top level."""
+    own = {"ptd_token_id": VOCABULARY - 1, "eagle_aux_hidden_state_layer_ids": [2, 4, 5]}
+    return head_config(layers=layers, draft_vocabulary=draft_vocabulary, **(own | changes))
+
+
 def safeailab_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.replace("layers.0.", "midlayer."): tensor for name, tensor in tensors.items()}
 

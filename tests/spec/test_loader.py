@@ -164,8 +164,9 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
             config["speculators_model_type"] = "eagle3"
         case "p-eagle by config":
             config["ptd_token_id"] = 5
-        case "p-eagle by tensor":
+        case "p-eagle by tensor" | "p-eagle's embedding":
             tensors["mask_hidden"] = torch.zeros(1, 1, 96)
+            config |= {"ptd_token_id": 64 if name == "p-eagle by tensor" else 63}
         case "mla":
             tensors["layers.0.self_attn.q_a_proj.weight"] = torch.zeros(2, 2)
         case "eagle-2":
@@ -216,8 +217,9 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
         ("d2t repeated", "32 draft ids to 1 target"),
         ("t2d disagrees", "t2d"),
         ("speculators", "speculators format"),
-        ("p-eagle by config", "P-EAGLE"),
-        ("p-eagle by tensor", "P-EAGLE"),
+        ("p-eagle by config", "without mask_hidden"),
+        ("p-eagle by tensor", r"mask token is 64.*ptd_token_id.*0 \.\. 63"),
+        ("p-eagle's embedding", "no embed_tokens.weight"),
         ("mla", "MLA"),
         ("eagle-2", "EAGLE-1 or EAGLE-2"),
         ("medusa", "Medusa"),

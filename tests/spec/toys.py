@@ -53,7 +53,7 @@ class _ToyHead:
     """Attends to nothing; `turns` passes positions through, so that a head may know where it is."""
 
     def __init__(self, vocabulary: int) -> None:
-        self.config = SimpleNamespace(draft_vocabulary=vocabulary, hidden=1)
+        self.config = SimpleNamespace(draft_vocabulary=vocabulary, hidden=1, parallel=False, mask_token=None)
         self.weights = SimpleNamespace(draft_to_target=None)
         self.attention = SimpleNamespace(plan=lambda inputs: None, see=lambda planned, words: None)
 
