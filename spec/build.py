@@ -11,8 +11,11 @@ from contracts.config import Config, SpecConfig
 from contracts.errors import ConfigError
 from contracts.step import MAX_NODES, Worker
 from engine.attention import make_attention
-from engine.build import build_plain_worker, load_target, make_capacity, plan_sizes, resolve_dtype
+from engine.attention.inputs import AttentionShape
+from engine.build import build_plain_worker, load_target, make_capacity
+from engine.device import resolve_device, resolve_dtype
 from engine.kv_pool import KVPool
+from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
 from engine.state import make_state
 from spec.draft import scratch_slots
@@ -42,11 +45,15 @@ def build_worker(config: Config) -> Worker:
 
 def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecWorker:
     """A worker of the target and the head in `folder`."""
-    checkpoint = open_head(folder, model, resolve_dtype(config, model))
+    check_simulation(config.spec)
+    device = resolve_device(config)
+    dtype = resolve_dtype(config, model.dtype, device)
+    checkpoint = open_head(folder, model, dtype, device, dummy=config.model.weights == "dummy")
     reserve = reserved_slots(config.spec, parallel=checkpoint.config.parallel)
-    sizes = plan_sizes(config, model, reserve=reserve, head_layers=checkpoint.config.layers)
-    target = load_target(config, model, sizes, checkpoint.config.taps)
     shape = checkpoint.config
+    added = HeadSizes(2 * shape.layers * shape.kv_heads * shape.head_dim, checkpoint.bytes)
+    sizes = plan_sizes(config, model, reserve=reserve, head=added)
+    target = load_target(config, model, sizes, shape.taps)
     pool = KVPool(
         layers=shape.layers,
         pages=sizes.pages,
@@ -54,21 +61,26 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         dtype=sizes.dtype,
+        device=device,
     )
     head = Head(
         shape,
         load_head(checkpoint, target),
         pool,
-        make_attention(config.engine.attention),
+        make_attention(
+            config.engine.attention,
+            AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.dtype, device),
+        ),
         positions=sizes.max_length + reserve + 1,
     )
     report = _report(checkpoint, head, target.bytes)
     state = make_state(
         target,
-        make_capacity(target, sizes, drafts=True, extra=report),
+        make_capacity(config, target, sizes, drafts=True, extra=report),
         seed_width=shape.hidden,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
+        device=device,
     )
     return SpecWorker(state, head, config.spec)
 
@@ -117,6 +129,17 @@ def reserved_slots(spec: SpecConfig, *, parallel: bool = False) -> int:
             )
         reserve = max(reserve, shape.nodes, scratch, shape.depth + 1)
     return reserve
+
+
+def check_simulation(spec: SpecConfig) -> None:
+    """Raises ConfigError where no shape drafts deep enough for the acceptance that is to be simulated."""
+    wanted, deepest = spec.simulate_acceptance, max(shape.depth for shape in shapes(spec))
+    if wanted is not None and wanted > deepest + 1:
+        raise ConfigError(
+            f"spec.simulate_acceptance is {wanted:g}, and drafts of depth {deepest} commit at most {deepest + 1} "
+            f"tokens a step: raise spec.depth or lower spec.simulate_acceptance",
+            param="spec.simulate_acceptance",
+        )
 
 
 def _report(checkpoint: HeadCheckpoint, head: Head, target_bytes: int) -> dict[str, str | int | float | bool | None]:

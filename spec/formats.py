@@ -89,7 +89,7 @@ def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
 def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int) -> HeadConfig:
     """The normal form of a checkpoint's config. Raises ConfigError on a format, field or RoPE that is not served."""
     source = detect(config, shapes)
-    hidden, heads = _size(config, "hidden_size"), _size(config, "num_attention_heads")
+    hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
     target_hidden = config.get("target_hidden_size") or hidden
     taps = _taps(config, target_layers, parallel=source == "peagle")
     _check_tap_count(config, shapes["fc.weight"], taps, target_hidden)
@@ -141,8 +141,9 @@ def _mask_token(config: Mapping[str, Any], shapes: Shapes, vocabulary: int) -> i
     return found
 
 
-def _size(config: Mapping[str, Any], key: str) -> int:
-    value = config.get(key)
+def size_of(config: Mapping[str, Any], key: str) -> int:
+    """Raises ConfigError where the config says no whole number."""
+    value: object = config.get(key)
     if not isinstance(value, int):
         raise ConfigError(f"the head's config.json has {key} {value!r}; a whole number is needed", param="spec.head")
     return value
@@ -151,7 +152,7 @@ def _size(config: Mapping[str, Any], key: str) -> int:
 def _intermediate(config: Mapping[str, Any]) -> int:
     """Llama-4 text configs keep the dense MLP's width under a name of its own."""
     key = "intermediate_size_mlp" if config.get("model_type") == "llama4_text" else "intermediate_size"
-    return _size(config, key)
+    return size_of(config, key)
 
 
 def _taps(config: Mapping[str, Any], target_layers: int, *, parallel: bool) -> tuple[int, ...]:

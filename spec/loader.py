@@ -16,12 +16,14 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engine.decoder import attention_weights
+from engine.dummy_weights import DummyWeights
 from engine.layer import AttentionWeights, MlpWeights
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
 from engine.projection import Projection
-from engine.weights import Weights
-from spec.formats import head_config, normalized_name
+from engine.weights import Source, Weights
+from spec.dummy_head import head_shapes
+from spec.formats import Shapes, head_config, normalized_name
 from spec.head import HeadLayer, HeadWeights
 from spec.head_config import HeadConfig, check_fits
 from spec.vocabulary import draft_to_target
@@ -45,15 +47,32 @@ class HeadCheckpoint:
 
     folder: Path
     config: HeadConfig
-    weights: Weights
+    weights: Source
     bytes: int
 
 
-def open_head(folder: Path, target: ModelConfig, dtype: torch.dtype, device: str = "cpu") -> HeadCheckpoint:
-    """Raises ConfigError on a format that is not served, a pickle, and a head that was made for another target."""
-    weights = Weights(folder, dtype, device, rename=normalized_name)
-    shapes = weights.shapes()
-    config = head_config(_json(folder / "config.json"), shapes, target_layers=target.layers)
+def open_head(
+    folder: Path,
+    target: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    *,
+    dummy: bool = False,
+) -> HeadCheckpoint:
+    """Raises ConfigError on a format that is not served, a pickle, and a head that was made for another target.
+
+    A `dummy` head needs its config.json only.
+    """
+    weights: Source
+    shapes: Shapes
+    told = _json(folder / "config.json")
+    if dummy:
+        shapes = head_shapes(told, target_hidden=target.hidden_size)
+        weights = DummyWeights(dtype, device, shapes)
+    else:
+        stored = Weights(folder, dtype, device, rename=normalized_name)
+        weights, shapes = stored, stored.shapes()
+    config = head_config(told, shapes, target_layers=target.layers)
     check_fits(config, hidden=target.hidden_size, vocabulary=target.vocabulary, layers=target.layers)
     size = sum(math.prod(shape) for name, shape in shapes.items() if name not in ("d2t", "t2d"))
     return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)
@@ -129,7 +148,7 @@ def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> T
     return shared if ids is None else shared.index_select(0, ids.to(shared.device))
 
 
-def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
+def _layer(config: HeadConfig, weights: Source, index: int) -> HeadLayer:
     """Layer 0 attends over embedding and hidden; deeper ones are plain, and name their first norm by producer."""
     prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
     first = index == 0
@@ -155,7 +174,7 @@ def _layer(config: HeadConfig, weights: Weights, index: int) -> HeadLayer:
     )
 
 
-def _attention(config: HeadConfig, weights: Weights, prefix: str, width: int) -> AttentionWeights:
+def _attention(config: HeadConfig, weights: Source, prefix: str, width: int) -> AttentionWeights:
     return attention_weights(
         weights,
         f"{prefix}.self_attn",
@@ -171,11 +190,11 @@ def _attention(config: HeadConfig, weights: Weights, prefix: str, width: int) ->
     )
 
 
-def _norm(config: HeadConfig, weights: Weights, name: str, size: int) -> RmsNorm:
+def _norm(config: HeadConfig, weights: Source, name: str, size: int) -> RmsNorm:
     return RmsNorm(weights.take(name, (size,)), config.eps)
 
 
-def _gate_up(weights: Weights, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:
+def _gate_up(weights: Source, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:
     return torch.cat([weights.take(f"{prefix}.mlp.{part}_proj.{kind}", shape) for part in ("gate", "up")])
 
 

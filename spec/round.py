@@ -27,6 +27,7 @@ from spec.head import Head
 from spec.head_config import HeadConfig
 from spec.peagle import draft_at_once
 from spec.ranking import ranking, step_noise
+from spec.simulate import simulate
 from spec.tree import Tree, usable_nodes, with_plain_rows
 from spec.verify import Verified
 
@@ -125,11 +126,22 @@ def _rows_of(roots: Roots, picked: Followed) -> Roots:
     )
 
 
-def commit(state: DeviceState, opening: Opening, tree: Tree, verified: Verified, logprobs: int) -> Outcome:
-    """The accepted path, cut where the row ends; the target's KV of a tree's path moves to its final slots."""
+def commit(
+    state: DeviceState, opening: Opening, tree: Tree, verified: Verified, logprobs: int, *, simulated: float | None
+) -> Outcome:
+    """The accepted path, cut where the row ends; the target's KV of a tree's path moves to its final slots.
+
+    `simulated` is spec.simulate_acceptance.
+    """
     roots = opening.roots
     nodes = verified.layout.indptr.diff().to(state.device)
-    accepted = accept(tree, verified.choices, nodes, opening.depth)
+    if simulated is None:
+        accepted = accept(tree, verified.choices, nodes, opening.depth)
+    else:
+        keys = state.tables.noise_keys[roots.owners]
+        accepted = simulate(
+            tree, verified.choices, nodes, opening.depth, length=simulated, keys=keys, positions=roots.lengths
+        )
     committed = cut(accepted.tokens, accepted.counts + 1, roots.lengths + 1, opening.done, opening.rows, state.tables)
     if accepted.path is not None:
         compact(state, roots, accepted.path)

@@ -34,6 +34,7 @@ class SpecWorker:
         self._head = head
         self._sharpness = spec.draft_temperature
         self._edge_temperatures = spec.edge_temperatures
+        self._simulated = spec.simulate_acceptance
         self._clock = StepClock(torch.get_num_threads())
 
     @property
@@ -61,7 +62,7 @@ class SpecWorker:
         with clock.phase("verify"):
             verified = verify(state, opening.roots, tree, opening.nodes, opening.needs, noise=noise, taps=True)
         with clock.phase("accept"):
-            outcome = commit(state, opening, tree, verified, plan.logprobs)
+            outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=self._simulated)
             output = _output(plan, opening, outcome, _trees(tree) if plan.trees else None)
         with clock.phase("extend"):
             seeds = follow(state, head, opening, verified, outcome)
