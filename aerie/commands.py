@@ -11,6 +11,7 @@ from aerie.bench_commands import benches
 from aerie.environment import overrides_from
 from aerie.probe_commands import probes
 from aerie.resolve import resolve_config, with_local_model
+from aerie.train_commands import train_command
 
 app = typer.Typer(
     add_completion=False,
@@ -20,6 +21,7 @@ app = typer.Typer(
 )
 app.add_typer(probes, name="probe")
 app.add_typer(benches, name="bench")
+app.command("train")(train_command)
 
 
 @app.callback(invoke_without_command=True)

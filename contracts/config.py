@@ -108,6 +108,8 @@ class SpecConfig(Section):
     """tau by depth: an edge of the tree scores log softmax(z / tau). 1 where not given."""
     simulate_acceptance: float | None = Field(default=None, ge=1)
     """Commit so many tokens a step, drafts drawn at random and not checked; only for measurements."""
+    require_provenance: bool = False
+    """Refuse a head whose card does not name this target's weights and chat template."""
 
 
 class ServerConfig(Section):

@@ -5,7 +5,6 @@ that no other request waits for them.
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import tokenizers
 
 from contracts.errors import BadRequest, ConfigError
+from contracts.provenance import template_source, tokenizer_settings
 from server.detokenize import Detokenizer, Pieces
 from server.template import ChatTemplate
 
@@ -84,27 +84,8 @@ class Tokenizer:
 
 
 def _load_template(folder: Path, template_file: Path | None) -> ChatTemplate | None:
-    path = folder / "tokenizer_config.json"
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}", param="model.path") from None
-    source = _template_source(folder, template_file, settings)
-    return None if source is None else ChatTemplate(source, _special_tokens(settings))
-
-
-def _template_source(folder: Path, template_file: Path | None, settings: dict[str, Any]) -> str | None:
-    if template_file is not None:
-        if not template_file.is_file():
-            raise ConfigError(f"no chat template at {template_file}", param="server.chat_template")
-        return template_file.read_text(encoding="utf-8")
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        return beside.read_text(encoding="utf-8")
-    source = settings.get("chat_template")
-    if isinstance(source, list):  # several named templates
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
-    return source
+    source = template_source(folder, template_file)
+    return None if source is None else ChatTemplate(source, _special_tokens(tokenizer_settings(folder)))
 
 
 def _special_tokens(settings: dict[str, Any]) -> dict[str, str]:

@@ -1,20 +1,80 @@
-"""What a head's card promises: how often its drafts are accepted, depth by depth.
+"""What a head's card says: how often its drafts are accepted, depth by depth, and which target it was aligned with.
 
-Read by the composition root, so that a server can tell a head that falls far short. The card is the README.md that
-`train/export.py` writes beside the weights, or `promise` in the head's file of `configs/head/`. No torch here.
+Read by the composition root, so that a server can tell a head that falls far short, and by `build` for
+`spec.require_provenance`. The card is the README.md that training writes beside the weights; acceptance may also be
+promised by the head's file of `configs/head/`. No torch here.
 """
 
 import math
 import re
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
 
-from contracts.config import SpecConfig
+import yaml
+
+from contracts.config import Config, SpecConfig
+from contracts.errors import ConfigError
+from contracts.provenance import template_hash, template_source, weights_hash
 from spec.registry import Pair, Promised, same_place
 
 _MEASURED = re.compile(r"accuracies((?: \d\.\d+)+)")
 """Share of drafts accepted at each depth among those accepted at the depth before."""
+
+_FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
+_TARGET_LINE = re.compile(r"Target weights \(sha256[^)]*\): `([0-9a-f]{64})`")
+"""Of cards without front matter, as that of the demo head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Hashes (`contracts/provenance.py`) of what a head was trained for; a card may be silent about the template."""
+
+    target: str
+    template: str | None
+
+
+def origin_of(folder: Path) -> Origin | None:
+    """What the card in a head's folder says; None where there is no card or it names no target."""
+    path = folder / "README.md"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    front = _FRONT.match(text)
+    try:
+        data = yaml.safe_load(front[1]) if front else None
+    except yaml.YAMLError:
+        data = None
+    told = data.get("aerie") if isinstance(data, dict) else None
+    if isinstance(told, dict) and isinstance(told.get("target_weights"), str):
+        template = told.get("chat_template")
+        return Origin(told["target_weights"], template if isinstance(template, str) else None)
+    line = _TARGET_LINE.search(text)
+    return None if line is None else Origin(line[1], None)
+
+
+def check_origin(folder: Path, config: Config) -> None:
+    """Raises ConfigError, with both hashes, unless the card of the head in `folder` names this deployment's target and,
+    where it names a template, this one.
+    """
+    origin, target = origin_of(folder), Path(config.model.path)
+    if origin is None:
+        raise ConfigError(
+            f"spec.require_provenance is set, and {folder} has no card that says which target the head was aligned "
+            f"with; take a head with a card, or set spec.require_provenance=false",
+            param="spec.require_provenance",
+        )
+    replaced = config.server.chat_template
+    template = template_hash(template_source(target, None if replaced is None else Path(replaced)))
+    for what, told, found in (
+        ("target weights", origin.target, weights_hash(target)),
+        ("chat template", origin.template, template),
+    ):
+        if told is not None and told != found:
+            raise ConfigError(
+                f"the head in {folder} was aligned with other {what}: its card says sha256 {told}, those served have "
+                f"{found}; take the head of this target, or set spec.require_provenance=false",
+                param="spec.require_provenance",
+            )
 
 
 def promised(folder: Path, spec: SpecConfig, pairs: list[Pair]) -> tuple[tuple[float, ...], str] | None:

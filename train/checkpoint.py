@@ -9,6 +9,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+_STATE = "state.json"
+
 
 def save(folder: Path, step: int, model: nn.Module, optimizers: list[Optimizer]) -> None:
     """Writes beside `folder` and renames, so that a kill at any moment leaves the last whole checkpoint."""
@@ -18,7 +20,7 @@ def save(folder: Path, step: int, model: nn.Module, optimizers: list[Optimizer])
     save_file({name: weight.detach() for name, weight in model.named_parameters()}, fresh / "weights.safetensors")
     for index, optimizer in enumerate(optimizers):
         save_file(_flat(optimizer), fresh / f"optimizer-{index}.safetensors")
-    (fresh / "state.json").write_text(json.dumps({"step": step}))
+    (fresh / _STATE).write_text(json.dumps({"step": step}))  # last: with it a checkpoint is whole
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
 
@@ -34,13 +36,16 @@ def load(folder: Path, model: nn.Module, optimizers: list[Optimizer]) -> int:
 
 def load_weights(folder: Path, model: nn.Module) -> int:
     """Restores the model alone, in place, and returns its step; 0 where there is no checkpoint."""
+    fresh = folder.with_name(folder.name + ".new")
+    if not folder.exists() and (fresh / _STATE).exists():  # killed between the last checkpoint's end and its swap
+        fresh.rename(folder)
     if not folder.exists():
         return 0
     weights = load_file(folder / "weights.safetensors")
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(weights[name])
-    return int(json.loads((folder / "state.json").read_text())["step"])
+    return int(json.loads((folder / _STATE).read_text())["step"])
 
 
 def _flat(optimizer: Optimizer) -> dict[str, Tensor]:

@@ -18,12 +18,16 @@ from train.vocabulary import DraftVocabulary
 def export(head: Head, vocabulary: DraftVocabulary, target: Path, out: Path, *, trained_on: str, measured: str) -> None:
     """Writes `out`, replacing what an earlier export left there."""
     out.mkdir(parents=True, exist_ok=True)
-    weights = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in head.named_parameters()}
-    save_file(
-        {**weights, "d2t": vocabulary.d2t, "t2d": vocabulary.t2d}, out / "model.safetensors", metadata={"format": "pt"}
-    )
-    (out / "config.json").write_text(json.dumps(_config(head.shape), indent=2) + "\n")
+    write_head(head, vocabulary, out)
     (out / "README.md").write_text(_card(head.shape, vocabulary, target, trained_on, measured))
+
+
+def write_head(head: Head, vocabulary: DraftVocabulary, out: Path) -> None:
+    """Config and weights, which are rounded to bf16 here and nowhere else."""
+    weights = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in head.named_parameters()}
+    maps = {"d2t": vocabulary.d2t, "t2d": vocabulary.t2d}
+    save_file({**weights, **maps}, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(specforge_config(head.shape), indent=2) + "\n")
 
 
 def load_exported(folder: Path, shape: HeadShape) -> Head:
@@ -34,7 +38,8 @@ def load_exported(folder: Path, shape: HeadShape) -> Head:
     return head
 
 
-def _config(shape: HeadShape) -> dict[str, object]:
+def specforge_config(shape: HeadShape) -> dict[str, object]:
+    """The `config.json` of this layout."""
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
@@ -59,6 +64,8 @@ def _config(shape: HeadShape) -> dict[str, object]:
             "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in shape.boundaries],
             "use_aux_hidden_state": True,
         },
+        **({"fc_norm": True} if shape.tap_norms else {}),
+        **({"norm_output": True} if shape.norm_output else {}),
     }
 
 

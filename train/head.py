@@ -2,7 +2,7 @@
 
 `train/unroll.py` drives it; `spec/` has its own forward for serving. Parameter names are the keys of SpecForge's
 checkpoints, so that exporting is naming nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the
-residual before its norm and pre-norm feedback.
+residual before its norm and pre-norm feedback; EAGLE-3.1's norms are switches.
 """
 
 from dataclasses import dataclass
@@ -29,6 +29,10 @@ class HeadShape:
     eps: float
     rope_theta: float
     max_positions: int
+    tap_norms: bool = False
+    """EAGLE-3.1: each tap has a norm of its own before `fc`."""
+    norm_output: bool = False
+    """EAGLE-3.1: the next level is fed the normed output."""
 
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:
@@ -81,6 +85,8 @@ class Head(nn.Module):
         super().__init__()
         self.shape = shape
         self.fc = nn.Linear(len(shape.boundaries) * shape.hidden, shape.hidden, bias=False)
+        norms = len(shape.boundaries) if shape.tap_norms else 0
+        self.fc_norm = nn.ModuleList(nn.RMSNorm(shape.hidden, eps=shape.eps) for _ in range(norms))
         self.midlayer = Layer(shape)
         self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocabulary, bias=False)
@@ -90,6 +96,9 @@ class Head(nn.Module):
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): [..., taps * hidden] -> [..., hidden]."""
+        if self.fc_norm:
+            parts = taps.chunk(len(self.fc_norm), -1)
+            taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
         return self.fc(taps)
 
     def project(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,6 +113,10 @@ class Head(nn.Module):
         layer = self.midlayer
         b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
         return b + layer.mlp(layer.post_attention_layernorm(b))
+
+    def feedback(self, output: Tensor) -> Tensor:
+        """(F8): what the next level is fed of a pre-norm output."""
+        return self.norm(output) if self.shape.norm_output else output
 
     def logits(self, output: Tensor) -> Tensor:
         """(F7): [..., hidden] -> [..., draft vocabulary]."""

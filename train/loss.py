@@ -1,13 +1,13 @@
-"""The head's loss: cross-entropy with the target's own distributions, counted where drafting will really happen."""
+"""The head's loss against the target's own distributions, counted where drafting will really happen."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from train.head import Head
+from train.objectives import Objective, soft_cross_entropy
 from train.vocabulary import DraftVocabulary
 
 
@@ -25,21 +25,34 @@ class Judged:
     columns: Tensor
 
 
-def loss_mask(answer: Tensor, step: int) -> Tensor:
+def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Tensor:
     """[rows, columns] bool: where column t of `step` drafts inside an answer: m[t+1] and m[t+2] and .. and m[t+2+step].
 
     `answer` marks answer tokens, their end token included. Column t reads tokens up to t+1+step and predicts t+2+step;
     drafting begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own trainer masks by
-    m[t+step], which drops the first draft of each answer and trains on what follows its end.)
+    m[t+step], which drops the first draft of each answer and trains on what follows its end.) `documents` numbers the
+    conversations of a packed row: what is drafted ends with the conversation.
     """
-    mask = _ahead(answer, 1)
+    mask = looked_ahead(answer, 1)
     for distance in range(2, step + 3):
-        mask = mask & _ahead(answer, distance)
+        mask = mask & looked_ahead(answer, distance)
+    if documents is not None:
+        mask = mask & (looked_ahead(documents + 1, step + 2) == documents + 1)  # 0 is past the row's end
     return mask
 
 
-def judge(head: Head, outputs: Iterable[Tensor], logits: Tensor, answer: Tensor, vocabulary: DraftVocabulary) -> Judged:
-    """The sum over steps of the mean soft cross-entropy over the columns that `loss_mask` keeps.
+def judge(
+    head: Head,
+    outputs: Iterable[Tensor],
+    logits: Tensor,
+    answer: Tensor,
+    vocabulary: DraftVocabulary,
+    *,
+    documents: Tensor | None = None,
+    decay: float = 1.0,
+    objective: Objective = soft_cross_entropy,
+) -> Judged:
+    """The sum over steps, weighed by decay^step, of the mean `objective` over the columns that `loss_mask` keeps.
 
     Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns,
     target vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
@@ -51,11 +64,13 @@ def judge(head: Head, outputs: Iterable[Tensor], logits: Tensor, answer: Tensor,
     alive = torch.ones_like(answer)
     counts = []
     for step, output in enumerate(outputs):
-        mask, ahead = loss_mask(answer, step), step + 1
-        wanted = mask & _ahead(draftable, ahead)
+        mask, ahead = loss_mask(answer, step, documents), step + 1
+        wanted = mask & looked_ahead(draftable, ahead)
         rows, columns = wanted.nonzero(as_tuple=True)
-        drafted = head.logits(output[rows, columns])
-        loss = loss + cross_entropy(drafted, goals[rows, columns + ahead], reduction="sum") / max(1, len(rows))
+        drafted = head.logits(output[rows, columns]).to(logits.dtype)
+        mass = None if objective is soft_cross_entropy else _mass(logits[rows, columns + ahead], draft_ids)
+        lost = objective(drafted, goals[rows, columns + ahead], mass) / max(1, len(rows))
+        loss = loss + decay**step * lost
         hit = torch.zeros_like(mask)
         hit[rows, columns] = draft_ids[drafted.argmax(-1)] == top[rows, columns + ahead]
         reached = alive & mask
@@ -70,8 +85,13 @@ def acceptance_length(reached: Tensor, right: Tensor) -> float:
     return 1 + float((right / reached.clamp(min=1)).cumprod(0).sum())
 
 
-def _ahead(x: Tensor, distance: int) -> Tensor:
-    """x[:, t + distance], False past the end; x [rows, columns] bool."""
+def _mass(logits: Tensor, draft_ids: Tensor) -> Tensor:
+    """[rows] the target's probability of what can be drafted at all."""
+    return (logits[:, draft_ids].logsumexp(-1) - logits.logsumexp(-1)).exp()
+
+
+def looked_ahead(x: Tensor, distance: int) -> Tensor:
+    """x[:, t + distance], False or 0 past the end; x [rows, columns]."""
     shifted = torch.zeros_like(x)
     if distance < x.shape[1]:
         shifted[:, : x.shape[1] - distance] = x[:, distance:]

@@ -1,4 +1,6 @@
-"""The learning rate over a run: warm-up, plateau, linear decay to nothing."""
+"""The learning rate over a run: warm-up, then a plateau with a linear decay to nothing, or a cosine."""
+
+import math
 
 from torch.optim import Optimizer
 
@@ -7,6 +9,14 @@ def share(step: int, *, steps: int, warmup: int, decay: float) -> float:
     """The share of the full rate at `step`; the last `decay` of the run falls linearly."""
     remaining = (steps - step) / (decay * steps)
     return min(1.0, (step + 1) / warmup, remaining)
+
+
+def warm_cosine(step: int, *, steps: int, warmup: float) -> float:
+    """The share of the full rate at `step`: a linear rise over the first `warmup` of the run, then half a cosine."""
+    rising = max(1, round(warmup * steps))
+    if step < rising:
+        return (step + 1) / rising
+    return 0.5 * (1 + math.cos(math.pi * (step - rising) / max(1, steps - rising)))
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -1,8 +1,10 @@
 """How a head starts: its draft vocabulary, and weights that already resemble the target's last layers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from train.config import HeadRun
@@ -25,7 +27,7 @@ def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tup
     torch.manual_seed(run.seed)
     shape = _shape(run, model)
     head = Head(shape)
-    _borrow(head, model, vocabulary)
+    borrow(head, model.state_dict(), model.config.num_hidden_layers, vocabulary)
     return head, FrozenTarget(model, shape.boundaries)
 
 
@@ -47,23 +49,23 @@ def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
 
 
 @torch.no_grad()
-def _borrow(head: Head, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
+def borrow(head: Head, target: Mapping[str, Tensor], layers: int, vocabulary: DraftVocabulary) -> None:
     """Begins as the target's last layer, final norm and output rows, read from the highest tap.
 
-    What the target's layer has no counterpart for begins at random: the embedding's half of q, k and v, and the rest of
-    a wider MLP, whose output begins at zero.
+    `target` holds these tensors by their names in a checkpoint. What the target's layer has no counterpart for begins
+    at random: the embedding's half of q, k and v, and the rest of a wider MLP, whose output begins at zero.
     """
-    layer, last, hidden = head.midlayer, model.model.layers[-1], head.shape.hidden
+    layer, last, hidden = head.midlayer, f"model.layers.{layers - 1}", head.shape.hidden
     head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
     for name in ("q_proj", "k_proj", "v_proj"):
-        getattr(layer.self_attn, name).weight[:, hidden:] = getattr(last.self_attn, name).weight
-    layer.self_attn.o_proj.weight.copy_(last.self_attn.o_proj.weight)
-    wide = min(head.shape.intermediate, last.mlp.gate_proj.weight.shape[0])
-    layer.mlp.gate_proj.weight[:wide] = last.mlp.gate_proj.weight[:wide]
-    layer.mlp.up_proj.weight[:wide] = last.mlp.up_proj.weight[:wide]
+        getattr(layer.self_attn, name).weight[:, hidden:] = target[f"{last}.self_attn.{name}.weight"]
+    layer.self_attn.o_proj.weight.copy_(target[f"{last}.self_attn.o_proj.weight"])
+    wide = min(head.shape.intermediate, len(target[f"{last}.mlp.gate_proj.weight"]))
+    layer.mlp.gate_proj.weight[:wide] = target[f"{last}.mlp.gate_proj.weight"][:wide]
+    layer.mlp.up_proj.weight[:wide] = target[f"{last}.mlp.up_proj.weight"][:wide]
     layer.mlp.down_proj.weight.zero_()
-    layer.mlp.down_proj.weight[:, :wide] = last.mlp.down_proj.weight[:, :wide]
-    layer.hidden_norm.weight.copy_(last.input_layernorm.weight)
-    layer.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
-    head.norm.weight.copy_(model.model.norm.weight)
-    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
+    layer.mlp.down_proj.weight[:, :wide] = target[f"{last}.mlp.down_proj.weight"][:, :wide]
+    layer.hidden_norm.weight.copy_(target[f"{last}.input_layernorm.weight"])
+    layer.post_attention_layernorm.weight.copy_(target[f"{last}.post_attention_layernorm.weight"])
+    head.norm.weight.copy_(target["model.norm.weight"])
+    head.lm_head.weight.copy_(target["lm_head.weight"][vocabulary.draft_to_target])

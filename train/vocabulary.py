@@ -23,12 +23,12 @@ class DraftVocabulary:
     @property
     def d2t(self) -> Tensor:
         """Offsets, as checkpoints store them: target id = draft id + d2t[draft id]."""
-        return self.draft_to_target - torch.arange(len(self.draft_to_target))
+        return self.draft_to_target - torch.arange(len(self.draft_to_target), device=self.draft_to_target.device)
 
     @property
     def t2d(self) -> Tensor:
         """[size] bool: whether a target id can be drafted."""
-        members = torch.zeros(self.size, dtype=torch.bool)
+        members = torch.zeros(self.size, dtype=torch.bool, device=self.draft_to_target.device)
         members[self.draft_to_target] = True
         return members
 

@@ -1,0 +1,91 @@
+"""What the training pipeline borrows from serving: the target behind a URL, and heads measured in the real engine."""
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from aerie.lane import make_lane
+from aerie.resolve import with_local_model
+from contracts.config import Config, load_config
+from contracts.errors import AerieError
+from train.stages.config import PipelineConfig
+
+_READY = re.compile(r"serves \S+ at (http://\S+)")
+_START_SECONDS = 600.0
+_STOP_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def served_target(config: PipelineConfig) -> Iterator[str]:
+    """`aerie serve` of the target alone, on a free port of this machine; the base URL of its API.
+
+    Raises AerieError with what it printed where it does not start.
+    """
+    words = [config.target, "spec.head=none", "server.port=0", "server.log_requests=false", *_template(config)]
+    words += [f"engine.threads={config.features.threads}", *config.evaluate.settings]
+    command = [sys.executable, "-m", "aerie", "serve", *words]
+    with tempfile.TemporaryFile("w+") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "500"})
+        try:
+            yield _wait_ready(server, output) + "/v1"
+        finally:
+            server.terminate()
+            try:
+                server.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+
+
+def _wait_ready(server: subprocess.Popen[bytes], output: Any) -> str:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        output.seek(0)
+        text = output.read()
+        found = _READY.search(text)
+        if found is not None and "\n" in text[found.end() :]:
+            return found[1]
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise AerieError(f"the target could not be served (aerie serve):\n{text[-2000:]}")
+        time.sleep(0.1)
+
+
+def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[list[int]]]) -> Iterator[dict[str, Any]]:
+    """A cell for each task, shape and temperature of the config, on the scheduler and engine of the server."""
+    from probe.acceptance import CONCURRENCY, accepted
+    from probe.shapes import for_lane, parse_shape
+
+    stage = config.evaluate
+    shapes = {text: parse_shape(text) for text in stage.shapes}
+    served = for_lane(_served(config, head), list(shapes.values()), rows=CONCURRENCY)
+    with closing(make_lane(served)) as lane:
+        for task, ids in prompts.items():
+            for text, shape in shapes.items():
+                for temperature in stage.temperatures:
+                    run = accepted(lane, served, shape, ids, temperature, stage.max_tokens)
+                    yield {
+                        "task": task,
+                        "shape": text,
+                        "temperature": temperature,
+                        "prompts": len(ids),
+                        "tokens": sum(map(len, run.tokens)),
+                        "acceptance_length": round(run.acceptance_length, 4),
+                        "acceptance_per_position": [round(share, 4) for share in run.acceptance_per_position],
+                    }
+
+
+def _served(config: PipelineConfig, head: Path) -> Config:
+    words = [f"model.path={config.target}", f"spec.head={head}", "engine.lane=inline", *_template(config)]
+    return with_local_model(load_config(None, [*words, *config.evaluate.settings]))
+
+
+def _template(config: PipelineConfig) -> list[str]:
+    return [] if config.template is None else [f"server.chat_template={config.template}"]

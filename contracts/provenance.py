@@ -1,0 +1,70 @@
+"""What identifies a target and its chat template: hashes that training writes into a head's card and serving compares.
+
+Used by `train` (the stages and the card), `spec` (`spec.require_provenance`) and the server's tokenizer, so that all
+speak of the same template. No torch.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import ConfigError
+
+_BLOCK = 1 << 22
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def weights_hash(folder: Path) -> str:
+    """sha256 of a model's weights: of the one safetensors file, or of the lines `name hash` of several.
+
+    Raises ConfigError where the folder has none.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise ConfigError(f"no safetensors in {folder}: there are no weights to identify")
+    if len(files) == 1:
+        return file_hash(files[0])
+    lines = "".join(f"{path.name} {file_hash(path)}\n" for path in files)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def template_source(folder: Path, replacement: Path | None = None) -> str | None:
+    """The chat template that is served: of the replacement, else of the model's folder; None where it has none.
+
+    Raises ConfigError on files that are missing or cannot be read.
+    """
+    if replacement is not None:
+        if not replacement.is_file():
+            raise ConfigError(f"no chat template at {replacement}", param="server.chat_template")
+        return replacement.read_text(encoding="utf-8")
+    beside = folder / "chat_template.jinja"
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    source = tokenizer_settings(folder).get("chat_template")
+    if isinstance(source, list):  # several named templates
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    return source
+
+
+def tokenizer_settings(folder: Path) -> dict[str, Any]:
+    """`tokenizer_config.json`, empty where there is none. Raises ConfigError where it is not JSON."""
+    path = folder / "tokenizer_config.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", param="model.path") from None
+    return found
+
+
+def template_hash(source: str | None) -> str:
+    """sha256 of a template's text; `none` where there is none."""
+    return "none" if source is None else hashlib.sha256(source.encode()).hexdigest()

@@ -1,0 +1,117 @@
+"""The model card of an exported head: for people, and its front matter for `spec.require_provenance`.
+
+Called by `export`. What it says comes from the manifests of the stages; nothing is asked of the caller twice.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from train.head import HeadShape
+from train.stages import evaluate, features, fit, respond, vocabulary
+from train.stages import filter as filtering
+from train.stages.config import PipelineConfig
+from train.stages.folder import manifest_of
+from train.stages.shards import Index
+
+_TEXT = """# {name}
+
+An EAGLE-3 draft head for the target named below: one decoder layer of hidden size {hidden}, MLP {intermediate}, taps
+at boundaries {taps} (the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}.
+
+## Aligned with
+
+* Target weights (sha256): `{target}`
+* Chat template (sha256): `{template}`
+
+**Safety note.** The head was aligned with this target and this template and with no other. It only proposes: an
+engine that verifies losslessly, as Aerie does, gives the target's own text whatever the head drafts. With other
+weights, a fine-tune, or another template it drafts worse without any sign of it but fewer accepted tokens.
+`spec.require_provenance: true` makes Aerie refuse such a pair. The head adds no safeguard and removes none: what the
+target would say, it still says.
+
+## Data
+
+* Prompts: {prompts} after filtering ({dropped} dropped), answered by the target; {tokens} tokens, {answers} of answers
+* Licenses and usage tags of the prompts: {licenses}
+* Names and places in the prompts: {names}
+* Draft vocabulary: covers {coverage:.2%} of the answers' tokens
+
+## Training
+
+{steps} updates of {accumulate} packed rows of {row_tokens} tokens, {depth} steps of training-time test with decay
+{decay:g}, loss {loss}, {optimizer} at rate {rate:g}, products in {precision}.
+
+## Measured
+
+{measured}
+
+{table}"""
+
+
+def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShape, cells: list[dict[str, Any]]) -> None:
+    work, stage = Path(config.work), config.train
+    filtered, trained = manifest_of(work, filtering.STAGE)["counts"], manifest_of(work, fit.STAGE)["counts"]
+    featured, chosen = manifest_of(work, features.STAGE)["counts"], manifest_of(work, vocabulary.STAGE)["counts"]
+    licenses = sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"])
+    norms = [name for name, on in (("tap norms", stage.tap_norms), ("normed feedback", stage.norm_output)) if on]
+    text = _TEXT.format(
+        name=config.export.name,
+        hidden=shape.hidden,
+        intermediate=shape.intermediate,
+        taps=", ".join(map(str, shape.boundaries)),
+        draft=shape.draft_vocabulary,
+        size=shape.vocabulary,
+        norms=f", {' and '.join(norms)} as in EAGLE-3.1" if norms else "",
+        target=index.target,
+        template=index.template,
+        prompts=filtered["kept"],
+        dropped=sum(filtered["dropped"].values()),
+        tokens=featured["tokens"],
+        answers=featured["answer_tokens"],
+        licenses=", ".join(licenses),
+        names=filtered["names"],
+        coverage=chosen["coverage"],
+        steps=trained["steps"],
+        accumulate=stage.accumulate,
+        row_tokens=stage.tokens,
+        depth=stage.depth,
+        decay=stage.step_decay,
+        loss=stage.loss.replace("_", " "),
+        optimizer=stage.optimizer,
+        rate=stage.rate,
+        precision=stage.precision,
+        measured=_measured(cells),
+        table=evaluate.as_table(cells),
+    )
+    path.write_text(_front_matter(config, index, licenses) + text, encoding="utf-8")
+
+
+def _front_matter(config: PipelineConfig, index: Index, licenses: list[str]) -> str:
+    """What `spec/card.py` reads."""
+    about = {
+        "target_weights": index.target,
+        "chat_template": index.template,
+        "taps": list(index.boundaries),
+        "features_dtype": index.dtype,
+        "data_licenses": licenses,
+    }
+    tags = ["speculative-decoding", "eagle3"]
+    data = {"base_model": Path(config.target).name, "tags": tags, "aerie": about}
+    return f"---\n{yaml.safe_dump(data, sort_keys=False)}---\n\n"
+
+
+def _measured(cells: list[dict[str, Any]]) -> str:
+    """One line of chains at the lowest temperature, in the words that `spec/card.py` looks for."""
+    chains = [cell for cell in cells if cell["head"] == evaluate.TRAINED and cell["shape"].split(",")[1] == "1"]
+    if not chains:
+        return "No chain was measured."
+    lowest = min(cell["temperature"] for cell in chains)
+    cell = next(cell for cell in chains if cell["temperature"] == lowest)
+    shares = " ".join(f"{share:.3f}" for share in evaluate.conditional(cell["acceptance_per_position"]))
+    return (
+        f"In Aerie's engine, on {cell['prompts']} held-out prompts ({cell['task']}, T={lowest:g}, chains of "
+        f"{cell['shape'].split(',')[0]}): acceptance length {cell['acceptance_length']:.2f}, accuracies {shares} "
+        f"(of the drafts accepted to the depth before)."
+    )

@@ -1,0 +1,114 @@
+"""Stage 8: the head in the layouts of SpecForge/SGLang and of speculators/vLLM, each with its model card.
+
+Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from contracts.errors import AerieError
+from contracts.provenance import weights_hash
+from train.head import HeadShape
+from train.stages import evaluate, features, fit
+from train.stages.card import write_card
+from train.stages.config import PipelineConfig
+from train.stages.folder import begin, input_hash, told_when_full
+from train.stages.progress import bar
+from train.stages.served import OutputEnd
+from train.stages.shards import read_index
+
+STAGE = "export"
+SPECFORGE, SPECULATORS = "specforge", "speculators"
+
+
+def export_head(config: PipelineConfig) -> Path:
+    """Raises AerieError where the target is no longer the one that the head was trained for."""
+    work, target = Path(config.work), Path(config.target)
+    inputs = {stage: input_hash(work, stage) for stage in (features.STAGE, fit.STAGE, evaluate.STAGE)}
+    index = read_index(work / features.STAGE)
+    if weights_hash(target) != index.target:
+        raise AerieError(
+            f"{target} is not the target that the head was trained for: its weights hash to {weights_hash(target)}, "
+            f"those of the features to {index.target}"
+        )
+    begun = begin(work, STAGE, config.export.model_dump(mode="json"), inputs)
+    head = work / fit.STAGE / fit.HEAD
+    told = json.loads((head / "config.json").read_text(encoding="utf-8"))
+    shape = shape_of(told)
+    cells = json.loads((work / evaluate.STAGE / evaluate.FILE).read_text(encoding="utf-8"))
+    with told_when_full(begun.path), bar(STAGE, 2) as advance:
+        shutil.copytree(head, begun.path / SPECFORGE, dirs_exist_ok=True)
+        advance(1)
+        _write_speculators(begun.path / SPECULATORS, head, told, shape, target)
+        advance(1)
+        for layout in (SPECFORGE, SPECULATORS):
+            write_card(begun.path / layout / "README.md", config, index, shape, cells)
+            for picture in (work / evaluate.STAGE).glob("*.png"):
+                shutil.copy(picture, begun.path / layout / picture.name)
+    return begun.finish({"layouts": [SPECFORGE, SPECULATORS], "weights": weights_hash(begun.path / SPECFORGE)})
+
+
+def shape_of(told: dict[str, Any]) -> HeadShape:
+    """Of a config in SpecForge's layout that `train.export` wrote."""
+    return HeadShape(
+        hidden=told["hidden_size"],
+        intermediate=told["intermediate_size"],
+        heads=told["num_attention_heads"],
+        kv_heads=told["num_key_value_heads"],
+        head_dim=told["head_dim"],
+        vocabulary=told["vocab_size"],
+        draft_vocabulary=told["draft_vocab_size"],
+        boundaries=tuple(tap + 1 for tap in told["eagle_config"]["eagle_aux_hidden_state_layer_ids"]),
+        eps=told["rms_norm_eps"],
+        rope_theta=told["rope_theta"],
+        max_positions=told["max_position_embeddings"],
+        tap_norms=told.get("fc_norm", False),
+        norm_output=told.get("norm_output", False),
+    )
+
+
+def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadShape, target: Path) -> None:
+    """The layer is `layers.0`, and the embedding, the target's, is written out: this layout's readers expect it."""
+    out.mkdir(exist_ok=True)
+    tensors = {
+        name.replace("midlayer.", "layers.0."): tensor for name, tensor in load_file(head / "model.safetensors").items()
+    }
+    tensors["embed_tokens.weight"] = OutputEnd(target).embedding.to(torch.bfloat16).contiguous()
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(speculators_config(told, shape, target), indent=2) + "\n")
+
+
+def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> dict[str, Any]:
+    """Shapes stand under `transformer_layer_config`, taps are boundaries, and absent switches are not what they seem:
+    a missing `norm_before_residual` is read as true.
+    """
+    layer = (
+        "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
+        "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
+    )
+    architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "speculators_config": {
+            "algorithm": "eagle3",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}],
+            "verifier": {"name_or_path": str(target), "architectures": architectures},
+        },
+        "transformer_layer_config": {key: told[key] for key in layer.split()},
+        "draft_vocab_size": shape.draft_vocabulary,
+        "target_hidden_size": shape.hidden,
+        "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),
+        "norm_before_residual": False,
+        "norm_before_fc": False,
+        "fc_norm": shape.tap_norms,
+        "norm_output": shape.norm_output,
+        "embed_requires_grad": False,
+        "torch_dtype": "bfloat16",
+    }

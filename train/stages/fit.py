@@ -1,0 +1,222 @@
+"""Stage 6: trains the head by training-time test on packed conversations.
+
+Runs alone or as one of several processes of `torchrun`. A run that was killed goes on from its last checkpoint with
+the same rows in the same order, and ends in the same bytes. Weights, their gradients and the optimizer are float32;
+with `precision: bfloat16` only products are computed in bf16.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from contracts.errors import AerieError
+from contracts.provenance import template_hash, template_source, weights_hash
+from train import checkpoint
+from train.export import write_head
+from train.head import Head
+from train.loss import Judged, judge
+from train.muon import Muon
+from train.objectives import OBJECTIVES
+from train.schedule import set_rate, warm_cosine
+from train.stages import features, vocabulary
+from train.stages.config import PipelineConfig, TrainStage
+from train.stages.folder import begin, input_hash, manifest_of, told_when_full
+from train.stages.initial import first_head
+from train.stages.metrics import Metrics, last_line, line_of, tell
+from train.stages.packing import Row, Rows
+from train.stages.processes import Processes
+from train.stages.progress import bar, say
+from train.stages.served import OutputEnd, ServedTarget, tap_boundaries
+from train.stages.shards import Index, Shards
+from train.unroll import unroll
+from train.vocabulary import DraftVocabulary
+
+STAGE = "train"
+HEAD = "head"
+"""Folder of the head within the stage's, in the layout of SpecForge."""
+_CHECKPOINT = "checkpoint"
+_NOT_RESULTS = {"threads", "device"}
+
+
+def train_head(config: PipelineConfig) -> Path:
+    """Raises AerieError on features or a vocabulary that were made for another target, template or set of taps."""
+    processes = Processes(config.train.device)
+    try:
+        return _train(config, processes)
+    finally:
+        processes.close()
+
+
+def _train(config: PipelineConfig, processes: Processes) -> Path:
+    stage, work = config.train, Path(config.work)
+    torch.set_num_threads(stage.threads)
+    shards = Shards(work / features.STAGE)
+    inputs = {name: input_hash(work, name) for name in (features.STAGE, vocabulary.STAGE)}
+    inputs |= {"target": shards.index.target}
+    if stage.start_from is not None:
+        inputs["start_from"] = weights_hash(Path(stage.start_from))
+    _check_features(config, shards.index, manifest_of(work, vocabulary.STAGE)["inputs"], inputs)
+    told = stage.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
+    folder = work / f"{STAGE}.partial"
+    if processes.first:
+        begun = begin(work, STAGE, told, inputs)
+    processes.wait()
+    run = _Run.start(config, shards, processes)
+    with told_when_full(folder):
+        run.go(folder, work / "tensorboard")
+        processes.wait()
+        if not processes.first:
+            return work / STAGE
+        write_head(run.head.cpu(), run.vocabulary, _made(folder / HEAD))
+    last = last_line(folder)
+    return begun.finish({"steps": run.steps, "rows": run.steps * stage.accumulate, "processes": "any", "last": last})
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _check_features(config: PipelineConfig, index: Index, chosen_from: dict[str, str], inputs: dict[str, str]) -> None:
+    target = Path(config.target)
+    template = template_hash(template_source(target, None if config.template is None else Path(config.template)))
+    boundaries = tap_boundaries(config.features.taps, OutputEnd(target).model)
+    for what, found, wanted in (
+        ("target (sha256 of its weights)", index.target, weights_hash(target)),
+        ("chat template (sha256)", index.template, template),
+        ("set of taps (boundaries)", list(index.boundaries), list(boundaries)),
+    ):
+        if found != wanted:
+            raise AerieError(f"the features were made with another {what}: {found}; the config's is {wanted}")
+    if chosen_from[features.STAGE] != inputs[features.STAGE]:
+        raise AerieError("the draft vocabulary was chosen from other features; run the stage vocabulary again")
+
+
+@dataclass(slots=True)
+class _Run:
+    """All that an update needs."""
+
+    stage: TrainStage
+    processes: Processes
+    head: Head
+    end: OutputEnd
+    vocabulary: DraftVocabulary
+    rows: Rows
+    steps: int
+    optimizers: list[Optimizer] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, config: PipelineConfig, shards: Shards, processes: Processes) -> "_Run":
+        stage, index = config.train, shards.index
+        end = OutputEnd(Path(config.target), str(processes.device))
+        chosen = vocabulary.read_vocabulary(Path(config.work) / vocabulary.STAGE, end.model.vocabulary)
+        head = first_head(stage, config.seed, OutputEnd(Path(config.target)), index, chosen).to(processes.device)
+        compute = None
+        if index.mode == "online":
+            size = {"longest": index.longest, "dtype": index.dtype, "threads": stage.threads}
+            compute = ServedTarget(Path(config.target), index.boundaries, **size).states  # type: ignore[arg-type]
+        rows = Rows(shards, tokens=stage.tokens, seed=config.seed, compute=compute)
+        steps = stage.steps or max(1, rows.of_epochs(stage.epochs) // stage.accumulate)
+        placed = DraftVocabulary(chosen.draft_to_target.to(processes.device), chosen.size, chosen.coverage)
+        return cls(stage, processes, head, end, placed, rows, steps, _optimizers(stage, head))
+
+    def go(self, folder: Path, board: Path) -> None:
+        """From the last checkpoint in `folder` to the end."""
+        stage, first = self.stage, self.processes.first
+        start = checkpoint.load(folder / _CHECKPOINT, self.head, self.optimizers)
+        self.processes.wait()
+        metrics = Metrics(folder, board, start=start) if first else None
+        if first:
+            say(f"{self.steps} updates of {stage.accumulate} rows of {stage.tokens} tokens")
+        sums = _Sums(stage.depth, self.processes)
+        with bar(STAGE, self.steps, start) if first else nullcontext(lambda _: None) as advance:
+            for step in range(start, self.steps):
+                rate, gradient = self._update(step, sums)
+                done = step + 1
+                # At a checkpoint too, so that the line after it sums the same updates in a run that was killed there.
+                if done % stage.log_every == 0 or done % stage.checkpoint_every == 0 or done == self.steps:
+                    loss, reached, right = sums.take()
+                    if metrics is not None:
+                        line = line_of(done, loss, reached, right, rate=rate, gradient=float(gradient))
+                        metrics.write(line)
+                        tell(line)
+                if first and (done % stage.checkpoint_every == 0 or done == self.steps):
+                    checkpoint.save(folder / _CHECKPOINT, done, self.head, self.optimizers)
+                advance(1)
+        if metrics is not None:
+            metrics.close()
+
+    def _update(self, step: int, sums: "_Sums") -> tuple[float, Tensor]:
+        """One step of the optimizer; returns its rate and the norm of the gradient before it was clipped."""
+        stage = self.stage
+        rate = stage.rate * warm_cosine(step, steps=self.steps, warmup=stage.warmup)
+        for optimizer in self.optimizers:
+            set_rate(optimizer, rate)
+            optimizer.zero_grad(set_to_none=True)
+        for number in self.processes.own(range(step * stage.accumulate, (step + 1) * stage.accumulate)):
+            judged = self._judge(self.rows.row(number))
+            (judged.loss / stage.accumulate).backward()
+            sums.add(judged)
+        self.processes.add_gradients(self.head)
+        gradient = nn.utils.clip_grad_norm_(self.head.parameters(), stage.clip)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return rate, gradient
+
+    def _judge(self, row: Row) -> Judged:
+        device, stage = self.processes.device, self.stage
+        ids, answer, documents = row.ids.to(device), row.answer.to(device), row.documents.to(device)
+        logits = self.end.logits(row.final.to(device))
+        with self._arithmetic():
+            outputs = unroll(self.head, self.end.embedding, ids, row.taps.to(device).float(), stage.depth, documents)
+            return judge(
+                self.head,
+                outputs,
+                logits,
+                answer,
+                self.vocabulary,
+                documents=documents,
+                decay=stage.step_decay,
+                objective=OBJECTIVES[stage.loss],
+            )
+
+    def _arithmetic(self) -> AbstractContextManager[object]:
+        if self.stage.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.processes.device.type, torch.bfloat16)
+
+
+class _Sums:
+    """Loss and counts since the last line, on the device: nothing waits for them between lines."""
+
+    def __init__(self, depth: int, processes: Processes) -> None:
+        self._processes = processes
+        self._counts = torch.zeros(2, depth, dtype=torch.int64, device=processes.device)
+        self._loss = torch.zeros(2, dtype=torch.float64, device=processes.device)
+
+    def add(self, judged: Judged) -> None:
+        self._counts += torch.stack([judged.reached, judged.right])
+        self._loss += torch.stack([judged.loss.detach().double(), torch.ones_like(self._loss[1])])
+
+    def take(self) -> tuple[float, Tensor, Tensor]:
+        """Mean loss of a row, and counts by depth, over all processes; begins anew."""
+        counts, loss = self._processes.add(self._counts.clone()), self._processes.add(self._loss.clone())
+        self._counts.zero_()
+        self._loss.zero_()
+        reached, right = counts.cpu()
+        return float(loss[0] / loss[1]), reached, right
+
+
+def _optimizers(stage: TrainStage, head: Head) -> list[Optimizer]:
+    """AdamW for all; with Muon it keeps the output layer and the norms."""
+    given = {"lr": 0.0, "betas": stage.betas, "weight_decay": stage.weight_decay}
+    if stage.optimizer == "adamw":
+        return [torch.optim.AdamW(head.parameters(), **given)]  # type: ignore[arg-type]
+    named = list(head.named_parameters())
+    matrices = [p for name, p in named if p.ndim == 2 and not name.startswith("lm_head")]
+    others = [p for name, p in named if p.ndim != 2 or name.startswith("lm_head")]
+    return [Muon(matrices, lr=0.0, weight_decay=stage.weight_decay), torch.optim.AdamW(others, **given)]  # type: ignore[arg-type]

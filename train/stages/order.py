@@ -1,0 +1,68 @@
+"""The stages in their order, and a run of one or of all. Called by `aerie train`.
+
+What needs an engine or a server is given by the composition root: `Surroundings`.
+"""
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from contracts.errors import AerieError
+from train.stages import evaluate, export, features, filter, fit, prompts, respond, vocabulary
+from train.stages.config import PipelineConfig
+from train.stages.evaluate import Measure
+from train.stages.folder import MANIFEST, Finished, discard
+from train.stages.progress import say
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    serve: Callable[[PipelineConfig], AbstractContextManager[str]]
+    """Serves the target without a head while the context is open; gives the base URL."""
+    measure: Measure
+    """Answers prompts with a head in the engine."""
+
+
+def _respond(config: PipelineConfig, surroundings: Surroundings) -> Path:
+    given = config.respond.url
+    return respond.respond(config, surroundings.serve(config) if given is None else nullcontext(given))
+
+
+STAGES: dict[str, Callable[[PipelineConfig, Surroundings], Path]] = {
+    prompts.STAGE: lambda config, _: prompts.make_prompts(config),
+    filter.STAGE: lambda config, _: filter.filter_prompts(config),
+    respond.STAGE: _respond,
+    features.STAGE: lambda config, _: features.make_features(config),
+    vocabulary.STAGE: lambda config, _: vocabulary.choose_vocabulary(config),
+    fit.STAGE: lambda config, _: fit.train_head(config),
+    evaluate.STAGE: lambda config, around: evaluate.evaluate(config, around.measure),
+    export.STAGE: lambda config, _: export.export_head(config),
+}
+
+
+def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, again: bool = False) -> Path:
+    """One stage, from what the earlier ones left. `again` removes its own finished or begun output first."""
+    if name not in STAGES:
+        raise AerieError(f"{name!r} is no stage; stages are {', '.join(STAGES)}, and all")
+    if again:
+        discard(Path(config.work), name)
+    return STAGES[name](config, surroundings)
+
+
+def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
+    """Every stage in order; those that are finished, with this config and from these inputs, are kept."""
+    done = Path(config.work)
+    for name in STAGES:
+        try:
+            done = run_stage(name, config, surroundings)
+        except Finished:
+            say(f"{name}: finished, kept")
+            done = Path(config.work) / name
+    return done
+
+
+def counts_of(folder: Path) -> str:
+    """What a stage's manifest counted, as one line of JSON."""
+    return json.dumps(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["counts"], ensure_ascii=False)

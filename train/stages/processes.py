@@ -1,0 +1,55 @@
+"""The processes of one training run: one by default, several when `torchrun` starts them (gloo on CPUs, NCCL on GPUs).
+
+Every process holds the whole head, takes its own rows of each update and adds its gradients to the others'. The first
+one alone writes. Rows are dealt out by number, so an update reads the same rows however many processes there are.
+"""
+
+import os
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class Processes:
+    """`rank` of `count`."""
+
+    def __init__(self, device: str) -> None:
+        self.count = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.device = torch.device(device)
+        if self.count > 1:
+            if self.device.type == "cuda":
+                self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+                torch.cuda.set_device(self.device)
+            dist.init_process_group("nccl" if self.device.type == "cuda" else "gloo")
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def own(self, numbers: Iterable[int]) -> list[int]:
+        """Those of these rows that this process takes."""
+        return [number for place, number in enumerate(numbers) if place % self.count == self.rank]
+
+    def add_gradients(self, model: nn.Module) -> None:
+        """Sums gradients over the processes, in place; a process without rows had none."""
+        for weight in model.parameters():
+            if weight.grad is None:
+                weight.grad = torch.zeros_like(weight)
+            self.add(weight.grad)
+
+    def add(self, values: Tensor) -> Tensor:
+        """Sums over the processes, in place, and returns it."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        if self.count > 1:
+            dist.barrier()
+
+    def close(self) -> None:
+        if self.count > 1:
+            dist.destroy_process_group()

@@ -1,0 +1,104 @@
+"""The target as serving computes it: taps and final states of a conversation, by the engine's own decoder.
+
+Called by `features` (offline) and by `train` (online); both keep what it gives in bf16, so the two see equal values. A
+conversation is one pass of its own, whatever else is computed: its values depend on nothing but its ids.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contracts.config import parse_config
+from contracts.errors import ConfigError
+from engine.attention.inputs import AttentionInputs
+from engine.build import load_target
+from engine.memory import plan_sizes
+from engine.model_config import ModelConfig, read_model_config
+from engine.norm import RmsNorm
+from engine.weights import Weights
+from spec.head_config import default_boundaries
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """bf16. `taps` [tokens, taps * hidden], low to high; `final` [tokens, hidden], what leaves the last layer, before
+    the final norm.
+    """
+
+    taps: Tensor
+    final: Tensor
+
+
+class ServedTarget:
+    """A loaded target with room for one conversation of `longest` tokens."""
+
+    def __init__(self, folder: Path, boundaries: tuple[int, ...], *, longest: int, dtype: str, threads: int) -> None:
+        torch.set_num_threads(threads)
+        model = read_model_config(folder)
+        longest = min(longest, model.max_positions)
+        engine: dict[str, Any] = {"kv_tokens": max(64, longest + 1), "threads": threads, "device": "cpu"}
+        config = parse_config(
+            {
+                "model": {"path": str(folder), "dtype": dtype, "max_length": longest},
+                "engine": engine,
+                "spec": {"head": "none"},
+            }
+        )
+        sizes = plan_sizes(config, model)
+        self.longest = longest
+        self._target = load_target(config, model, sizes, (*boundaries, model.layers))
+        self._width = len(boundaries) * model.hidden_size
+        self._page = sizes.page_size
+
+    @torch.inference_mode()
+    def states(self, ids: list[int]) -> States:
+        """Of a conversation that is not empty and not longer than `longest`."""
+        count, page = len(ids), self._page
+        pages = -(-count // page)
+        positions = torch.arange(count)
+        inputs = AttentionInputs(
+            qo_indptr=torch.tensor([0, count], dtype=torch.int32),
+            kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
+            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32),  # page 0 is the dummy page
+            last_page_len=torch.tensor([count - (pages - 1) * page], dtype=torch.int32),
+            prefix_lens=torch.zeros(1, dtype=torch.int32),
+            words=None,
+            page_size=page,
+        )
+        none = torch.zeros(0, dtype=torch.int64)
+        output = self._target.forward(torch.tensor(ids), positions, positions + page, inputs, none, taps=True)
+        assert output.taps is not None
+        taps = output.taps.bfloat16()
+        return States(taps[:, : self._width].clone(), taps[:, self._width :].clone())
+
+
+class OutputEnd:
+    """What of the target a trainer needs beside features, in fp32: embeddings, final norm and output matrix."""
+
+    def __init__(self, folder: Path, device: str = "cpu") -> None:
+        self.model = read_model_config(folder)
+        self.weights = Weights(folder, torch.float32, device)
+        size = (self.model.vocabulary, self.model.hidden_size)
+        self.embedding = self.weights.take("model.embed_tokens.weight", size)
+        self.output = self.embedding if self.model.tied_embeddings else self.weights.take("lm_head.weight", size)
+        self.norm_weight = self.weights.take("model.norm.weight", (self.model.hidden_size,))
+        self._norm = RmsNorm(self.norm_weight, self.model.norm_eps)
+
+    @torch.no_grad()
+    def logits(self, final: Tensor) -> Tensor:
+        """[..., hidden] before the norm, of any dtype -> [..., vocabulary] in fp32."""
+        return self._norm(final.float()) @ self.output.T
+
+
+def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:
+    """The taps that a config names, else EAGLE-3's own. Raises ConfigError on those that the target has not."""
+    found = taps or default_boundaries(model.layers)
+    if list(found) != sorted(set(found)) or not all(0 <= tap < model.layers for tap in found):
+        raise ConfigError(
+            f"features.taps is {list(found)}; taps ascend within 0 .. {model.layers - 1}, the target's layers",
+            param="features.taps",
+        )
+    return found
