@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.attention import Attention
+from engine.attention import Attention, planned_for
 from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
@@ -62,7 +62,8 @@ class Decoder:
             layer.input_norm.bytes + layer.attention.bytes + layer.post_norm.bytes + layer.mlp.bytes
             for layer in self._layers
         )
-        output = 0 if self._output.weight.data_ptr() == self._embeddings.data_ptr() else self._output.bytes
+        shared = self.config.tied_embeddings and self._output.shares(self._embeddings)
+        output = 0 if shared else self._output.bytes
         return layers + self._norm.bytes + output + self._embeddings.numel() * self._embeddings.element_size()
 
     @property
@@ -91,7 +92,7 @@ class Decoder:
         context = Pass(
             turns=self._rotations.index_select(0, positions),
             slots=slots,
-            planned=self._attention.plan(inputs),
+            planned=planned_for(self._attention, inputs),
             attention=self._attention,
             pool=self.pool,
         )
@@ -102,6 +103,8 @@ class Decoder:
                 tapped.append(x.clone())
             attend(x, layer.input_norm(x), layer.attention, index, context)
             mlp(x, layer.post_norm(x), layer.mlp)
+        if taps and len(self._layers) in self.boundaries:  # what leaves the last layer; training's features end here
+            tapped.append(x.clone())
         last = x if wanted is None else x.index_select(0, wanted)
         logits = self._output(self._norm(last)).float()
         return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)

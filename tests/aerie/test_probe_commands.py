@@ -16,6 +16,7 @@ CASES = {
     "trees": ["--quick", "--depth", "3", "--topk", "2"],
     "tune": ["--quick", "--dry-run"],
     "trace": ["--rows", "2", "--steps", "4"],
+    "kernels": ["--quick"],
 }
 
 

@@ -1,0 +1,54 @@
+"""What the probe commands share: their options, configs and prompts from them, and the table and JSON at the end."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aerie.resolve import resolve_config, with_local_model
+from contracts.config import Config
+from contracts.labels import labels
+
+Target = Annotated[str, typer.Argument(help="A config file, a model folder, or a hub id ORG/MODEL")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value, as in spec.depth=5")]
+Json = Annotated[Path | None, typer.Option("--json", help="Write cells and provenance here")]
+Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
+Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
+Shape = Annotated[str | None, typer.Option(help="depth,topk,nodes in place of the config's, as in 5,4,16")]
+
+QUICK_PROMPTS, QUICK_TOKENS = 8, 12
+
+
+def config_of(target: str, overrides: list[str] | None) -> Config:
+    return with_local_model(resolve_config(target, overrides or []))
+
+
+def inline(config: Config) -> Config:
+    """Where acceptance alone is measured, a process for the lane would only take time to start."""
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
+
+
+def prompts_of(config: Config, count: int) -> list[list[int]]:
+    from aerie.prompts import held_out_prompts
+
+    return held_out_prompts(config, count)
+
+
+def say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def end(
+    title: str,
+    cells: list[dict[str, object]],
+    columns: dict[str, str],
+    config: Config,
+    json: Path | None,
+    **extra: object,
+) -> None:
+    from probe.report import show, write_report
+
+    show(". ".join((title, *labels(config).values())), cells, columns)
+    if json is not None:
+        write_report(json, cells, config, **extra)
