@@ -18,6 +18,7 @@ from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
 from engine.state import make_state
+from spec.card import check_origin
 from spec.draft import scratch_slots
 from spec.head import Head
 from spec.loader import HeadCheckpoint, load_head, open_head
@@ -40,6 +41,8 @@ def build_worker(config: Config) -> Worker:
     """Raises ConfigError on a shape, a head or a target that cannot be served."""
     model = read_model_config(Path(config.model.path))
     folder = find_head(config, model)
+    if folder is not None and config.spec.require_provenance:
+        check_origin(folder, config)
     return build_plain_worker(config) if folder is None else build_spec_worker(config, model, folder)
 
 
