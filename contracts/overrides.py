@@ -16,7 +16,9 @@ def lay_over(data: dict[str, Any], override: str, *, texts: Container[str]) -> s
     *sections, last = key.split(".")
     node = data
     for section in sections:
-        child = node.setdefault(section, {})
+        if node.get(section) is None:  # `spec:` with nothing below it
+            node[section] = {}
+        child = node[section]
         if not isinstance(child, dict):
             raise ConfigError(f"{key!r} goes through {section!r}, which holds a value", param=key)
         node = child

@@ -6,7 +6,14 @@
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -51,6 +58,7 @@ class Metrics:
     """`state` collects what is known beside the requests."""
 
     def __init__(self, model: str, state: Collector) -> None:
+        disable_created_metrics()  # a series for each series, which nobody asks for
         self._model = model
         self._registry = CollectorRegistry()
         self._own = CollectorRegistry()

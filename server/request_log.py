@@ -27,7 +27,8 @@ def log_request(account: Account, prompts: list[str] | None) -> None:
     """`prompts` are texts to tell, or None: then the line holds no word of what was asked or answered."""
     if logger.isEnabledFor(logging.INFO):
         told = {} if prompts is None else {"prompts": prompts}
-        logger.info(json.dumps(_line(account) | told, ensure_ascii=False))
+        # ASCII, so that no character of a prompt breaks the line and none is too much for the locale.
+        logger.info(json.dumps(_line(account) | told))
 
 
 def _line(account: Account) -> dict[str, Any]:
