@@ -12,6 +12,9 @@ from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
 
 
+_OPEN, _SHUT = torch.tensor(0.0), torch.tensor(float("-inf"))
+
+
 @dataclass(slots=True)
 class _Plan:
     pages: Tensor
@@ -62,8 +65,9 @@ class CpuAttention:
         )
 
     def see(self, planned: _Plan, words: Tensor) -> _Plan:
-        bits = _bits(planned.beyond) if planned.bits is None else planned.bits
-        return replace(planned, words=words, bits=bits, bias=None)
+        if planned.bits is None:
+            planned.bits = _bits(planned.beyond)  # kept, for the levels of a draft all look from here
+        return replace(planned, words=words, bias=None)
 
     def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         rows, most = planned.shape
@@ -87,7 +91,7 @@ def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
     """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf; a single query's row serves
     all groups.
     """
-    bias = torch.where(_seen(planned), 0.0, float("-inf")).to(dtype)[:, None]
+    bias = torch.where(_seen(planned), _OPEN, _SHUT).to(dtype)[:, None]
     return bias if groups == 1 or planned.shape[1] == 1 else bias.repeat(1, 1, groups, 1)
 
 
