@@ -56,7 +56,7 @@ class ModelConfig:
 
 def read_model_config(folder: Path) -> ModelConfig:
     """Raises ConfigError where the folder holds no model that the decoder runs."""
-    data = _json(folder / "config.json")
+    data = read_json(folder / "config.json")
     architecture = (data.get("architectures") or ["(none)"])[0]
     if architecture not in _FAMILIES:
         raise ConfigError(
@@ -91,7 +91,7 @@ def read_model_config(folder: Path) -> ModelConfig:
         qk_norm=family == "qwen3",
         tied_embeddings=bool(data.get("tie_word_embeddings", False)),
         dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
-        end_ids=_end_ids(folder, data),
+        end_ids=end_ids(folder, data),
     )
 
 
@@ -111,16 +111,17 @@ def read_rope(data: dict[str, Any], where: str) -> Rope:
     )
 
 
-def _end_ids(folder: Path, data: dict[str, Any]) -> tuple[int, ...]:
+def end_ids(folder: Path, data: dict[str, Any]) -> tuple[int, ...]:
     """End tokens of `generation_config.json`, which may name more than the model's own config does."""
     path = folder / "generation_config.json"
-    found = (_json(path) if path.exists() else {}).get("eos_token_id", data.get("eos_token_id"))
+    found = (read_json(path) if path.exists() else {}).get("eos_token_id", data.get("eos_token_id"))
     if found is None:
         return ()
     return tuple(found) if isinstance(found, list) else (int(found),)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """A config file of a model folder. Raises ConfigError."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """The cut to models: what the workers ask of a target, whoever runs it."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -41,3 +41,26 @@ class TargetModel(Protocol):
         """One pass over ids [tokens] at positions [tokens], whose KV goes to slots [tokens]. `wanted` [m]: tokens
         with logits.
         """
+
+
+class LoadedTarget(TargetModel, Protocol):
+    """A target with weights, as far as a head borrows from it and reports count it."""
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def embeddings(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+
+@runtime_checkable
+class RankedTarget(Protocol):
+    """A target that several ranks run at once, each a part of every layer."""
+
+    def agree(self, values: Tensor) -> Tensor:
+        """What rank 0 has, on every rank, without a word to the host."""

@@ -24,17 +24,27 @@ _CLOSE_SECONDS = 5.0
 
 
 class CpuLane:
-    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker."""
+    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of the
+    config and `arguments`; without `wait` the lane is there before its worker, until `await_ready`.
+    """
 
-    def __init__(self, factory: str, config: Config, *, threads: int) -> None:
+    def __init__(
+        self, factory: str, config: Config, *, threads: int, arguments: tuple[int, ...] = (), wait: bool = True
+    ) -> None:
         self._pipe, theirs = multiprocessing.Pipe()
         self._process = start_child(
-            _serve, theirs, factory, config.model_dump_json(), threads, name="aerie-lane", daemon=True
+            _serve, theirs, factory, config.model_dump_json(), threads, arguments, name="aerie-lane", daemon=True
         )
         theirs.close()
         # A lane that nobody closes ends with its owner, or with the interpreter, which would wait for it otherwise.
         Finalize(self, self._pipe.close, exitpriority=0)
-        self._capacity: Capacity = self._receive()
+        self._capacity: Capacity
+        if wait:
+            self.await_ready()
+
+    def await_ready(self) -> None:
+        """Waits for the worker. Raises ConfigError where it could not be built, EngineDead where the process died."""
+        self._capacity = self._receive()
 
     @property
     def capacity(self) -> Capacity:
@@ -43,6 +53,11 @@ class CpuLane:
     @property
     def pid(self) -> int | None:
         return self._process.pid
+
+    @property
+    def connection(self) -> Connection:
+        """Readable when an output, or the process's end, is there to be received."""
+        return self._pipe
 
     def launch(self, plan: StepPlan) -> None:
         try:
@@ -56,8 +71,16 @@ class CpuLane:
 
     def close(self) -> None:
         """Ends the process; a stuck one is killed after a while."""
-        self._pipe.close()
+        self.hang_up()
         self._process.join(_CLOSE_SECONDS)
+        self.kill()
+
+    def hang_up(self) -> None:
+        """Lets the process end, and does not wait for it."""
+        self._pipe.close()
+
+    def kill(self) -> None:
+        """Ends a process that still runs, at once."""
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -78,7 +101,7 @@ class CpuLane:
         return EngineDead(f"the lane process ended with exit code {self._process.exitcode}; its requests are lost")
 
 
-def _serve(pipe: Connection, factory: str, config_json: str, threads: int) -> None:
+def _serve(pipe: Connection, factory: str, config_json: str, threads: int, arguments: tuple[int, ...]) -> None:
     """The process's main: build, report the capacity, then run steps until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -86,7 +109,7 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int) -> No
 
     torch.set_num_threads(threads)
     try:
-        worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()))
+        worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()), *arguments)
         pipe.send_bytes(encode(worker.capacity))
         while True:
             pipe.send_bytes(encode(worker.step(decode(pipe.recv_bytes()))))
@@ -99,7 +122,7 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int) -> No
         pipe.send_bytes(encode_error(EngineDead(f"{type(error).__name__}: {error}")))
 
 
-def _made(factory: str) -> Callable[[Config], Worker]:
+def _made(factory: str) -> Callable[..., Worker]:
     module, _, name = factory.partition(":")
-    made: Callable[[Config], Worker] = getattr(import_module(module), name)
+    made: Callable[..., Worker] = getattr(import_module(module), name)
     return made

@@ -1,0 +1,59 @@
+"""Aerie's attention and KV pool as a backend of SGLang: its layers hand over queries, keys and values, and masks, pages
+and plans stay ours.
+
+Registered under `NAME` before the runner is built. `begin` is told of each pass by `engine.sglang.target`; nothing of
+SGLang's batch is read, so no step waits for lengths on the host.
+"""
+
+from typing import Any
+
+import torch
+from sglang.srt.layers.attention.attention_registry import register_attention_backend
+from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
+from torch import Tensor
+
+from engine.attention import Attention, Planned
+from engine.kv_pool import KVPool
+
+NAME = "aerie"
+
+
+class PagedAttention(AttentionBackend):  # type: ignore[misc]  # sglang is untyped here
+    """SGLang's AttentionBackend over `pool`."""
+
+    needs_cpu_seq_lens = False
+
+    def __init__(self, attention: Attention, pool: KVPool) -> None:
+        super().__init__()
+        self.req_to_token_pool = None
+        self.token_to_kv_pool = None
+        self.attention = attention
+        self._pool = pool
+        self._planned: Planned = None
+        self._slots: Tensor = torch.empty(0, dtype=torch.int64)
+
+    def begin(self, planned: Planned, slots: Tensor) -> None:
+        """The next pass: its plan by `attention`, and the slots [tokens] of its keys and values."""
+        self._planned = planned
+        self._slots = slots
+
+    def init_forward_metadata(self, forward_batch: Any) -> None:
+        """Planned already, by `begin`."""
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, layer: Any, forward_batch: Any, save_kv_cache: bool = True
+    ) -> Tensor:
+        """q [tokens, heads * head_dim], k and v [tokens, kv_heads, head_dim] -> as q."""
+        self._pool.write(layer.layer_id, self._slots, torch.cat((k, v), 1))
+        mixed = self.attention.run(
+            self._planned, q.view(-1, layer.tp_q_head_num, layer.qk_head_dim), self._pool, layer.layer_id
+        )
+        return mixed.reshape(q.shape[0], -1)
+
+    def support_triton(self) -> bool:
+        return False
+
+
+def register(backend: PagedAttention) -> None:
+    """Makes every runner that names the backend `NAME` get this one."""
+    register_attention_backend(NAME)(lambda _runner: backend)

@@ -1,0 +1,79 @@
+"""Every ForwardBatch that the model layer gives to SGLang, by mode.
+
+    extend   a chunk of each row; logits of chosen tokens         ForwardMode.EXTEND
+    decode   one token of each row; logits of all                 ForwardMode.DECODE
+    verify   the nodes of each row's tree; logits of all          ForwardMode.TARGET_VERIFY
+    draft    tokens of SGLang's own head, whatever their rows     ForwardMode.DECODE
+
+Positions, pages and masks are Aerie's (`engine.sglang.attention`); what is filled here is what model files and the
+logits processor read. Lengths on the host are upper bounds, and none of it waits for the device.
+"""
+
+import torch
+from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, ForwardBatch, ForwardMode
+from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
+from torch import Tensor
+
+from engine.attention.inputs import AttentionInputs
+
+
+def make_batch(
+    ids: Tensor, positions: Tensor, slots: Tensor, inputs: AttentionInputs, wanted: Tensor | None, *, taps: bool
+) -> ForwardBatch:
+    """ids, positions and slots [tokens]; `wanted` [m] ascending tokens with logits, None for all."""
+    counts = inputs.qo_indptr.diff()
+    rows = counts.numel()
+    if wanted is not None:
+        mode = ForwardMode.EXTEND
+    elif ids.numel() == rows:
+        mode = ForwardMode.DECODE
+    else:
+        mode = ForwardMode.TARGET_VERIFY
+    device_counts = counts.to(ids.device)
+    lengths = inputs.prefix_lens.long()
+    batch = ForwardBatch(
+        forward_mode=mode,
+        batch_size=rows,
+        input_ids=ids,
+        req_pool_indices=torch.arange(rows, device=ids.device),
+        # A batch that verifies counts its prefix only, the others what they write too.
+        seq_lens=lengths if mode == ForwardMode.TARGET_VERIFY else lengths + device_counts,
+        out_cache_loc=slots,
+        seq_lens_sum=inputs.kv_indices.numel() * inputs.page_size,
+    )
+    batch.positions = positions
+    batch.spec_algorithm = SpeculativeAlgorithm.NONE
+    batch.capture_hidden_mode = CaptureHiddenMode.FULL if taps else CaptureHiddenMode.NULL
+    if wanted is not None:
+        _extend(batch, inputs, wanted, device_counts)
+    return batch
+
+
+def draft_batch(tokens: Tensor, positions: Tensor, slots: Tensor) -> ForwardBatch:
+    """tokens, positions and slots [tokens]: layers of a head read no more than this."""
+    count = tokens.numel()
+    batch = ForwardBatch(
+        forward_mode=ForwardMode.DECODE,
+        batch_size=count,
+        input_ids=tokens,
+        req_pool_indices=slots,
+        seq_lens=positions + 1,
+        out_cache_loc=slots,
+        seq_lens_sum=count,
+    )
+    batch.positions = positions
+    batch.spec_algorithm = SpeculativeAlgorithm.NONE
+    batch.capture_hidden_mode = CaptureHiddenMode.NULL
+    return batch
+
+
+def _extend(batch: ForwardBatch, inputs: AttentionInputs, wanted: Tensor, counts: Tensor) -> None:
+    """What a prefill names besides. The logits processor takes token `cumsum(extend_seq_lens) - 1` of each row, so the
+    distances between wanted tokens stand for the rows' lengths.
+    """
+    batch.extend_num_tokens = batch.input_ids.numel()
+    batch.extend_seq_lens = wanted.diff(prepend=wanted.new_full((1,), -1)).int()
+    batch.extend_prefix_lens = inputs.prefix_lens.int()
+    batch.extend_start_loc = (counts.cumsum(0) - counts).int()
+    batch.extend_seq_lens_cpu = inputs.qo_indptr.diff().tolist()
+    batch.extend_prefix_lens_cpu = [0] * batch.batch_size

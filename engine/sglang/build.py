@@ -1,0 +1,63 @@
+"""Loads a target of SGLang for the model layer; `engine.build` calls this where the config says
+`engine.kind: sglang-model`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from contracts.config import Config
+from engine.attention import make_attention
+from engine.attention.inputs import AttentionShape
+from engine.kv_pool import KVPool
+from engine.memory import Sizes
+from engine.model_config import ModelConfig
+from engine.sglang.place import mine
+from engine.sglang.release import model_release
+from engine.sglang.shapes import read_shape, refuse_layers
+
+if TYPE_CHECKING:
+    from engine.sglang.target import SglangTarget
+
+
+def read_sglang_shape(config: Config) -> ModelConfig:
+    """The target's shape. Raises ConfigError without the pinned SGLang, and on a model that is not served."""
+    model_release()
+    return read_shape(Path(config.model.path), config.model.max_length)
+
+
+def load_sglang_target(
+    config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()
+) -> "SglangTarget":
+    """The model with its pool, on the device that `sizes` names. Raises ConfigError."""
+    from engine.sglang.hooks import require_hooks
+
+    require_hooks(taps=bool(boundaries))
+    from engine.sglang.attention import PagedAttention
+    from engine.sglang.start import start_runner
+    from engine.sglang.taps import require_taps
+    from engine.sglang.target import SglangTarget, attention_layers
+
+    place = mine()
+    shape = AttentionShape(
+        heads=model.heads // place.ranks,
+        kv_heads=max(1, model.kv_heads // place.ranks),
+        head_dim=model.head_dim,
+        page_size=sizes.page_size,
+        dtype=sizes.dtype,
+        device=sizes.device,
+    )
+    pool = KVPool(
+        layers=model.layers,
+        pages=sizes.pages,
+        page_size=sizes.page_size,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        dtype=sizes.dtype,
+        device=sizes.device,
+    )
+    backend = PagedAttention(make_attention(config.engine.attention, shape), pool)
+    if boundaries:
+        require_taps(model.architecture)
+    runner = start_runner(config, sizes, backend, place)
+    refuse_layers(attention_layers(runner.model))
+    return SglangTarget(model, runner, backend, pool, boundaries)

@@ -1,0 +1,79 @@
+"""Tensor parallelism within a machine: a lane of several processes, one of each rank, that run the same plans.
+
+Only the scheduler plans, and every rank gets the same StepPlan from here. What a step commits is rank 0's on all of
+them (`SglangTarget.agree`), and the outputs are compared besides: ranks that disagree would wait for each other for
+ever. A rank that dies takes the others with it.
+"""
+
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from typing import Any
+
+import numpy as np
+
+from contracts.config import Config
+from contracts.errors import ConfigError, EngineDead
+from contracts.step import Capacity, StepOutput, StepPlan
+from engine.lanes.cpu import CpuLane
+from engine.sglang.place import free_port
+
+
+class RanksLane:
+    """Implements contracts.step.Lane. `factory` names a function (config, rank, ranks, port) that makes a worker."""
+
+    def __init__(self, factory: str, config: Config, *, ranks: int, threads: int) -> None:
+        port = free_port()
+        self._lanes = [
+            CpuLane(factory, config, threads=threads, arguments=(rank, ranks, port), wait=False)
+            for rank in range(ranks)
+        ]
+        self._each(CpuLane.await_ready)
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._lanes[0].capacity
+
+    @property
+    def pids(self) -> list[int | None]:
+        return [lane.pid for lane in self._lanes]
+
+    def launch(self, plan: StepPlan) -> None:
+        for lane in self._lanes:
+            lane.launch(plan)
+
+    def settle(self) -> StepOutput:
+        outputs: list[StepOutput] = self._each(CpuLane.settle)
+        first = outputs[0]
+        for rank, output in enumerate(outputs[1:], 1):
+            if not (np.array_equal(output.lengths, first.lengths) and np.array_equal(output.endings, first.endings)):
+                self.kill()
+                raise EngineDead(f"rank {rank} disagrees with rank 0 about step {first.number}; all ranks were ended")
+        return first
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.hang_up()
+        for lane in self._lanes:
+            lane.close()
+
+    def kill(self) -> None:
+        """Ends all ranks at once: one that died leaves the others waiting for it."""
+        for lane in self._lanes:
+            lane.kill()
+
+    def _each(self, receive: Callable[[CpuLane], Any]) -> list[Any]:
+        """What every rank answers next, taken as they come. Raises EngineDead that names the rank, and ends all."""
+        received: dict[int, Any] = {}
+        while len(received) < len(self._lanes):
+            open_ = {lane.connection: rank for rank, lane in enumerate(self._lanes) if rank not in received}
+            for connection in wait(list(open_)):
+                rank = open_[connection]  # type: ignore[index]
+                try:
+                    received[rank] = receive(self._lanes[rank])
+                except EngineDead as error:
+                    self.kill()
+                    raise EngineDead(f"rank {rank} of {len(self._lanes)}: {error.message}") from None
+                except ConfigError:
+                    self.kill()
+                    raise
+        return [received[rank] for rank in range(len(self._lanes))]

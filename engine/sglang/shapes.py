@@ -1,0 +1,91 @@
+"""The shape of a model that SGLang loads, read from its `config.json`; what Aerie's attention cannot run is refused by
+name before anything is loaded.
+
+Aerie runs dense multi-head and grouped-query attention over whole prefixes. SGLang itself serves the others:
+engine.kind=sglang.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from contracts.errors import ConfigError
+from engine.model_config import ModelConfig, Rope, end_ids, read_json
+
+_LATENT = ("kv_lora_rank",)
+_LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_attention_interval", "linear_attn_config")
+
+
+def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
+    """`max_length` decides whether a model with chunked attention may run. Raises ConfigError."""
+    whole = read_json(folder / "config.json")
+    data = whole | (whole.get("text_config") or {})
+    architecture = (whole.get("architectures") or ["(none)"])[0]
+    positions = int(data["max_position_embeddings"])
+    found = next(refusals(data, min(max_length or positions, positions)), None)
+    if found is not None:
+        raise ConfigError(
+            f"{folder} holds a {architecture}, which has {found}; engine.kind sglang-model runs dense attention over "
+            f"whole prefixes: set engine.kind=sglang to serve it with SGLang's own engine",
+            param="engine.kind",
+        )
+    heads = int(data["num_attention_heads"])
+    return ModelConfig(
+        architecture=architecture,
+        hidden_size=int(data["hidden_size"]),
+        intermediate_size=int(data["intermediate_size"]),
+        layers=int(data["num_hidden_layers"]),
+        heads=heads,
+        kv_heads=int(data.get("num_key_value_heads") or heads),
+        head_dim=int(data.get("head_dim") or data["hidden_size"] // heads),
+        vocabulary=int(data["vocab_size"]),
+        max_positions=positions,
+        norm_eps=float(data.get("rms_norm_eps", 1e-6)),
+        rope=Rope(),  # SGLang's layers turn queries and keys themselves
+        attention_bias=bool(data.get("attention_bias", False)),
+        output_bias=False,
+        mlp_bias=bool(data.get("mlp_bias", False)),
+        qk_norm=False,
+        tied_embeddings=bool(data.get("tie_word_embeddings", False)),
+        dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
+        end_ids=end_ids(folder, data),
+    )
+
+
+def refusals(data: dict[str, Any], longest: int) -> Iterator[str]:
+    """What of a (text) config Aerie's attention does not run, for requests of up to `longest` tokens."""
+    kinds = set(data.get("layer_types") or ())
+    if any(data.get(key) for key in _LATENT):
+        yield "latent attention (MLA)"
+    if any(data.get(key) for key in _LINEAR) or kinds & {"linear_attention", "mamba", "recurrent"}:
+        yield "linear-attention or state-space layers"
+    if data.get("model_type") == "gpt_oss":
+        yield "attention sinks and sliding windows"
+    window = data.get("sliding_window")
+    if (kinds and "sliding_attention" in kinds) or (window and not kinds and data.get("use_sliding_window", True)):
+        yield f"a sliding window of {window}"
+    chunk = data.get("attention_chunk_size")
+    if chunk and longest > chunk:
+        yield f"attention in chunks of {chunk}, shorter than model.max_length {longest} (lower that to {chunk})"
+
+
+def refuse_layers(layers: list[Any]) -> None:
+    """The same of the loaded model's attention layers, whatever its config said. Raises ConfigError."""
+    for layer in layers:
+        oddities = [
+            name
+            for name, odd in (
+                ("a sliding window", layer.sliding_window_size > 0),
+                ("capped logits", layer.logit_cap > 0),
+                ("cross attention", layer.is_cross_attention),
+                ("values of another width", layer.v_head_dim != layer.head_dim),
+                ("its own scale", abs(layer.scaling * layer.head_dim**0.5 - 1) > 1e-3),
+            )
+            if odd
+        ]
+        if oddities:
+            raise ConfigError(
+                f"layer {layer.layer_id} of this model attends with {', '.join(oddities)}, which Aerie's attention "
+                f"does not run: set engine.kind=sglang to serve it with SGLang's own engine",
+                param="engine.kind",
+            )

@@ -1,0 +1,82 @@
+"""From a config to SGLang's ModelRunner, in the order in which its own scheduler brings one up.
+
+SGLang keeps its settings and process groups in the process, so that one runner lives in it at a time. Its own pools are
+made as small as it allows: keys and values go to Aerie's.
+"""
+
+import os
+from typing import Any
+
+import torch
+from sglang.srt.configs.model_config import ModelConfig as SglangModelConfig
+from sglang.srt.distributed import bootstrap
+from sglang.srt.model_executor.model_runner import ModelRunner
+from sglang.srt.runtime_context import SpawnRanks, publish
+from sglang.srt.server_args import ServerArgs
+
+from contracts.config import Config
+from engine.memory import Sizes
+from engine.sglang.attention import NAME, PagedAttention, register
+from engine.sglang.place import Place, free_port
+
+_OWN_TOKENS = 4096
+"""Tokens of SGLang's own pool, which nothing uses."""
+
+
+def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: Place) -> Any:
+    """Loads the model that config names and wires `backend` into it."""
+    os.environ.setdefault("SGLANG_EAGER_INPUT_NO_COPY", "1")  # else every pass is copied into buffers of a fixed size
+    register(backend)
+    port = place.port or free_port()
+    args = ServerArgs(
+        model_path=config.model.path,
+        device=sizes.device.type,
+        dtype=str(sizes.dtype).removeprefix("torch."),
+        load_format="dummy" if config.model.weights == "dummy" else "auto",
+        attention_backend=NAME,
+        sampling_backend="pytorch",
+        tp_size=place.ranks,
+        page_size=1,
+        max_total_tokens=_OWN_TOKENS,
+        max_running_requests=sizes.rows,
+        context_length=sizes.max_length,
+        chunked_prefill_size=_OWN_TOKENS,
+        disable_radix_cache=True,
+        disable_overlap_schedule=True,
+        disable_cuda_graph=True,
+        skip_tokenizer_init=True,
+        log_level="error",
+    )
+    args.resolve_once()
+    index = _device_index(sizes.device, place)
+    publish(args, role="scheduler", ranks=SpawnRanks(world_rank=place.rank, gpu_id=index))
+    model = SglangModelConfig.from_server_args(args)
+    if not torch.distributed.is_initialized():
+        bootstrap.init_parallel_runtime(server_args=args, device=sizes.device.type, dist_port=port)
+    bootstrap.init_layer_runtime(model_config=model)
+    runner = ModelRunner(
+        model_config=model,
+        mem_fraction_static=_memory_share(config),
+        gpu_id=index,
+        nccl_port=port,
+        server_args=args,
+    )
+    runner.alloc_memory_pool()
+    runner.init_attention_backends()
+    runner.init_cuda_graphs()
+    return runner
+
+
+def _device_index(device: torch.device, place: Place) -> int:
+    """A rank sees its own GPU alone (`place.take`), as the first. On a CPU the index names the rank's cores."""
+    if device.type == "cuda":
+        return 0
+    cores = sorted(os.sched_getaffinity(0))
+    share = max(1, len(cores) // place.ranks)
+    groups = [cores[rank * share % len(cores) :][:share] for rank in range(place.ranks)]
+    os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", "|".join(",".join(map(str, group)) for group in groups))
+    return place.rank
+
+
+def _memory_share(config: Config) -> float:
+    return config.engine.memory_share or 0.9

@@ -1,0 +1,179 @@
+"""Tiny random stand-ins of public models, each with a head in its public layout: SGLang loads the target, Aerie the
+head, and drafting changes no token. Models that Aerie's attention does not run are named.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from contracts.sampling import SamplingParams
+from engine.build import read_target
+from tests.engine.conftest import LLAMA3_ROPE, SIZES, shaken
+from tests.engine.rounds import Rounds
+from tests.sglang.forked import run_forked
+from tests.sglang.models import Rows, close, load, sglang_config
+from tests.spec.models import random_tensors, write
+
+TREE = {"depth": 3, "topk": 2, "nodes": 8}
+PROMPT = [3, 9, 14, 2, 33, 8, 5]
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "num_local_experts": 4}
+
+
+def llama31() -> Any:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES, rope_parameters=LLAMA3_ROPE))
+
+
+def vicuna() -> Any:
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**(SIZES | {"num_key_value_heads": 4})))
+
+
+def qwen3() -> Any:
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**SIZES))
+
+
+def qwen3_moe() -> Any:
+    return transformers.Qwen3MoeForCausalLM(
+        transformers.Qwen3MoeConfig(**SIZES, **{k: v for k, v in EXPERTS.items() if k != "num_local_experts"})
+    )
+
+
+def head_tensors(**extra: tuple[int, ...]) -> dict[str, Tensor]:
+    """A random head for targets of SIZES, in canonical names."""
+    hidden, inner, wide = SIZES["hidden_size"], 96, SIZES["num_attention_heads"] * SIZES["head_dim"]
+    keys = SIZES["num_key_value_heads"] * SIZES["head_dim"]
+    shapes: dict[str, tuple[int, ...]] = {
+        "fc.weight": (hidden, 3 * hidden),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (SIZES["vocab_size"], hidden),
+        "layers.0.hidden_norm.weight": (hidden,),
+        "layers.0.input_layernorm.weight": (hidden,),
+        "layers.0.post_attention_layernorm.weight": (hidden,),
+        "layers.0.self_attn.q_proj.weight": (wide, 2 * hidden),
+        "layers.0.self_attn.k_proj.weight": (keys, 2 * hidden),
+        "layers.0.self_attn.v_proj.weight": (keys, 2 * hidden),
+        "layers.0.self_attn.o_proj.weight": (hidden, wide),
+        "layers.0.mlp.gate_proj.weight": (inner, hidden),
+        "layers.0.mlp.up_proj.weight": (inner, hidden),
+        "layers.0.mlp.down_proj.weight": (hidden, inner),
+    }
+    return random_tensors(shapes | extra, 1, 0.2)
+
+
+def head_config(**changes: Any) -> dict[str, Any]:
+    sizes = {key: value for key, value in SIZES.items() if not key.endswith("token_id")}
+    own = {"num_hidden_layers": 1, "intermediate_size": 96, "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    return sizes | own | {"model_type": "llama", "draft_vocab_size": SIZES["vocab_size"]} | changes
+
+
+def safeailab(folder: Path) -> Path:
+    tensors = {name.replace("layers.0.", "midlayer."): tensor for name, tensor in head_tensors().items()}
+    return write(folder, head_config(architectures=["LlamaForCausalLM"]), tensors)
+
+
+def specforge(folder: Path) -> Path:
+    taps = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}
+    return write(folder, head_config(architectures=["LlamaForCausalLMEagle3"], eagle_config=taps), head_tensors())
+
+
+def modelopt(folder: Path) -> Path:
+    """No maps, no embedding, switches of its own, and the dense width of Llama 4 under another name."""
+    switches = {
+        "eagle_aux_hidden_state_layer_ids": [1, 3, 4],
+        "use_aux_hidden_state": True,
+        "use_input_layernorm_in_first_layer": True,
+        "use_last_layernorm": True,
+        "use_mtp_layernorm": False,
+        "next_layer_regular": True,
+        "parallel_draft_step": 1,
+    }
+    return write(folder, head_config(architectures=["LlamaForCausalLMEagle3"], eagle_config=switches), head_tensors())
+
+
+MODELS: dict[str, tuple[Callable[[], Any], Callable[[Path], Path]]] = {
+    "Llama-3.1": (llama31, safeailab),
+    "Vicuna-13B": (vicuna, safeailab),
+    "Qwen3": (qwen3, specforge),
+    "Qwen3-MoE": (qwen3_moe, modelopt),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_layout_loads_and_drafting_changes_no_token(name: str, tmp_path: Path) -> None:
+    make, write_head = MODELS[name]
+    torch.manual_seed(0)
+    model = shaken(make())
+    model.save_pretrained(tmp_path / "target")
+    head = write_head(tmp_path / "head")
+    with torch.inference_mode():
+        expected = model(torch.tensor([PROMPT])).logits[0]
+
+    def logits() -> None:
+        found = Rows(load(tmp_path / "target")).run([0], [0], [PROMPT]).logits
+        close(found, expected, 1e-5)
+
+    def texts() -> None:
+        from spec.build import build_worker
+
+        outs = []
+        config = sglang_config(tmp_path / "target", spec={"head": str(head), **TREE}, model={"max_length": 128})
+        rounds = Rounds(build_worker(config))
+        for index, drafting in enumerate((False, True, False, True)):
+            sampling = SamplingParams(temperature=0.9 if index > 1 else 0, seed=3, max_tokens=16)
+            row = rounds.add(index, PROMPT, sampling, drafting=drafting)
+            rounds.finish([row], **(TREE if drafting else {}))
+            outs.append(row.out)
+        assert len(outs[0]) == 16
+        assert outs[0] == outs[1]
+        assert outs[2] == outs[3]
+
+    run_forked(logits)
+    run_forked(texts)
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "gpt-oss": (
+        {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "sliding_window": 128},
+        "GptOssForCausalLM, which has attention sinks and sliding windows",
+    ),
+    "Qwen3.5": (
+        {
+            "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+            "text_config": {"layer_types": ["linear_attention", "full_attention"]},
+        },
+        "Qwen3_5MoeForConditionalGeneration, which has linear-attention",
+    ),
+    "DeepSeek": ({"architectures": ["DeepseekV3ForCausalLM"], "kv_lora_rank": 512}, "latent attention"),
+    "Mistral": ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, "a sliding window of 64"),
+    "Llama-4 past its chunk": (
+        {"architectures": ["Llama4ForConditionalGeneration"], "text_config": {"attention_chunk_size": 128}},
+        "chunks of 128, shorter than model.max_length 256",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_our_attention_does_not_run_are_named(name: str, tmp_path: Path) -> None:
+    changes, says = REFUSED[name]
+    (tmp_path / "config.json").write_text(json.dumps(SIZES | changes))
+    with pytest.raises(ConfigError, match=says) as error:
+        read_target(sglang_config(tmp_path))
+    assert "engine.kind=sglang" in error.value.message
+
+
+def test_an_architecture_without_taps_is_named_with_those_that_have_them() -> None:
+    def body() -> None:
+        from engine.sglang.taps import require_taps
+
+        for architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM"):
+            require_taps(architecture)
+        with pytest.raises(ConfigError, match=r"OlmoForCausalLM gives no taps.*LlamaForCausalLM.*spec\.head=none"):
+            require_taps("OlmoForCausalLM")
+
+    run_forked(body)

@@ -1,0 +1,104 @@
+"""Tensor parallelism on two CPU ranks (gloo): the tokens of one rank, and a rank that dies takes all with it."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contracts.errors import EngineDead
+from contracts.sampling import SamplingParams
+from tests.engine.rounds import Rounds
+from tests.sglang.forked import fork_child, run_forked
+from tests.sglang.models import sglang_config
+from tests.spec.models import draft_maps, head_tensors, specforge_config, write, write_target
+
+PROMPTS = ([3, 9, 14, 2, 33, 8, 5], [60, 41])
+TREE = {"depth": 3, "topk": 2, "nodes": 8}
+
+
+class OnLane:
+    """A lane as the worker that `Rounds` drives."""
+
+    def __init__(self, lane: Any) -> None:
+        self._lane = lane
+        self.capacity = lane.capacity
+
+    def step(self, plan: Any) -> Any:
+        self._lane.launch(plan)
+        return self._lane.settle()
+
+    def close(self) -> None:
+        self._lane.close()
+
+
+def pair(folder: Path) -> tuple[Path, Path]:
+    tensors = head_tensors(draft_vocabulary=32) | draft_maps(32)
+    return write_target(folder / "target"), write(
+        folder / "head", specforge_config((2, 4, 5), draft_vocabulary=32), tensors
+    )
+
+
+def with_lane(folder: Path, ranks: int, body: Callable[[Any], None]) -> None:
+    """Runs `body` with the lane that a deployment of so many ranks gets; its processes are forks of this one."""
+    import engine.lanes.cpu
+    from aerie.lane import make_lane
+
+    engine.lanes.cpu.start_child = fork_child  # type: ignore[attr-defined]
+    target, head = pair(folder)
+    config = sglang_config(target, sglang={"tp": ranks}, spec={"head": str(head), **TREE}, engine={"threads": 1})
+    lane = make_lane(config)
+    try:
+        body(lane)
+    finally:
+        lane.close()
+
+
+def tokens(lane: Any) -> list[list[int]]:
+    rounds = Rounds(OnLane(lane))
+    samplings = (SamplingParams(temperature=0, max_tokens=12), SamplingParams(temperature=0.8, seed=4, max_tokens=12))
+    rows = [
+        rounds.add(index, list(prompt), sampling, drafting=True)
+        for index, (prompt, sampling) in enumerate(zip(PROMPTS, samplings, strict=True))
+    ]
+    rounds.finish(rows, **TREE)
+    return [row.out for row in rows]
+
+
+def test_two_ranks_give_the_tokens_of_one(tmp_path: Path) -> None:
+    found: list[list[list[int]]] = []
+    for ranks in (1, 2):
+
+        def body(ranks: int = ranks) -> None:
+            def keep(lane: Any) -> None:
+                (tmp_path / str(ranks)).write_text(json.dumps(tokens(lane)))
+
+            with_lane(tmp_path, ranks, keep)
+
+        run_forked(body)
+        found.append(json.loads((tmp_path / str(ranks)).read_text()))
+    assert found[0] == found[1]
+    assert [len(out) for out in found[0]] == [12, 12]
+
+
+def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
+    def body() -> None:
+        def kill_one(lane: Any) -> None:
+            rounds = Rounds(OnLane(lane))
+            row = rounds.add(0, [3, 9, 14], SamplingParams(temperature=0, max_tokens=40), drafting=True)
+            os.kill(lane.pids[1], signal.SIGKILL)
+            began = time.monotonic()
+            with pytest.raises(EngineDead, match="rank 1 of 2"):
+                rounds.finish([row], **TREE)
+            assert time.monotonic() - began < 20
+            for pid in lane.pids:
+                with pytest.raises(ProcessLookupError):
+                    os.kill(pid, 0)
+
+        with_lane(tmp_path, 2, kill_one)
+
+    run_forked(body)
