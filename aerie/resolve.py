@@ -2,8 +2,10 @@
 machine.
 """
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from aerie.hub import fetch, is_hub_id
@@ -29,10 +31,12 @@ def with_local_model(config: Config) -> Config:
             raise ConfigError(f"no model folder at {name}, and it is no hub id ORG/MODEL either", param="model.path")
         folder = fetch(name, config.model.revision, offline=config.model.offline, param="model.path")
         called = name
-    data = config.model_dump()
-    data["model"]["path"] = str(folder)
-    data["model"]["served_name"] = config.model.served_name or called
-    data["spec"]["head"] = _local_head(config, folder, name)
+    data = config.model_dump(exclude_unset=True)  # what was said stays apart from what was not: SGLang's engine asks
+    data["model"] |= {"path": str(folder), "served_name": config.model.served_name or called}
+    head = _local_head(config, folder, name)
+    if config.engine.kind == "sglang":
+        head = _found_head(head)
+    data["spec"] = data.get("spec", {}) | {"head": head}
     return parse_config(data)
 
 
@@ -43,10 +47,10 @@ def _local_head(config: Config, target: Path, name: str) -> str:
     from spec.registry import head_of, locate, read_pairs
 
     wanted = config.spec.head
-    if wanted == "none" or config.engine.kind != "native":
+    if wanted == "none" or config.engine.kind == "sglang-model":
         return wanted
     if wanted == "auto":
-        found = head_of((name, config.model.served_name or ""), _shape(target), read_pairs())
+        found = head_of((name, config.model.served_name or ""), _shape(target, config.engine.kind), read_pairs())
         if found is None or locate(found) is not None:
             return found or wanted
         try:
@@ -63,7 +67,34 @@ def _fetch_head(config: Config, head: str) -> Path:
     return fetch(head, config.spec.revision, offline=config.model.offline, param="spec.head")
 
 
-def _shape(target: Path) -> Any:
-    from engine.model_config import read_model_config
+def _found_head(head: str) -> str:
+    """The head's folder for SGLang's engine, which knows no places of Aerie's; `auto` without a pair is `none`."""
+    from spec.registry import locate
 
-    return read_model_config(target)
+    if head in ("none", "auto"):
+        return "none"
+    folder = locate(head)
+    if folder is None:
+        raise ConfigError(
+            f"spec.head is {head!r}, and there is no such folder; or set spec.head=none", param="spec.head"
+        )
+    return str(folder.resolve())
+
+
+def _shape(target: Path, kind: str) -> Any:
+    """What a pair is found by; of SGLang's architectures, which are more than Aerie's, the sizes only."""
+    if kind == "native":
+        from engine.model_config import read_model_config
+
+        return read_model_config(target)
+    try:
+        data = json.loads((target / "config.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no config.json in {target}; a model folder has one", param="model.path") from None
+    text = data.get("text_config") or data
+    return SimpleNamespace(
+        architecture=(data.get("architectures") or ["(none)"])[0],
+        hidden_size=text.get("hidden_size"),
+        layers=text.get("num_hidden_layers"),
+        vocabulary=text.get("vocab_size"),
+    )

@@ -29,9 +29,14 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
     """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     write_lines_bare()
+    if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
+        from engine.sglang.whole.process import follow
+
+        return follow(config)  # a further machine runs ranks and speaks no HTTP
     listener = listen(config.server)
     address = wire.private_address()
-    scheduler = start_child(_schedule, address, config.model_dump_json(), os.getpid(), name="aerie-scheduler")
+    said = config.model_dump_json(exclude_unset=True)
+    scheduler = start_child(_schedule, address, said, os.getpid(), name="aerie-scheduler")
     patience = 0.0  # an orderly end has told the scheduler to stop; after an error nobody has
     try:
         code = run(
@@ -68,18 +73,26 @@ def _end(scheduler: BaseProcess, patience: float) -> None:
 
 
 def _schedule(address: str, config_json: str, parent: int) -> None:
-    """The scheduler process: builds the lane, then runs the loop until it is told to stop."""
+    """The scheduler process: builds the lane and runs the loop, or bridges to SGLang's engine, until told to stop."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from aerie.lane import make_lane
-    from scheduler import process
-
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-    config = parse_config(Config.model_validate_json(config_json).model_dump())
+    config = parse_config(Config.model_validate_json(config_json).model_dump(exclude_unset=True))
     try:
-        code = process.run(address, make_lane(config), config, parent=parent)
+        code = _run(address, config, parent)
     except ConfigError as error:
         print(f"aerie: {error.message}", file=sys.stderr)
         code = _BAD_CONFIG
     sys.exit(code)
+
+
+def _run(address: str, config: Config, parent: int) -> int:
+    if config.engine.kind == "sglang":
+        from engine.sglang.whole import process as bridge
+
+        return bridge.run(address, config, parent=parent)
+    from aerie.lane import make_lane
+    from scheduler import process
+
+    return process.run(address, make_lane(config), config, parent=parent)

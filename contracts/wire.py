@@ -6,11 +6,14 @@ One `PAIR` of sockets, since one server speaks to one scheduler. Nothing listens
 import os
 import tempfile
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import zmq
 
 from contracts.messages import ToScheduler, ToServer
+
+_Socket = TypeVar("_Socket", bound="zmq.Socket[Any]")
 
 _to_scheduler: msgspec.msgpack.Decoder[ToScheduler] = msgspec.msgpack.Decoder(ToScheduler)
 _to_server: msgspec.msgpack.Decoder[ToServer] = msgspec.msgpack.Decoder(ToServer)
@@ -46,21 +49,21 @@ def remove_address(address: str) -> None:
         socket.parent.rmdir()
 
 
-def bind(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "zmq.Socket[bytes]":
-    """The server's end."""
+def bind(context: "zmq.Context[_Socket]", address: str) -> _Socket:
+    """The server's end; of the context's own kind, plain or of asyncio."""
     socket = _pair(context)
     socket.bind(address)
     return socket
 
 
-def connect(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "zmq.Socket[bytes]":
+def connect(context: "zmq.Context[_Socket]", address: str) -> _Socket:
     """The scheduler's end."""
     socket = _pair(context)
     socket.connect(address)
     return socket
 
 
-def _pair(context: "zmq.Context[zmq.Socket[bytes]]") -> "zmq.Socket[bytes]":
+def _pair(context: "zmq.Context[_Socket]") -> _Socket:
     socket = context.socket(zmq.PAIR)
     socket.set_hwm(0)
     socket.linger = 1000

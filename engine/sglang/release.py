@@ -1,0 +1,53 @@
+"""Which SGLang is installed, and whether this Aerie has been tried with it. Asked before any of SGLang is imported.
+
+SGLang's inside moves from release to release, so nothing runs on one that has not been tried: its model files serve on
+NEWEST alone, its whole engine, whose seams are nearly still, on OLDEST to NEWEST.
+"""
+
+import importlib.metadata
+import re
+import sys
+
+from contracts.errors import ConfigError
+
+OLDEST = (0, 5, 17)
+NEWEST = (0, 5, 23)
+
+
+def engine_release() -> str:
+    """The installed release, fit for `engine.kind: sglang`. Raises ConfigError that says how to get one."""
+    return _within(OLDEST, "sglang")
+
+
+def model_release() -> str:
+    """The installed release, fit for `engine.kind: sglang-model`. Raises ConfigError that says how to get one."""
+    return _within(NEWEST, "sglang-model")
+
+
+def installed_release() -> str:
+    """The version that the environment's metadata gives. Raises ConfigError where there is none."""
+    try:
+        return importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError(
+            f"SGLang is not installed in {sys.prefix}, and engine.kind asks for it; `make setup-sglang` makes "
+            f".venv-sglang, whose `.venv-sglang/bin/aerie serve` takes the same words; engine.kind=native needs none",
+            param="engine.kind",
+        ) from None
+
+
+def written(release: tuple[int, ...]) -> str:
+    return ".".join(str(part) for part in release)
+
+
+def _within(oldest: tuple[int, ...], kind: str) -> str:
+    version = installed_release()
+    found = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if not oldest <= found <= NEWEST:
+        wanted = written(NEWEST) if oldest == NEWEST else f"{written(oldest)} to {written(NEWEST)}"
+        raise ConfigError(
+            f"SGLang {version} is installed in {sys.prefix}; engine.kind {kind} runs on {wanted}: `make setup-sglang` "
+            f"installs {written(NEWEST)} into an environment of its own",
+            param="engine.kind",
+        )
+    return version

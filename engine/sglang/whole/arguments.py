@@ -1,0 +1,175 @@
+"""A deployment's settings as arguments of SGLang's engine, pure and without SGLang. Called by `process` at the start.
+
+Invariant: what a deployment says is passed on, refused by name, or listed as unused. What it does not say is left to
+SGLang, but for `max_running_requests`, which SGLang would set to 48 in silence where a head drafts.
+"""
+
+from typing import Any
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+
+_PASSED = {
+    "model.dtype": "dtype",
+    "model.max_length": "context_length",
+    "engine.page_size": "page_size",
+    "engine.kv_tokens": "max_total_tokens",
+    "scheduler.prefill_chunk": "chunked_prefill_size",
+}
+_NEGATED = {
+    "engine.graphs": "disable_cuda_graph",
+    "scheduler.overlap": "disable_overlap_schedule",
+    "scheduler.prefix_cache": "disable_radix_cache",
+}
+_SPREAD = {
+    "sglang.tp": "tp_size",
+    "sglang.pp": "pp_size",
+    "sglang.dp": "dp_size",
+    "sglang.ep": "ep_size",
+    "sglang.nnodes": "nnodes",
+    "sglang.node_rank": "node_rank",
+    "sglang.dist_init_addr": "dist_init_addr",
+    "sglang.memory": "mem_fraction_static",
+}
+_OTHERS = {
+    "model.path": "model_path",
+    "model.weights": "load_format",
+    "engine.device": "device",
+    "engine.attention": "attention_backend",
+    "scheduler.max_running": "max_running_requests",
+    "spec.head": "speculative_draft_model_path",
+    "spec.depth": "speculative_num_steps",
+    "spec.topk": "speculative_eagle_topk",
+    "spec.nodes": "speculative_num_draft_tokens",
+}
+_UNUSED = (
+    "engine.lane",
+    "engine.threads",
+    "engine.memory_share",
+    "scheduler.long_prefill_threshold",
+    "scheduler.poison",
+    "spec.by_load",
+    "spec.draft_temperature",
+    "spec.edge_temperatures",
+)
+"""Settings of Aerie's own scheduler, noise and pools. SGLang's share of memory counts weights too: sglang.memory."""
+_BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
+"""What the bridge relies on: token ids in and out, every step told, each time with all that came before."""
+_ATTENTION_OF_AERIE = ("reference", "cpu")
+
+
+def server_arguments(config: Config) -> dict[str, Any]:
+    """Keyword arguments of `sglang.Engine`. Raises ConfigError that names the setting."""
+    _check_spread(config)
+    arguments = {
+        "model_path": config.model.path,
+        "max_running_requests": config.scheduler.max_running,
+        "log_level": "warning",
+        **_BRIDGE,
+        **{argument: _value(config, key) for key, argument in _PASSED.items() if _is_given(config, key)},
+        **{argument: not _value(config, key) for key, argument in _NEGATED.items() if _is_given(config, key)},
+        **{argument: _value(config, key) for key, argument in _SPREAD.items() if _value(config, key) is not None},
+        **_device(config),
+        **_speculation(config),
+    }
+    if config.model.weights == "dummy":
+        arguments["load_format"] = "dummy"
+    return arguments | _further(config)
+
+
+def drafts(config: Config) -> bool:
+    """Whether a head drafts. `auto` has become a folder before, if the target has a head."""
+    return config.spec.head not in ("none", "auto") and config.spec.depth > 0
+
+
+def unused_settings(config: Config) -> list[str]:
+    """Settings that the deployment gives and that mean nothing to SGLang's engine."""
+    unused = [*_UNUSED] if drafts(config) else [*_UNUSED, "spec.depth", "spec.topk", "spec.nodes"]
+    return [key for key in unused if _is_given(config, key)]
+
+
+def _check_spread(config: Config) -> None:
+    spread = config.sglang
+    if spread.pp > 1 and drafts(config):
+        raise ConfigError(
+            f"sglang.pp is {spread.pp} and spec.head is set: SGLang does not run EAGLE-3 with pipeline parallelism, "
+            "where the head would need taps of other ranks; set sglang.pp=1 and spread by sglang.tp, or spec.head=none",
+            param="sglang.pp",
+        )
+    if spread.node_rank >= spread.nnodes:
+        raise ConfigError(
+            f"sglang.node_rank is {spread.node_rank}; with sglang.nnodes {spread.nnodes} it is at most "
+            f"{spread.nnodes - 1}",
+            param="sglang.node_rank",
+        )
+    if spread.nnodes > 1 and spread.dist_init_addr is None:
+        raise ConfigError(
+            f"sglang.nnodes is {spread.nnodes} and sglang.dist_init_addr is not set; give the HOST:PORT of machine 0 "
+            "where all of them meet",
+            param="sglang.dist_init_addr",
+        )
+
+
+def _device(config: Config) -> dict[str, Any]:
+    device, attention = config.engine.device, config.engine.attention
+    if attention in _ATTENTION_OF_AERIE:
+        raise ConfigError(
+            f"engine.attention {attention} is Aerie's own; with engine.kind sglang use flashinfer, triton or auto, or "
+            "name another of SGLang's backends as sglang.arguments.attention_backend",
+            param="engine.attention",
+        )
+    chosen = {} if device == "auto" else {"device": device}
+    return chosen if attention == "auto" else chosen | {"attention_backend": attention}
+
+
+def _speculation(config: Config) -> dict[str, Any]:
+    spec = config.spec
+    if not drafts(config):
+        return {}
+    nodes = spec.nodes
+    if spec.topk == 1 and nodes != spec.depth + 1:
+        if _is_given(config, "spec.nodes"):
+            raise ConfigError(
+                f"spec.nodes is {nodes}; a chain of spec.depth {spec.depth} has {spec.depth + 1} nodes in SGLang's "
+                "engine, root included; leave spec.nodes out",
+                param="spec.nodes",
+            )
+        nodes = spec.depth + 1
+    return {
+        "speculative_algorithm": "EAGLE3",
+        "speculative_draft_model_path": spec.head,
+        "speculative_num_steps": spec.depth,
+        "speculative_eagle_topk": spec.topk,
+        "speculative_num_draft_tokens": nodes,
+    }
+
+
+def _further(config: Config) -> dict[str, Any]:
+    """`sglang.arguments`, none of which may say again, or otherwise, what a setting or the bridge says."""
+    further = config.sglang.arguments
+    settings = {argument: key for key, argument in (_PASSED | _NEGATED | _SPREAD | _OTHERS).items()}
+    for argument in further:
+        where = f"sglang.arguments.{argument}"
+        if argument in _BRIDGE:
+            raise ConfigError(f"{where} cannot be set: the front end needs it as it is", param=where)
+        if argument == "attention_backend" and config.engine.attention == "auto":
+            continue  # SGLang has more of them than engine.attention names
+        if argument in settings:
+            raise ConfigError(f"{where} is a setting of Aerie's: say {settings[argument]}", param=where)
+    if further.get("enable_custom_logit_processor") and drafts(config):
+        raise ConfigError(
+            "sglang.arguments.enable_custom_logit_processor is set, and SGLang does not apply such processors while a "
+            "head drafts; leave it out, or set spec.head=none",
+            param="sglang.arguments.enable_custom_logit_processor",
+        )
+    return dict(further)
+
+
+def _is_given(config: Config, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in getattr(config, section).model_fields_set
+
+
+def _value(config: Config, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)

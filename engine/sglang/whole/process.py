@@ -1,0 +1,117 @@
+"""The processes of SGLang's engine under Aerie: the bridge beside the front end, and the ranks of further machines.
+
+Called by the composition root. The bridge is to the front end what Aerie's scheduler process is: it ends when the
+server says Stop, when its parent dies, or, with code 1, when the engine does; code 2 is a ConfigError of the caller's.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from typing import Any, NoReturn
+
+import zmq.asyncio
+
+from contracts import wire
+from contracts.config import Config
+from contracts.errors import ConfigError
+from engine.sglang.release import engine_release
+from engine.sglang.whole.arguments import server_arguments
+from engine.sglang.whole.backend import EngineBackend, lives
+from engine.sglang.whole.bridge import LOOK_SECONDS, Bridge
+
+logger = logging.getLogger("aerie.sglang")
+
+
+class _Told(BaseException):
+    """A signal that asks for the end."""
+
+
+def run(address: str, config: Config, *, parent: int) -> int:
+    """Serves the socket at `address` until told to stop; returns the exit code. Raises ConfigError where SGLang is not
+    installed, is of another release, or cannot serve what config names.
+    """
+    release = engine_release()
+    arguments = server_arguments(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the front end drains, then sends Stop
+    engine = _start(arguments, config)
+    try:
+        return int(engine.loop.run_until_complete(_serve(engine, config, release, address, parent)))
+    finally:
+        engine.shutdown()
+
+
+def follow(config: Config) -> int:
+    """Runs the ranks of a further machine until a signal (0) or until one of them ends (1)."""
+    engine_release()
+    arguments = server_arguments(config)
+    os.environ["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"  # Engine() returns once its ranks are up
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _told)
+    engine = None
+    try:
+        engine = _start(arguments, config)
+        pids = engine.get_all_child_pids()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _told)
+        spread = config.sglang
+        logger.info("machine %d of %d is up: ranks %s", spread.node_rank, spread.nnodes, pids)
+        while all(lives(pid) for pid in pids):
+            time.sleep(LOOK_SECONDS)
+        logger.error("a rank of machine %d ended; the others are ended with it", spread.node_rank)
+        return 1
+    except _Told:
+        return 0
+    finally:
+        if engine is not None:
+            engine.shutdown()
+
+
+def _told(number: int, frame: object) -> NoReturn:
+    raise _Told
+
+
+async def _serve(engine: Any, config: Config, release: str, address: str, parent: int) -> int:
+    backend = EngineBackend(engine, config)
+    _take_signals(engine, backend)
+    context = zmq.asyncio.Context()
+    socket = wire.connect(context, address)
+    try:
+        return await Bridge(backend, socket, parent=parent).serve(backend.ready(release, await backend.load()))
+    finally:
+        socket.close()
+        context.term()
+
+
+def _take_signals(engine: Any, backend: EngineBackend) -> None:
+    """SGLang handles signals by ending this process at once; here, requests hear of it first."""
+    engine.tokenizer_manager.auto_create_handle_loop()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGQUIT, backend.fail, "one of its processes failed, as its log says")
+    loop.remove_signal_handler(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def _start(arguments: dict[str, Any], config: Config) -> Any:
+    """A started engine. Raises ConfigError; SGLang's own log says more."""
+    os.environ.setdefault("SGLANG_RETURN_ORIGINAL_LOGPROB", "1")  # of the model, before temperature: as Aerie's are
+    if config.engine.device == "cpu":
+        os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+    import sglang
+
+    logging.getLogger("sglang.srt.entrypoints.engine").addFilter(_is_news)
+    try:
+        return sglang.Engine(custom_sigquit_handler=_on_failed_start, **arguments)
+    except (AssertionError, RuntimeError, TypeError, ValueError, OSError) as error:
+        raise ConfigError(f"SGLang's engine did not start: {type(error).__name__}: {error}") from error
+
+
+def _on_failed_start(number: int, frame: object) -> NoReturn:
+    """A child of an engine that starts sends SIGQUIT when it fails."""
+    raise ConfigError("SGLang's engine did not start: a process of it failed, and its log above says why")
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return "custom SIGQUIT" not in record.getMessage()
