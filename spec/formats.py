@@ -11,6 +11,7 @@ from typing import Any
 from contracts.errors import ConfigError
 from engine.model_config import read_rope
 from spec.head_config import HeadConfig, PreNorm, default_boundaries
+from spec.speculators import flattened, is_speculators
 
 Shapes = Mapping[str, tuple[int, ...]]
 """Of a checkpoint's tensors, by normalized name."""
@@ -34,7 +35,8 @@ def normalized_name(name: str) -> str | None:
 
 
 def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
-    """`safeailab`, `specforge` (ModelOpt's dense heads share its layout), or `peagle` (vLLM's and SpecForge's).
+    """`safeailab`, `specforge` (ModelOpt's dense heads share its layout), `speculators`, or `peagle` (vLLM's and
+    SpecForge's).
 
     Raises ConfigError naming any other format.
     """
@@ -42,18 +44,19 @@ def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
     if foreign is not None:
         raise ConfigError(
             f"the draft checkpoint is {foreign}, which Aerie does not serve yet; "
-            f"it serves EAGLE-3 heads in the layouts of SafeAILab and of SpecForge/SGLang, and P-EAGLE heads in vLLM's",
+            f"it serves EAGLE-3 heads in the layouts of SafeAILab, of SpecForge/SGLang and of speculators, and P-EAGLE "
+            f"heads in vLLM's",
             param="spec.head",
         )
     if "mask_hidden" in shapes:
         return "peagle"
+    if is_speculators(config):
+        return "speculators"
     architecture = _architecture(config)
     return "specforge" if architecture.endswith("Eagle3") or "eagle_config" in config else "safeailab"
 
 
 def _foreign(config: Mapping[str, Any], shapes: Shapes) -> str | None:
-    if "speculators_model_type" in config:
-        return f"in the speculators format (speculators_model_type {config['speculators_model_type']!r})"
     if "mask_hidden" not in shapes and any(
         config.get(key) not in (None, False) for key in (*_MASK_KEYS, "parallel_drafting")
     ):
@@ -88,10 +91,12 @@ def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
 
 def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int) -> HeadConfig:
     """The normal form of a checkpoint's config. Raises ConfigError on a format, field or RoPE that is not served."""
+    if is_speculators(config):
+        config = flattened(config)
     source = detect(config, shapes)
     hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
     target_hidden = config.get("target_hidden_size") or hidden
-    taps = _taps(config, target_layers, parallel=source == "peagle")
+    taps = _taps(config, target_layers, boundaries=source in ("peagle", "speculators"))
     _check_tap_count(config, shapes["fc.weight"], taps, target_hidden)
     vocabulary = config.get("vocab_size") or shapes.get("t2d", (0,))[0]
     activation = config.get("hidden_act", "silu")
@@ -155,19 +160,19 @@ def _intermediate(config: Mapping[str, Any]) -> int:
     return size_of(config, key)
 
 
-def _taps(config: Mapping[str, Any], target_layers: int, *, parallel: bool) -> tuple[int, ...]:
+def _taps(config: Mapping[str, Any], target_layers: int, *, boundaries: bool) -> tuple[int, ...]:
     """EAGLE-3's layouts count layer *outputs*, one less than boundaries; none given means EAGLE-3's defaults.
 
     An id equal to the number of layers cannot be an output, so such a list is in boundaries already
-    (nvidia/gpt-oss-120b-Eagle3-v3). So is the top-level list of a P-EAGLE head, which vLLM reads.
+    (nvidia/gpt-oss-120b-Eagle3-v3). So are the top-level lists that vLLM reads: `boundaries`.
     """
     key = "eagle_aux_hidden_state_layer_ids"
     ids = _nested(config, key, None)
     if ids is None:
         return default_boundaries(target_layers)
     nested = key in (config.get("eagle_config") or {})
-    boundaries = target_layers in ids or (parallel and not nested)
-    return tuple(ids) if boundaries else tuple(layer + 1 for layer in ids)
+    counted = target_layers in ids or (boundaries and not nested)
+    return tuple(ids) if counted else tuple(layer + 1 for layer in ids)
 
 
 def _check_tap_count(config: Mapping[str, Any], fc: tuple[int, ...], taps: tuple[int, ...], target_hidden: int) -> None:

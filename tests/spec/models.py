@@ -113,6 +113,20 @@ def specforge_config(taps: tuple[int, ...] = (2, 4, 5), **changes: Any) -> dict[
     }
 
 
+def speculators_config(taps: tuple[int, ...] = (2, 4, 5), **changes: Any) -> dict[str, Any]:
+    """The same head as the speculators library writes it: taps as boundaries, sizes one level down."""
+    layer = {key: value for key, value in head_config(rope_theta=5e5).items() if key != "architectures"}
+    draft_vocabulary = layer.pop("draft_vocab_size")
+    return {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": draft_vocabulary,
+        "eagle_aux_hidden_state_layer_ids": list(taps),
+        "target_hidden_size": None,
+        "transformer_layer_config": layer,
+    } | changes
+
+
 def peagle_tensors(*, layers: int = 2, draft_vocabulary: int = VOCABULARY, seed: int = 1) -> dict[str, Tensor]:
     """A random P-EAGLE head: an embedding of its own and the mask hidden state besides."""
     extra = {"mask_hidden": (1, 1, 3 * HIDDEN), "embed_tokens.weight": (VOCABULARY, HIDDEN)}

@@ -128,6 +128,16 @@ def test_taps_are_stored_as_boundaries(tmp_path: Path, target_folder: Path) -> N
     assert taps(models.head_config(eagle_aux_hidden_state_layer_ids=[0, 2, 6])) == (1, 3, 7)
 
 
+def test_a_speculators_config_is_laid_out_as_the_others(tmp_path: Path, target_folder: Path) -> None:
+    """Sizes one level down, taps as boundaries, and a residual that is normed unless the file says otherwise."""
+    folder = models.write(tmp_path / "a", models.speculators_config(), models.head_tensors())
+    read = open_head(folder, read_model_config(target_folder), torch.float32).config
+    assert (read.source, read.taps, read.norm_before_residual, read.rope.theta) == ("speculators", (2, 4, 5), True, 5e5)
+    plain = models.write(tmp_path / "b", models.speculators_config(norm_before_residual=False), models.head_tensors())
+    assert not open_head(plain, read_model_config(target_folder), torch.float32).config.norm_before_residual
+    assert load(folder, target_folder).target_ids(torch.tensor([5])).tolist() == [5]
+
+
 def test_rope_is_the_heads_own(tmp_path: Path, target_folder: Path) -> None:
     def theta(name: str, **changes: Any) -> float:
         folder = models.write(tmp_path / name, models.head_config(**changes), models.head_tensors())
@@ -161,6 +171,8 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
         case "t2d disagrees":
             tensors["t2d"] = ~maps["t2d"]
         case "speculators":
+            config["speculators_model_type"] = "dflash"
+        case "speculators without sizes":
             config["speculators_model_type"] = "eagle3"
         case "p-eagle by config":
             config["ptd_token_id"] = 5
@@ -216,7 +228,8 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
         ("d2t beyond", r"4 \.\. 66; the target has 0 \.\. 63"),
         ("d2t repeated", "32 draft ids to 1 target"),
         ("t2d disagrees", "t2d"),
-        ("speculators", "speculators format"),
+        ("speculators", "'dflash'.*eagle3 and peagle"),
+        ("speculators without sizes", "no transformer_layer_config"),
         ("p-eagle by config", "without mask_hidden"),
         ("p-eagle by tensor", r"mask token is 64.*ptd_token_id.*0 \.\. 63"),
         ("p-eagle's embedding", "no embed_tokens.weight"),

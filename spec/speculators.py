@@ -1,0 +1,35 @@
+"""The config of a head in the speculators format, laid out as the other formats lay theirs.
+
+Read by `formats` before anything else. Sizes stand under `transformer_layer_config` there, switches at the top, and tap
+ids are boundaries already. Follows the format of the vLLM project's speculators library and its defaults.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from contracts.errors import ConfigError
+
+_KINDS = ("eagle3", "peagle")
+
+
+def is_speculators(config: Mapping[str, Any]) -> bool:
+    return "speculators_model_type" in config
+
+
+def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises ConfigError on a speculator of another kind, and without a layer's sizes."""
+    kind = config["speculators_model_type"]
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"the draft checkpoint is a speculator of the kind {kind!r} (speculators_model_type), which Aerie does not "
+            f"serve; it serves {' and '.join(_KINDS)}",
+            param="spec.head",
+        )
+    layer = config.get("transformer_layer_config")
+    if not isinstance(layer, dict):
+        raise ConfigError(
+            "the head is in the speculators format, and its config.json has no transformer_layer_config with its sizes",
+            param="spec.head",
+        )
+    own = {key: value for key, value in config.items() if value is not None and key != "transformer_layer_config"}
+    return {"norm_before_residual": kind == "eagle3", **layer, **own}
