@@ -1,5 +1,10 @@
-"""From a plan's rows to tensors on the device: what both workers need to run a pass."""
+"""From a plan's rows to tensors on the device: what both workers need to run a pass.
 
+What the host knows is staged first, in one copy (`stage_changes`, `layout`, `cover`); then come the calls that launch
+work. Invariant: no launch here reads a value of the device.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +13,11 @@ from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
 from contracts.step import Ints, RowStarts, StepPlan
+from engine.attention import Planned
 from engine.attention.inputs import AttentionInputs
 from engine.choose import Needs
 from engine.row_tables import RowTables
+from engine.transfer import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +30,101 @@ class Layout:
     """Index into the step's rows of each token."""
     places: Tensor
     """Place of each token in its row."""
+    firsts: Tensor
+    """[rows] index of each row's first token."""
+    lasts: Tensor
+    """[rows] index of each row's last token."""
     indptr: Tensor
     """[rows + 1] int32, on the host."""
 
+    @property
+    def width(self) -> int:
+        """Tokens of the widest row."""
+        return int(self.counts.max())
 
-def layout(counts: Ints, device: torch.device | str = "cpu") -> Layout:
-    owners = np.repeat(np.arange(counts.size), counts)
+    @property
+    def uniform(self) -> bool:
+        return bool((self.counts == self.counts[0]).all())
+
+
+def layout(counts: Ints, transfer: Transfer) -> Layout:
+    """Staged by the host where rows differ, else reckoned on the device."""
+    if bool((counts == counts[0]).all()):
+        return uniform_layout(counts.size, int(counts[0]), transfer.device)
     indptr = np.zeros(counts.size + 1, dtype=np.int32)
     np.cumsum(counts, out=indptr[1:])
+    owners = np.repeat(np.arange(counts.size), counts)
     places = np.arange(owners.size) - indptr[owners]
     return Layout(
-        counts,
-        torch.from_numpy(owners).to(device),
-        torch.from_numpy(places).to(device),
-        torch.from_numpy(indptr),
+        counts=counts,
+        owners=transfer.put(owners),
+        places=transfer.put(places),
+        firsts=transfer.put(indptr[:-1]),
+        lasts=transfer.put(indptr[1:] - 1),
+        indptr=torch.from_numpy(indptr),
     )
 
 
-def attention_inputs(
-    tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Ints, indptr: Tensor, words: Tensor | None = None
-) -> AttentionInputs:
-    """Inputs of a pass over device rows [n] whose pages cover `covered` [n] positions (an upper bound, known to the
-    host).
-    """
-    size = tables.page_size
-    page_counts = -(-covered // size)
-    kv_indptr = np.zeros(covered.size + 1, dtype=np.int32)
+def uniform_layout(rows: int, width: int, device: torch.device) -> Layout:
+    """`rows` rows of `width` tokens each. Nothing is copied to the device, so that it may be captured in a graph."""
+    tokens = torch.arange(rows * width, device=device)
+    firsts = torch.arange(0, rows * width, width, device=device)
+    return Layout(
+        counts=np.full(rows, width, dtype=np.int32),
+        owners=tokens if width == 1 else torch.div(tokens, width, rounding_mode="floor"),
+        places=torch.zeros_like(tokens) if width == 1 else tokens.remainder(width),
+        firsts=firsts,
+        lasts=firsts + (width - 1),
+        indptr=torch.arange(0, rows * width + 1, width, dtype=torch.int32),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Positions that rows' pages cover in a pass, upper bounds of the host's: what it says of them, staged."""
+
+    kv_indptr: Tensor
+    """[rows + 1] int32, on the host."""
+    last_page_len: Tensor
+    """[rows] int32, on the host."""
+    widest: int
+    """Pages of the longest row."""
+    inside: Tensor | None
+    """[pages] int32 on the device: places in [rows, widest] that are a row's; None where all are."""
+    exact: bool = False
+    """The pages cover what the pass reads and not one position more."""
+    held: Planned | None = None
+    """In a captured graph: the plan that it replays with, instead of one for these pages."""
+
+
+def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = False) -> Cover:
+    """positions [rows]"""
+    page_counts = -(-positions // page_size)
+    kv_indptr = np.zeros(positions.size + 1, dtype=np.int32)
     np.cumsum(page_counts, out=kv_indptr[1:])
     widest = int(page_counts.max())
-    indices = tables.pages[rows, :widest]
-    if int(page_counts.min()) == widest:
-        flat = indices.reshape(-1)
-    else:
-        inside = torch.from_numpy(np.flatnonzero(np.arange(widest) < page_counts[:, None]))
-        flat = indices.reshape(-1).index_select(0, inside.to(indices.device))
-    last = covered - (page_counts - 1) * size
+    inside = None
+    if int(page_counts.min()) != widest:
+        inside = transfer.put(np.flatnonzero(np.arange(widest) < page_counts[:, None]), np.int32)
+    last = (positions - (page_counts - 1) * page_size).astype(np.int32)
+    return Cover(torch.from_numpy(kv_indptr), torch.from_numpy(last), widest, inside, exact)
+
+
+def attention_inputs(
+    tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Cover, indptr: Tensor, words: Tensor | None = None
+) -> AttentionInputs:
+    """Inputs of a pass over table rows [n] whose pages cover `covered`."""
+    flat = tables.pages[rows, : covered.widest].reshape(-1)
     return AttentionInputs(
         qo_indptr=indptr,
-        kv_indptr=torch.from_numpy(kv_indptr),
-        kv_indices=flat,
-        last_page_len=torch.from_numpy(last.astype(np.int32)),
+        kv_indptr=covered.kv_indptr,
+        kv_indices=flat if covered.inside is None else flat.index_select(0, covered.inside),
+        last_page_len=covered.last_page_len,
         prefix_lens=prefix_lens,
         words=words,
-        page_size=size,
+        page_size=tables.page_size,
+        exact=covered.exact,
+        held=covered.held,
     )
 
 
@@ -91,15 +150,17 @@ class RowNeeds:
         )
 
 
-def on_device(values: np.ndarray, device: torch.device | str = "cpu") -> Tensor:
-    """A plan's array as int64 on the device."""
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device=device, dtype=torch.int64)
-
-
-def apply_changes(plan: StepPlan, tables: RowTables, needs: RowNeeds) -> None:
-    """Row starts, then page updates, as the contract orders them."""
+def stage_changes(plan: StepPlan, tables: RowTables, needs: RowNeeds, transfer: Transfer) -> Callable[[], None]:
+    """Row starts, then page updates, as the contract orders them; written to the tables once called."""
+    writes = []
     if plan.starts is not None:
-        tables.start(plan.starts)
+        writes.append(tables.staged_start(plan.starts, transfer))
         needs.start(plan.starts)
     if plan.page_updates is not None:
-        tables.update_pages(plan.page_updates)
+        writes.append(tables.staged_pages(plan.page_updates, transfer))
+
+    def write() -> None:
+        for change in writes:
+            change()
+
+    return write

@@ -9,6 +9,8 @@ from contracts.config import Config
 from contracts.labels import labels
 from contracts.step import Capacity
 from engine.attention import make_attention
+from engine.attention.inputs import AttentionShape
+from engine.cuda import Cuda, Runtime
 from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
@@ -17,11 +19,29 @@ from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
 from engine.plain_worker import PlainWorker
 from engine.state import make_state
+from engine.target import LoadedTarget
 from engine.weights import Source, Weights
 
 
-def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()) -> Decoder:
-    """The native decoder with its pool, on the device that `sizes` names."""
+def read_target(config: Config) -> ModelConfig:
+    """The target's shape. Raises ConfigError on a model that the engine of the config does not run."""
+    if config.engine.kind == "sglang-model":
+        from engine.sglang.build import read_sglang_shape
+
+        return read_sglang_shape(config)
+    return read_model_config(Path(config.model.path))
+
+
+def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()) -> LoadedTarget:
+    """The target with its pool, on the device that `sizes` names."""
+    if config.engine.kind == "sglang-model":
+        from engine.sglang.build import load_sglang_target
+
+        return load_sglang_target(config, model, sizes, boundaries)
+    return _native(config, model, sizes, boundaries)
+
+
+def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...]) -> Decoder:
     pool = KVPool(
         layers=model.layers,
         pages=sizes.pages,
@@ -37,13 +57,14 @@ def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tu
     else:
         weights = Weights(Path(config.model.path), sizes.dtype, sizes.device)
     positions = sizes.max_length + sizes.reserve + 1
-    attention = make_attention(config.engine.attention, sizes.device)
+    shape = AttentionShape(model.heads, model.kv_heads, model.head_dim, sizes.page_size, sizes.dtype, sizes.device)
+    attention = make_attention(config.engine.attention, shape)
     return Decoder(model, weights, pool, attention, positions=positions, boundaries=boundaries, device=sizes.device)
 
 
 def make_capacity(
     config: Config,
-    target: Decoder,
+    target: LoadedTarget,
     sizes: Sizes,
     *,
     drafts: bool = False,
@@ -77,11 +98,16 @@ def make_capacity(
 
 def build_plain_worker(config: Config) -> PlainWorker:
     """A worker without a head."""
-    model = read_model_config(Path(config.model.path))
+    model = read_target(config)
     sizes = plan_sizes(config, model)
     target = load_target(config, model, sizes)
     capacity = make_capacity(config, target, sizes)
-    return PlainWorker(make_state(target, capacity, poison=config.scheduler.poison, device=sizes.device))
+    return PlainWorker(make_state(target, capacity, poison=config.scheduler.poison, runtime=runtime_of(sizes.device)))
+
+
+def runtime_of(device: torch.device) -> Runtime | None:
+    """None where the device is the host."""
+    return Cuda(device) if device.type == "cuda" else None
 
 
 def lane_threads(config: Config) -> int:

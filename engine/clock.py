@@ -1,28 +1,59 @@
-"""Seconds of a step by phase, and the time that the lane worked on it."""
+"""Seconds of a step by phase, and the time that the lane worked on it: by the host's clock, or by the device's events.
+
+A worker calls `start`, marks phases, and `stop`; what `start` gave is asked when the step's results are read.
+"""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from contracts.step import StepOutput
+from engine.cuda import Event, Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Of one step, as StepOutput has them."""
+
+    phases: dict[str, float]
+    busy: float
+    began: float
+    ended: float
+
+    def stamp(self, output: StepOutput) -> StepOutput:
+        return replace(output, phase_seconds=self.phases, busy_seconds=self.busy, began=self.began, ended=self.ended)
+
+
+ReadTimes = Callable[[], Times]
+
+
+class Clock(Protocol):
+    def start(self) -> ReadTimes: ...
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+
+    def stop(self) -> None: ...
 
 
 class StepClock:
-    """`phase` times parts of a step by the wall; `stamp` adds them to its output, with the CPU time over the lane's
-    threads and the times at which the step began and ended.
-    """
+    """By the wall; busy is the CPU time over the lane's threads."""
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._phases: dict[str, float] = {}
         self._cpu = 0.0
         self._began = 0.0
+        self._times: list[Times] = []
 
-    def start(self) -> None:
+    def start(self) -> ReadTimes:
         self._phases = {}
         self._cpu = time.process_time()
         self._began = time.monotonic()
+        times: list[Times] = []
+        self._times = times
+        return lambda: times[0]
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -30,6 +61,64 @@ class StepClock:
         yield
         self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
 
-    def stamp(self, output: StepOutput) -> StepOutput:
+    def stop(self) -> None:
         busy = (time.process_time() - self._cpu) / self._threads
-        return replace(output, phase_seconds=self._phases, busy_seconds=busy, began=self._began, ended=time.monotonic())
+        self._times.append(Times(self._phases, busy, self._began, time.monotonic()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    name: str
+    since: Event
+    until: Event
+
+
+class EventClock:
+    """By events of a stream. Results of a step are read before its last phase has run, so that phase is told with the
+    step after: no second is lost, and none is waited for.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._marks: list[_Mark] = []
+        self._last = self._event()
+        self._late: list[_Mark] = []
+        self._anchor = (self._last, time.monotonic())
+        """An event that has passed, and when."""
+
+    def start(self) -> ReadTimes:
+        marks: list[_Mark] = []
+        self._marks = marks
+        self._last = self._event()
+        return lambda: self._read(marks)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        since = self._last
+        yield
+        self._last = self._event()
+        self._marks.append(_Mark(name, since, self._last))
+
+    def stop(self) -> None:
+        """The last phase's end is the step's."""
+
+    def _read(self, marks: list[_Mark]) -> Times:
+        phases: dict[str, float] = {}
+        began = self._time_of(marks[0].since)
+        passed = [mark for mark in (*self._late, *marks) if mark.until.query()]
+        self._late = [mark for mark in marks if mark not in passed]
+        for mark in passed:
+            phases[mark.name] = phases.get(mark.name, 0.0) + mark.since.elapsed_time(mark.until) / 1e3
+        last = passed[-1].until
+        ended = self._time_of(last)
+        self._anchor = (last, ended)
+        return Times(phases, sum(phases.values()), began, ended)
+
+    def _time_of(self, event: Event) -> float:
+        anchor, when = self._anchor
+        return when + anchor.elapsed_time(event) / 1e3
+
+    def _event(self) -> Event:
+        event = self._runtime.event()
+        event.record()
+        return event

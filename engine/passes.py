@@ -1,5 +1,5 @@
 """The two passes of the target that need no draft: a prefill chunk, and one token for each row. Both workers run
-them.
+them: `stage_*` first, which copies, then the pass, which only launches.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.step import Bools, Ints, StepPlan
+from contracts.step import StepPlan
 from engine.attention.inputs import AttentionInputs
-from engine.batch import Layout, attention_inputs, layout, on_device
-from engine.choose import choose, token_logprobs
+from engine.batch import Cover, Layout, attention_inputs, cover, layout, uniform_layout
+from engine.choose import Needs, choose, token_logprobs
 from engine.ending import Committed, cut
 from engine.state import DeviceState
 
@@ -37,29 +37,51 @@ class PassResult:
     """[tokens] of the pass."""
     slots: Tensor
     inputs: AttentionInputs
-    covered: Ints
-    """[rows] positions that the pass's pages were planned for, on the host."""
     ranked: Ranked | None
 
 
-def prefill(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
-    """Runs a chunk of each row; rows at their last chunk choose their first token, the others commit nothing."""
-    work = plan.prefill
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """A prefill as it was staged."""
+
+    rows: Tensor
+    turns: Tensor
+    token_ids: Tensor
+    starts: Tensor
+    ends: Tensor
+    is_last: Tensor
+    layout: Layout
+    cover: Cover
+    finished: Tensor | None
+    """Places of the rows that read their last chunk; None where all do."""
+
+
+def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
+    work, put = plan.prefill, state.transfer.put
     assert work is not None
-    rows, starts = on_device(plan.rows, state.device), on_device(work.starts, state.device)
-    lay = layout(work.counts, state.device)
-    positions = starts[lay.owners] + lay.places
-    slots = state.tables.slots(rows[lay.owners], positions)
     ends = (work.starts + work.counts).astype(np.int32)
-    inputs = attention_inputs(state.tables, rows, starts, ends, lay.indptr)
-    last_tokens = (lay.indptr[1:] - 1).to(state.device)
-    out = state.target.forward(
-        on_device(work.token_ids, state.device), positions, slots, inputs, last_tokens, taps=taps
+    return Chunks(
+        rows=put(plan.rows),
+        turns=put(plan.turns),
+        token_ids=put(work.token_ids),
+        starts=put(work.starts),
+        ends=put(ends),
+        is_last=put(work.is_last, np.bool_),
+        layout=layout(work.counts, state.transfer),
+        cover=cover(ends, state.tables.page_size, state.transfer, exact=True),
+        finished=None if work.is_last.all() else put(np.flatnonzero(work.is_last)),
     )
-    lengths = on_device(ends, state.device)
+
+
+def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -> PassResult:
+    """Runs a chunk of each row; rows at their last chunk choose their first token, the others commit nothing."""
+    rows, lay, lengths = chunks.rows, chunks.layout, chunks.ends
+    positions = chunks.starts[lay.owners] + lay.places
+    slots = state.tables.slots(rows[lay.owners], positions)
+    inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
+    out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
     chosen = choose(out.logits, rows, lengths, state.tables, state.needs.of(plan.rows))
-    is_last = torch.from_numpy(work.is_last).to(state.device)
-    committed = cut(chosen[:, None], is_last.long(), lengths, ~is_last, rows, state.tables)
+    committed = cut(chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
     return PassResult(
         rows=rows,
         tokens=chosen,
@@ -71,25 +93,43 @@ def prefill(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         positions=positions,
         slots=slots,
         inputs=inputs,
-        covered=ends,
-        ranked=_ranked(out.logits, chosen, plan),
+        ranked=_ranked(out.logits, chosen, plan.logprobs),
     )
 
 
-def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Rows of a plain decode as they were staged."""
+
+    rows: Tensor
+    turns: Tensor
+    layout: Layout
+    cover: Cover
+    real: Tensor | None = None
+    """[n] bool in a captured graph: the other rows are surplus, and commit nothing; None where all are a plan's."""
+
+
+def stage_decode(state: DeviceState, plan: StepPlan) -> Places:
+    assert plan.decode is not None
+    return Places(
+        rows=state.transfer.put(plan.rows),
+        turns=state.transfer.put(plan.turns),
+        layout=uniform_layout(plan.rows.size, 1, state.device),
+        cover=cover(plan.decode.bounds + 1, state.tables.page_size, state.transfer),
+    )
+
+
+def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logprobs: int = -1) -> PassResult:
     """Runs the root of each row and chooses what follows; rows that were done write to the dummy page and commit
     nothing.
     """
-    assert plan.decode is not None
-    rows, turns = on_device(plan.rows, state.device), on_device(plan.turns, state.device)
-    roots, lengths, done, _ = state.futures.read(turns, rows)
+    rows, lay = places.rows, places.layout
+    roots, lengths, done, _ = read_rows(state, rows, places.turns, places.real)
     owners = torch.where(done, state.tables.dummy_row, rows)
-    lay = layout(np.ones(plan.rows.size, dtype=np.int32), state.device)
     slots = state.tables.slots(owners, lengths)
-    covered = plan.decode.bounds + 1
-    inputs = attention_inputs(state.tables, rows, lengths, covered, lay.indptr)
+    inputs = attention_inputs(state.tables, rows, lengths, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
-    chosen = choose(out.logits, rows, lengths + 1, state.tables, state.needs.of(plan.rows))
+    chosen = choose(out.logits, rows, lengths + 1, state.tables, needs)
     committed = cut(chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
     return PassResult(
         rows=rows,
@@ -102,27 +142,46 @@ def decode(state: DeviceState, plan: StepPlan, *, taps: bool) -> PassResult:
         positions=lengths,
         slots=slots,
         inputs=inputs,
-        covered=covered,
-        ranked=_ranked(out.logits, chosen, plan),
+        ranked=_ranked(out.logits, chosen, logprobs),
     )
 
 
-def publish(state: DeviceState, plan: StepPlan, result: PassResult, seeds: Tensor | None = None) -> None:
+def read_rows(
+    state: DeviceState, rows: Tensor, turns: Tensor, real: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The FutureMap's bonus, length, done and draft seed of rows [n]; surplus rows, which are not `real`, are done at
+    length 0.
+    """
+    tokens, lengths, done, seeds = state.futures.read(turns, rows)
+    if real is None:
+        return tokens, lengths, done, seeds
+    return torch.where(real, tokens, 0), torch.where(real, lengths, 0), done | ~real, seeds
+
+
+def plain_pass(state: DeviceState, plan: StepPlan, staged: Chunks | Places, *, taps: bool) -> PassResult:
+    if isinstance(staged, Chunks):
+        return prefill(state, plan, staged, taps=taps)
+    return decode(state, staged, state.needs.of(plan.rows), taps=taps, logprobs=plan.logprobs)
+
+
+def publish(state: DeviceState, staged: Chunks | Places, result: PassResult, seeds: Tensor | None = None) -> None:
     """Writes the other generation of every row that the pass moved: all of a decode, the finished prompts of a
     prefill.
     """
-    writers: Bools = np.ones(plan.rows.size, dtype=np.bool_) if plan.prefill is None else plan.prefill.is_last
-    kept = torch.from_numpy(np.flatnonzero(writers)).to(state.device)
-    turns = 1 - on_device(plan.turns, state.device)
+    kept = staged.finished if isinstance(staged, Chunks) else None
+
+    def of(values: Tensor) -> Tensor:
+        return values if kept is None else values.index_select(0, kept)
+
     state.futures.publish(
-        turns[kept],
-        result.rows[kept],
-        bonus=result.tokens[kept],
-        lengths=result.lengths[kept],
-        done=result.done[kept],
-        seeds=None if seeds is None else seeds[kept],
+        of(1 - staged.turns),
+        of(result.rows),
+        bonus=of(result.tokens),
+        lengths=of(result.lengths),
+        done=of(result.done),
+        seeds=None if seeds is None else of(seeds),
     )
 
 
-def _ranked(logits: Tensor, chosen: Tensor, plan: StepPlan) -> Ranked | None:
-    return token_logprobs(logits, chosen, plan.logprobs) if plan.logprobs >= 0 else None
+def _ranked(logits: Tensor, chosen: Tensor, logprobs: int) -> Ranked | None:
+    return token_logprobs(logits, chosen, logprobs) if logprobs >= 0 else None

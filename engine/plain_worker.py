@@ -2,11 +2,10 @@
 
 import torch
 
-from contracts.step import Capacity, StepKind, StepOutput, StepPlan
-from engine.batch import apply_changes
-from engine.clock import StepClock
-from engine.passes import decode, prefill, publish
-from engine.results import plain_output
+from contracts.step import Capacity, StepOutput, StepPlan
+from engine.batch import stage_changes
+from engine.passes import plain_pass, publish, stage_decode, stage_prefill
+from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
 
@@ -15,21 +14,31 @@ class PlainWorker:
 
     def __init__(self, state: DeviceState) -> None:
         self._state = state
-        self._clock = StepClock(torch.get_num_threads())
 
     @property
     def capacity(self) -> Capacity:
         return self._state.capacity
 
-    @torch.inference_mode()
     def step(self, plan: StepPlan) -> StepOutput:
-        self._clock.start()
-        apply_changes(plan, self._state.tables, self._state.needs)
-        filling = plan.kind == StepKind.PREFILL
-        with self._clock.phase("prefill" if filling else "verify"):
-            result = (prefill if filling else decode)(self._state, plan, taps=False)
-            publish(self._state, plan, result)
-        return self._clock.stamp(plain_output(plan, result))
+        return self.launch(plan).output()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Pending:
+        """Launches a step's work; waits for nothing on a device that works by itself."""
+        state = self._state
+        state.transfer.begin()
+        times = state.clock.start()
+        with state.transfer.together():
+            change = stage_changes(plan, state.tables, state.needs, state.transfer)
+            staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
+        change()
+        with state.clock.phase("prefill" if plan.decode is None else "verify"):
+            result = plain_pass(state, plan, staged, taps=False)
+            publish(state, staged, result)
+        answer = plain_answer(result)
+        pending = send(answer, state.transfer, number=plan.number, rows=plan.rows.size, width=1, times=times)
+        state.clock.stop()
+        return pending
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""

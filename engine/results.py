@@ -1,36 +1,140 @@
-"""Device tensors to the contract's arrays: the one place of a step where values come back to the host."""
+"""From what a step committed, on the device, to the contract's arrays: one copy of int32 words, and one reader.
+
+Called by both workers. A `Pending` is a StepOutput on its way: `output` waits for it, and for nothing after it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from contracts.step import Ints, Logprobs, StepOutput, StepPlan
+from contracts.step import DraftedTrees, Ints, Logprobs, StepOutput
+from engine.clock import ReadTimes
 from engine.passes import PassResult, Ranked
+from engine.transfer import Fetch, Transfer
+
+Shapes = list[tuple[int, ...]]
 
 
-def host(values: Tensor) -> Ints:
-    return values.to(device="cpu", dtype=torch.int32).numpy()
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a step committed of `rows` rows. On the device, the first dimension is the row."""
+
+    tokens: Tensor
+    """[rows, w]"""
+    counts: Tensor
+    lengths: Tensor
+    endings: Tensor
+    accepted: Tensor | None = None
+    """None where nothing was drafted; so `drafted`."""
+    drafted: Tensor | None = None
+    ranked: Ranked | None = None
+    """[rows, w], [rows, w, count] twice."""
+    trees: tuple[Tensor, Tensor] | None = None
+    """Tokens and parents [rows, M]."""
+
+    def parts(self) -> list[Tensor]:
+        """All of it, in the order that `Pending` reads."""
+        found = [self.tokens, self.counts, self.lengths, self.endings]
+        for group in ((self.accepted, self.drafted), self.ranked, self.trees):
+            found += [part for part in group or () if part is not None]
+        return found
+
+    def words(self) -> Tensor:
+        """[words] int32; floats keep their bits."""
+        return torch.cat(
+            [(p.float().view(torch.int32) if p.is_floating_point() else p.int()).reshape(-1) for p in self.parts()]
+        )
 
 
-def host_logprobs(ranked: Ranked) -> Logprobs:
-    """[rows, committed] and [rows, committed, count] tensors."""
-    chosen, ids, values = ranked
-    return Logprobs(chosen.float().cpu().numpy(), host(ids), values.float().cpu().numpy())
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An answer on its way to the host."""
+
+    number: int
+    rows: int
+    width: int
+    """Columns that the plan promised; an answer that drafted less is widened."""
+    fetch: Fetch
+    shapes: Shapes
+    drafts: bool
+    logprobs: bool
+    trees: bool
+    times: ReadTimes
+
+    def output(self) -> StepOutput:
+        """Waits until the answer is there. Asked once."""
+        parts = _split(self.fetch(), self.shapes)
+        tokens, counts, lengths, endings = (next(parts) for _ in range(4))
+        nothing = np.zeros(self.rows, dtype=np.int32)
+        accepted, drafted = (next(parts), next(parts)) if self.drafts else (nothing, nothing)
+        logprobs = self._logprobs(parts) if self.logprobs else None
+        made = StepOutput(
+            number=self.number,
+            token_ids=_widened(tokens, self.width)[: self.rows],
+            counts=counts[: self.rows],
+            accepted=np.minimum(accepted, counts)[: self.rows] if self.drafts else nothing,
+            drafted=drafted[: self.rows],
+            lengths=lengths[: self.rows],
+            endings=endings[: self.rows],
+            logprobs=logprobs,
+            trees=DraftedTrees(next(parts), next(parts)) if self.trees else None,
+        )
+        return self.times().stamp(made)
+
+    def _logprobs(self, parts: Iterator[Ints]) -> Logprobs:
+        chosen, ids, ranks = (_widened(next(parts), self.width) for _ in range(3))
+        return Logprobs(chosen.view(np.float32), ids, ranks.view(np.float32))
 
 
-def plain_output(plan: StepPlan, result: PassResult) -> StepOutput:
-    """The output of a pass that drafted nothing."""
-    nothing = np.zeros(plan.rows.size, dtype=np.int32)
-    ranked = result.ranked
-    return StepOutput(
-        number=plan.number,
-        token_ids=host(result.tokens[:, None]),
-        counts=host(result.committed.counts),
-        accepted=nothing,
-        drafted=nothing,
-        lengths=host(result.lengths),
-        endings=host(result.committed.endings),
-        logprobs=None
-        if ranked is None
-        else host_logprobs((ranked[0][:, None], ranked[1][:, None], ranked[2][:, None])),
+def send(
+    answer: Answer,
+    transfer: Transfer,
+    *,
+    number: int,
+    rows: int,
+    width: int,
+    times: ReadTimes,
+    words: Tensor | None = None,
+) -> Pending:
+    """`rows` of the answer's rows are the plan's, the first ones; `words` are the answer's where a graph made them."""
+    return Pending(
+        number=number,
+        rows=rows,
+        width=width,
+        fetch=transfer.fetch(answer.words() if words is None else words),
+        shapes=[tuple(part.shape) for part in answer.parts()],
+        drafts=answer.accepted is not None,
+        logprobs=answer.ranked is not None,
+        trees=answer.trees is not None,
+        times=times,
     )
+
+
+def plain_answer(result: PassResult) -> Answer:
+    """Of a pass that drafted nothing."""
+    ranked = result.ranked
+    return Answer(
+        tokens=result.tokens[:, None],
+        counts=result.committed.counts,
+        lengths=result.lengths,
+        endings=result.committed.endings,
+        ranked=None if ranked is None else (ranked[0][:, None], ranked[1][:, None], ranked[2][:, None]),
+    )
+
+
+def _split(words: NDArray[np.int32], shapes: Shapes) -> Iterator[Ints]:
+    first = 0
+    for shape in shapes:
+        end = first + int(np.prod(shape))
+        yield words[first:end].reshape(shape)
+        first = end
+
+
+def _widened(values: Ints, width: int) -> Ints:
+    """[rows, w, ...] -> [rows, width, ...]"""
+    missing = width - values.shape[1]
+    return values if missing <= 0 else np.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])

@@ -3,11 +3,15 @@
 Filled from `RowStarts` and `PageUpdates`, so that a plan carries what changed and nothing else.
 """
 
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.sampling import MAX_STOP_IDS
 from contracts.step import DUMMY_PAGE, PageUpdates, RowStarts
+from engine.transfer import Transfer
 
 _NEVER = 2**30
 
@@ -20,7 +24,6 @@ class RowTables:
     def __init__(self, rows: int, pages_per_row: int, page_size: int, device: torch.device | str = "cpu") -> None:
         self.page_size = page_size
         self.dummy_row = rows
-        self._device = torch.device(device)
         size = rows + 1
         self.pages = torch.full((size, pages_per_row), DUMMY_PAGE, dtype=torch.int32, device=device)
         self.noise_keys = torch.zeros(size, dtype=torch.int64, device=device)
@@ -32,30 +35,40 @@ class RowTables:
         self.min_lengths = torch.zeros(size, dtype=torch.int32, device=device)
         self.stop_ids = torch.full((size, MAX_STOP_IDS), -1, dtype=torch.int64, device=device)
 
-    def start(self, starts: RowStarts) -> None:
-        """Gives rows to new owners: their page tables are emptied and their constants set."""
-        rows = self._on_device(starts.rows).long()
-        self.pages[rows] = DUMMY_PAGE
-        for table, values in (
-            (self.noise_keys, starts.noise_keys),
-            (self.temperatures, starts.temperatures),
-            (self.top_ks, starts.top_ks),
-            (self.top_ps, starts.top_ps),
-            (self.min_ps, starts.min_ps),
-            (self.limits, starts.limits),
-            (self.min_lengths, starts.min_lengths),
-            (self.stop_ids, starts.stop_ids),
-        ):
-            table[rows] = self._on_device(values).to(table.dtype)
+    def staged_start(self, starts: RowStarts, transfer: Transfer) -> Callable[[], None]:
+        """Gives rows to new owners once called: their page tables are emptied and their constants set."""
+        rows = transfer.put(starts.rows)
+        constants = [
+            (table, transfer.put(values, kind))
+            for table, values, kind in (
+                (self.noise_keys, starts.noise_keys, np.int64),
+                (self.temperatures, starts.temperatures, np.float32),
+                (self.top_ks, starts.top_ks, np.int32),
+                (self.top_ps, starts.top_ps, np.float32),
+                (self.min_ps, starts.min_ps, np.float32),
+                (self.limits, starts.limits, np.int32),
+                (self.min_lengths, starts.min_lengths, np.int32),
+                (self.stop_ids, starts.stop_ids, np.int64),
+            )
+        ]
 
-    def update_pages(self, updates: PageUpdates) -> None:
-        rows, slots = self._on_device(updates.rows).long(), self._on_device(updates.slots).long()
-        self.pages[rows, slots] = self._on_device(updates.pages)
+        def write() -> None:
+            self.pages.index_fill_(0, rows, DUMMY_PAGE)
+            for table, values in constants:
+                table.index_copy_(0, rows, values)
+
+        return write
+
+    def staged_pages(self, updates: PageUpdates, transfer: Transfer) -> Callable[[], None]:
+        rows, slots = transfer.put(updates.rows), transfer.put(updates.slots)
+        pages = transfer.put(updates.pages, np.int32)
+
+        def write() -> None:
+            self.pages[rows, slots] = pages
+
+        return write
 
     def slots(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Pool slots [n] int64 of positions [n] of rows [n]."""
         pages = self.pages[rows, torch.div(positions, self.page_size, rounding_mode="floor")]
         return pages.long() * self.page_size + positions.remainder(self.page_size)
-
-    def _on_device(self, values: object) -> Tensor:
-        return torch.as_tensor(values, device=self._device)

@@ -12,11 +12,11 @@ from contracts.errors import ConfigError
 from contracts.step import MAX_NODES, Worker
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
-from engine.build import build_plain_worker, load_target, make_capacity
+from engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from engine.device import resolve_device, resolve_dtype
 from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
-from engine.model_config import ModelConfig, read_model_config
+from engine.model_config import ModelConfig
 from engine.state import make_state
 from spec.card import check_origin
 from spec.draft import scratch_slots
@@ -39,11 +39,19 @@ class Shape:
 
 def build_worker(config: Config) -> Worker:
     """Raises ConfigError on a shape, a head or a target that cannot be served."""
-    model = read_model_config(Path(config.model.path))
+    model = read_target(config)
     folder = find_head(config, model)
     if folder is not None and config.spec.require_provenance:
         check_origin(folder, config)
     return build_plain_worker(config) if folder is None else build_spec_worker(config, model, folder)
+
+
+def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
+    """The worker of one of several tensor-parallel ranks, which meet at `port`."""
+    from engine.sglang.place import Place, take
+
+    take(Place(rank, ranks, port))
+    return build_worker(config)
 
 
 def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecWorker:
@@ -72,7 +80,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         pool,
         make_attention(
             config.engine.attention,
-            AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.dtype, device),
+            AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
         ),
         positions=sizes.max_length + reserve + 1,
     )
@@ -83,7 +91,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         seed_width=shape.hidden,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
-        device=device,
+        runtime=runtime_of(device),
     )
     return SpecWorker(state, head, config.spec)
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contracts.step import MAX_NODES, Ints
-from engine.attention import Attention, Planned
-from engine.batch import attention_inputs
+from contracts.step import MAX_NODES
+from engine.attention import Attention, Planned, planned_for
+from engine.batch import Cover, attention_inputs
 from engine.row_tables import RowTables
 from spec.head import Head
 from spec.ranking import Ranking
@@ -32,22 +32,19 @@ class Roots:
     """[R] the roots x_n."""
     seeds: Tensor
     """[R, H]"""
-    covered: Ints
-    """[R] positions that the host's bound covers, scratch included."""
+    covered: Cover
+    """What the host's bounds cover, scratch included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The shape of a draft: `nodes` [R] verified of each row, root included, `widest` the most of them."""
+    """The shape of a draft: `nodes` [R] verified of each row, root included, none more than `widest`."""
 
     depth: int
     topk: int
-    nodes: Ints
+    nodes: Tensor
+    widest: int
     edge_temperatures: tuple[float, ...] = ()
-
-    @property
-    def widest(self) -> int:
-        return int(self.nodes.max())
 
     def edge_temperature(self, level: int) -> float:
         return self.edge_temperatures[level - 1] if level <= len(self.edge_temperatures) else 1.0
@@ -82,7 +79,7 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
 
 
 def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    topk, device = min(growth.topk, head.config.draft_vocabulary), roots.tokens.device
+    topk = min(growth.topk, head.config.draft_vocabulary)
     levels = _levels(head, tables, roots, growth, topk)
     reading = head.read(roots.seeds)
     found = [rooted(roots.tokens)]
@@ -97,7 +94,7 @@ def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
         first += found[-1].tokens.shape[1]
         place = levels.place(level, frontier.words.view(-1))
         reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))
-    return select(joined(found), torch.from_numpy(growth.nodes).to(device), growth.widest)
+    return select(joined(found), growth.nodes, growth.widest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +179,7 @@ def _levels(head: Head, tables: RowTables, roots: Roots, growth: Growth, topk: i
     inputs = attention_inputs(tables, roots.owners, roots.lengths, roots.covered, indptr)
     return _Levels(
         attention=head.attention,
-        base=head.attention.plan(inputs),
+        base=planned_for(head.attention, inputs),
         turns=turns.view(passes, rows * topk, *turns.shape[1:]),
         slots=tables.slots(owners, positions).view(passes, rows * topk),
     )

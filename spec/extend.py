@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from contracts.step import Bools, Ints, PrefillWork, StepPlan
+from engine.attention import planned_for
 from engine.attention.inputs import AttentionInputs
-from engine.batch import Layout, attention_inputs, layout, on_device
+from engine.batch import Cover, Layout, attention_inputs, cover, layout
 from engine.passes import PassResult
 from engine.row_tables import RowTables
+from engine.transfer import Transfer
 from spec.head import Head
 
 
@@ -34,12 +36,12 @@ class Followed:
         return values.new_zeros(rows, *values.shape[1:]).index_copy_(0, self.device, values)
 
 
-def followed(drafting: Bools, device: torch.device) -> Followed | None:
+def followed(drafting: Bools, transfer: Transfer) -> Followed | None:
     """None where the head follows every row, the usual step."""
     if drafting.all():
         return None
     host = np.flatnonzero(drafting)
-    return Followed(host.astype(np.int32), torch.from_numpy(host).to(device))
+    return Followed(host.astype(np.int32), transfer.put(host))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,43 +57,67 @@ class Pairs:
 
 def extend(head: Head, pairs: Pairs) -> Tensor:
     """-> pre-norm outputs [T, H]; the pairs' KV is written."""
-    planned = head.attention.plan(pairs.inputs)
+    planned = planned_for(head.attention, pairs.inputs)
     return head.forward(pairs.tokens, head.fuse(pairs.taps), head.turns(pairs.positions), pairs.slots, planned)
 
 
-def extend_pass(head: Head, tables: RowTables, plan: StepPlan, result: PassResult) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How the head follows a pass that drafted nothing, as it was staged."""
+
+    picked: Followed | None
+    part: Layout | None
+    """Of the picked rows alone; None with `picked`, where the pass's own does."""
+    cover: Cover | None
+    successors: Tensor | None
+    """[tokens] the token after each of a prefill's, the last ones' unknown where the prompt ends; None in a decode."""
+    sampled: Tensor | None
+    """[rows] bool: prompts that end here."""
+
+
+def stage_following(plan: StepPlan, page_size: int, transfer: Transfer) -> Following:
+    picked = followed(plan.drafting, transfer)
+    if plan.prefill is not None:
+        counts, covered = plan.prefill.counts, plan.prefill.starts + plan.prefill.counts
+    else:
+        assert plan.decode is not None
+        counts, covered = np.ones(plan.rows.size, dtype=np.int32), plan.decode.bounds + 1
+    return Following(
+        picked=picked,
+        part=None if picked is None else layout(counts[picked.host], transfer),
+        cover=None
+        if picked is None
+        else cover(covered[picked.host], page_size, transfer, exact=plan.prefill is not None),
+        successors=None if plan.prefill is None else transfer.put(_successors(plan.prefill)),
+        sampled=None if plan.prefill is None else transfer.put(plan.prefill.is_last, np.bool_),
+    )
+
+
+def extend_pass(head: Head, tables: RowTables, result: PassResult, following: Following) -> Tensor:
     """The pairs of a prefill chunk or of a plain decode -> seeds [rows, H], zero in rows that the head does not
     follow.
     """
     assert result.taps is not None
-    device, lay = result.tokens.device, result.layout
-    successors = result.tokens if plan.prefill is None else _successors(plan.prefill, result)
+    lay, successors = result.layout, result.tokens
+    if following.successors is not None and following.sampled is not None:
+        known = following.successors
+        chosen = torch.where(following.sampled, result.tokens, known.index_select(0, lay.lasts))
+        successors = known.index_copy(0, lay.lasts, chosen)
     pairs = Pairs(successors, result.taps, result.positions, result.slots, result.inputs)
-    picked = followed(plan.drafting, device)
-    if picked is None:
-        return extend(head, pairs).index_select(0, _lasts(lay))
-    part = layout(lay.counts[picked.host], device)
-    firsts = lay.indptr[:-1].to(device).index_select(0, picked.device)
-    flat = firsts[part.owners] + part.places
-    covered = result.covered[picked.host]
+    picked, part = following.picked, following.part
+    if picked is None or part is None or following.cover is None:
+        return extend(head, pairs).index_select(0, lay.lasts)
+    flat = lay.firsts.index_select(0, picked.device)[part.owners] + part.places
     prefix = result.inputs.prefix_lens.index_select(0, picked.device)
-    inputs = attention_inputs(tables, result.rows.index_select(0, picked.device), prefix, covered, part.indptr)
+    inputs = attention_inputs(tables, result.rows.index_select(0, picked.device), prefix, following.cover, part.indptr)
     outputs = extend(
         head, Pairs(successors[flat], result.taps[flat], result.positions[flat], result.slots[flat], inputs)
     )
-    return picked.spread(outputs.index_select(0, _lasts(part)), plan.rows.size)
+    return picked.spread(outputs.index_select(0, part.lasts), lay.counts.size)
 
 
-def _lasts(lay: Layout) -> Tensor:
-    return (lay.indptr[1:] - 1).long().to(lay.places.device)
-
-
-def _successors(work: PrefillWork, result: PassResult) -> Tensor:
-    """The token after each of a chunk's: the next of the prompt, and the sampled one where the prompt ends."""
-    ends = np.cumsum(result.layout.counts) - 1
+def _successors(work: PrefillWork) -> Ints:
+    """The prompt token after each of a chunk's; -1 where the prompt ends."""
     known = np.roll(work.token_ids, -1)
-    known[ends] = work.next_ids
-    tokens = on_device(known, result.tokens.device)
-    last = _lasts(result.layout)
-    sampled = torch.from_numpy(work.is_last).to(tokens.device)
-    return tokens.index_copy_(0, last, torch.where(sampled, result.tokens, tokens.index_select(0, last)))
+    known[np.cumsum(work.counts) - 1] = work.next_ids
+    return known

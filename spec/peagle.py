@@ -10,6 +10,7 @@ not know the difference.
 import torch
 from torch import Tensor
 
+from engine.attention import planned_for
 from engine.batch import attention_inputs
 from engine.row_tables import RowTables
 from spec.draft import Growth, Roots
@@ -27,9 +28,8 @@ def draft_at_once(head: Head, tables: RowTables, roots: Roots, growth: Growth, r
     if growth.topk == 1:
         drafted = [head.target_ids(z.argmax(-1)) for z in ranked]
         return chain(torch.stack([roots.tokens, *drafted], 1)[:, : growth.widest])
-    device = roots.tokens.device
     found = _grow(head, ranked, roots.tokens, growth)
-    return select(joined(found), torch.from_numpy(growth.nodes).to(device), growth.widest)
+    return select(joined(found), growth.nodes, growth.widest)
 
 
 def _levels(head: Head, tables: RowTables, roots: Roots, depth: int) -> list[Tensor]:
@@ -49,7 +49,7 @@ def _levels(head: Head, tables: RowTables, roots: Roots, depth: int) -> list[Ten
         head.mask.expand(rows * slots, -1),
         head.turns(positions),
         tables.slots(owners, positions),
-        head.attention.plan(inputs),
+        planned_for(head.attention, inputs),
     )
     return [first, *head.read(output).logits.view(rows, slots, -1).unbind(1)]
 

@@ -49,7 +49,7 @@ class Ranking:
         if self.filters is None:
             scaled = scaled * (self.sharpness / self.temperatures)[:, None]
         else:
-            min_ps, top_ks, top_ps = (values.repeat_interleave(each) for values in self.filters)
+            min_ps, top_ks, top_ps = (values[:, None].expand(-1, each).reshape(-1) for values in self.filters)
             support = filtered((scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps)
             scaled = support.view_as(scaled) * self.sharpness[:, None]
         if self.noise is not None:

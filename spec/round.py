@@ -1,52 +1,43 @@
 """One round of a step that drafts, phase by phase, on the device's state; `worker` calls the phases in order and times
 them.
 
-open     the FutureMap's generation of each row, and the shape that the plan asks for
+open     the FutureMap's generation of each row
 propose  noise and trees                     (draft or peagle, ranking, tree)
 check    the target's choice at every node   (verify)
 commit   path, cut, compaction               (accept, engine.ending)
 follow   committed tokens into the head      (extend)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.step import Ints, StepPlan
-from engine.batch import attention_inputs, on_device
-from engine.choose import Needs, token_logprobs
+from engine.batch import attention_inputs, uniform_layout
+from engine.choose import token_logprobs
 from engine.ending import Committed, cut
-from engine.passes import Ranked
+from engine.passes import Ranked, read_rows
 from engine.state import DeviceState
 from spec.accept import Accepted, accept
-from spec.draft import Growth, Roots, draft, scratch_slots
-from spec.extend import Followed, Pairs, extend, followed
+from spec.draft import Growth, Roots, draft
+from spec.extend import Pairs, extend
 from spec.head import Head
-from spec.head_config import HeadConfig
 from spec.peagle import draft_at_once
 from spec.ranking import ranking, step_noise
 from spec.simulate import simulate
-from spec.tree import Tree, usable_nodes, with_plain_rows
+from spec.stage import Part, Staged
+from spec.tree import Tree, with_plain_rows
 from spec.verify import Verified
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Where a step's R rows stand, and what is drafted of them."""
+    """Where a step's R rows stand."""
 
-    rows: Tensor
-    turns: Tensor
+    staged: Staged
     roots: Roots
     done: Tensor
     """[R] rows that ended before this step: they write to the dummy page and commit nothing."""
-    nodes: Ints
-    """[R] nodes to verify, root included; 1 in rows that the head does not follow."""
-    depth: int
-    topk: int
-    drafting: Followed | None
-    needs: Needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,69 +51,55 @@ class Outcome:
     ranked: Ranked | None
 
 
-def open_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Opening:
-    """A node has no more children than the head has ids."""
-    work = plan.decode
-    assert work is not None
-    rows, turns = on_device(plan.rows, state.device), on_device(plan.turns, state.device)
-    tokens, lengths, done, seeds = state.futures.read(turns, rows)
-    topk = min(work.topk, head.draft_vocabulary)
-    nodes = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)
-    depth = min(work.depth, int(nodes.max()) - 1)
-    reach = max(int(nodes.max()), scratch_slots(topk, depth, parallel=head.parallel), depth + 1)
-    return Opening(
-        rows=rows,
-        turns=turns,
-        roots=Roots(
-            owners=torch.where(done, state.tables.dummy_row, rows),
-            lengths=lengths,
-            tokens=tokens,
-            seeds=seeds,
-            covered=work.bounds + reach,
-        ),
-        done=done,
-        nodes=nodes,
-        depth=depth,
-        topk=topk,
-        drafting=followed(plan.drafting, state.device),
-        needs=state.needs.of(plan.rows),
+def open_round(state: DeviceState, staged: Staged) -> Opening:
+    tokens, lengths, done, seeds = read_rows(state, staged.rows, staged.turns, staged.real)
+    if staged.drafts is not None:  # a row that the head never followed has no seed, and its slots must stay finite
+        seeds = torch.where(staged.drafts[:, None], seeds, 0)
+    roots = Roots(
+        owners=torch.where(done, state.tables.dummy_row, staged.rows),
+        lengths=lengths,
+        tokens=tokens,
+        seeds=seeds,
+        covered=staged.covers.draft,
     )
+    return Opening(staged, roots, done)
 
 
 def propose(
     state: DeviceState, head: Head, opening: Opening, *, sharpness: float, edge_temperatures: tuple[float, ...]
 ) -> tuple[Tree, Tensor | None]:
     """Trees of all rows, and the round's noise [R, depth + 1, V] unless every row is greedy."""
-    roots, drafting = opening.roots, opening.drafting
+    roots, staged, part = opening.roots, opening.staged, opening.staged.part
     noise = None
-    if opening.needs.noise:
-        noise = step_noise(state.tables, roots.owners, roots.lengths, opening.depth, state.capacity.vocabulary)
-    nodes, own_noise = opening.nodes, noise
-    if drafting is not None:
-        roots, nodes = _rows_of(roots, drafting), nodes[drafting.host]
-        own_noise = None if noise is None else noise.index_select(0, drafting.device)
+    if staged.needs.noise:
+        noise = step_noise(state.tables, roots.owners, roots.lengths, staged.depth, state.capacity.vocabulary)
+    counts, widest, own_noise = staged.counts, staged.nodes.layout.width, noise
+    if part is not None:
+        roots, counts, widest = _rows_of(roots, part), part.counts, part.widest
+        own_noise = None if noise is None else noise.index_select(0, part.followed.device)
     rank = ranking(
         state.tables,
         roots.owners,
-        opening.needs,
+        staged.needs,
         noise=own_noise,
         mapping=head.weights.draft_to_target,
         sharpness=sharpness,
     )
-    growth = Growth(opening.depth, opening.topk, nodes, edge_temperatures)
+    growth = Growth(staged.depth, staged.topk, counts, widest, edge_temperatures)
     tree = (draft_at_once if head.config.parallel else draft)(head, state.tables, roots, growth, rank)
-    if drafting is not None:
-        tree = with_plain_rows(tree, drafting.device, opening.roots.tokens)
+    if part is not None:
+        tree = with_plain_rows(tree, part.followed.device, opening.roots.tokens)
     return tree, noise
 
 
-def _rows_of(roots: Roots, picked: Followed) -> Roots:
+def _rows_of(roots: Roots, part: Part) -> Roots:
+    picked = part.followed.device
     return Roots(
-        owners=roots.owners.index_select(0, picked.device),
-        lengths=roots.lengths.index_select(0, picked.device),
-        tokens=roots.tokens.index_select(0, picked.device),
-        seeds=roots.seeds.index_select(0, picked.device),
-        covered=roots.covered[picked.host],
+        owners=roots.owners.index_select(0, picked),
+        lengths=roots.lengths.index_select(0, picked),
+        tokens=roots.tokens.index_select(0, picked),
+        seeds=roots.seeds.index_select(0, picked),
+        covered=part.cover,
     )
 
 
@@ -133,16 +110,15 @@ def commit(
 
     `simulated` is spec.simulate_acceptance.
     """
-    roots = opening.roots
-    nodes = verified.layout.indptr.diff().to(state.device)
+    roots, nodes, depth = opening.roots, opening.staged.counts, opening.staged.depth
     if simulated is None:
-        accepted = accept(tree, verified.choices, nodes, opening.depth)
+        accepted = _agreed(state, accept(tree, verified.choices, nodes, depth))
     else:
         keys = state.tables.noise_keys[roots.owners]
-        accepted = simulate(
-            tree, verified.choices, nodes, opening.depth, length=simulated, keys=keys, positions=roots.lengths
-        )
-    committed = cut(accepted.tokens, accepted.counts + 1, roots.lengths + 1, opening.done, opening.rows, state.tables)
+        accepted = simulate(tree, verified.choices, nodes, depth, length=simulated, keys=keys, positions=roots.lengths)
+    committed = cut(
+        accepted.tokens, accepted.counts + 1, roots.lengths + 1, opening.done, opening.staged.rows, state.tables
+    )
     if accepted.path is not None:
         compact(state, roots, accepted.path)
     ranked = None
@@ -153,6 +129,12 @@ def commit(
         )
         ranked = own.view(flat.shape), ids.view(*flat.shape, logprobs), values.view(*flat.shape, logprobs)
     return Outcome(accepted, committed, roots.lengths + committed.counts, ranked)
+
+
+def _agreed(state: DeviceState, accepted: Accepted) -> Accepted:
+    """Rank 0's path and tokens on every rank, before anything moves along them."""
+    path = None if accepted.path is None else state.agree(accepted.path)
+    return Accepted(state.agree(accepted.counts), state.agree(accepted.tokens), path)
 
 
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
@@ -175,35 +157,30 @@ def follow(state: DeviceState, head: Head, opening: Opening, verified: Verified,
     A chain that all rows drafted has the verifying pass's own layout.
     """
     assert verified.taps is not None
+    staged, part = opening.staged, opening.staged.part
     lasts = (outcome.committed.counts - 1).clamp(min=0)
-    if outcome.accepted.path is None and opening.drafting is None:
-        pairs = Pairs(verified.chosen, verified.taps, verified.positions, verified.slots, verified.inputs)
-        firsts = verified.layout.indptr[:-1].to(lasts.device)
-        return extend(head, pairs).index_select(0, firsts + lasts)
-    nodes = verified.layout.indptr.diff().to(state.device)
-    flat, tokens, roots, picked = (
-        _path_nodes(verified, outcome.accepted, nodes),
-        outcome.accepted.tokens,
-        opening.roots,
-        opening.drafting,
-    )
-    if picked is not None:
-        flat, tokens, lasts = (values.index_select(0, picked.device) for values in (flat, tokens, lasts))
-        roots = _rows_of(roots, picked)
+    inputs = replace(verified.inputs, held=staged.covers.extend.held)
+    if outcome.accepted.path is None and part is None:
+        pairs = Pairs(verified.chosen, verified.taps, verified.positions, verified.slots, inputs)
+        return extend(head, pairs).index_select(0, verified.layout.firsts + lasts)
+    flat, tokens = _path_nodes(verified, outcome.accepted, staged.counts), outcome.accepted.tokens
+    roots, covered = opening.roots, staged.covers.extend
+    if part is not None:
+        flat, tokens, lasts = (values.index_select(0, part.followed.device) for values in (flat, tokens, lasts))
+        roots, covered = _rows_of(roots, part), part.cover
     rows, width = flat.shape
-    places = torch.arange(width, device=lasts.device)
-    positions = (roots.lengths[:, None] + places).reshape(-1)
-    owners = roots.owners[:, None].expand(rows, width).reshape(-1)
-    indptr = torch.arange(0, (rows + 1) * width, width, dtype=torch.int32)
+    lay = uniform_layout(rows, width, lasts.device)
+    positions = (roots.lengths[:, None] + lay.places.view(rows, width)).reshape(-1)
+    owners = roots.owners.index_select(0, lay.owners)
     pairs = Pairs(
         tokens=tokens.reshape(-1),
         taps=verified.taps.index_select(0, flat.reshape(-1)),
         positions=positions,
         slots=state.tables.slots(owners, positions),
-        inputs=attention_inputs(state.tables, roots.owners, roots.lengths, roots.covered, indptr),
+        inputs=attention_inputs(state.tables, roots.owners, roots.lengths, covered, lay.indptr),
     )
-    seeds = extend(head, pairs).index_select(0, torch.arange(rows, device=lasts.device) * width + lasts)
-    return seeds if picked is None else picked.spread(seeds, opening.nodes.size)
+    seeds = extend(head, pairs).index_select(0, lay.firsts + lasts)
+    return seeds if part is None else part.followed.spread(seeds, staged.counts.numel())
 
 
 def _path_nodes(verified: Verified, accepted: Accepted, nodes: Tensor) -> Tensor:
@@ -211,5 +188,4 @@ def _path_nodes(verified: Verified, accepted: Accepted, nodes: Tensor) -> Tensor
     path = accepted.path
     if path is None:
         path = torch.arange(accepted.tokens.shape[1], device=nodes.device)[None, :]
-    firsts = verified.layout.indptr[:-1].to(nodes.device)
-    return firsts[:, None] + torch.minimum(path, nodes[:, None] - 1)
+    return verified.layout.firsts[:, None] + torch.minimum(path, nodes[:, None] - 1)

@@ -10,7 +10,6 @@ and has a smaller index.
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,12 +64,12 @@ def rooted(tokens: Tensor) -> Level:
 
 def joined(levels: list[Level]) -> Candidates:
     """All levels of a draft, the root's first."""
-    depths = np.repeat(np.arange(len(levels)), [level.tokens.shape[1] for level in levels])
+    depths = [levels[0].parents.new_full((level.tokens.shape[1],), depth) for depth, level in enumerate(levels)]
     return Candidates(
         tokens=torch.cat([level.tokens for level in levels], 1),
         scores=torch.cat([level.scores for level in levels], 1),
         parents=torch.cat([level.parents for level in levels], 1),
-        depths=torch.from_numpy(depths).to(levels[0].tokens.device),
+        depths=torch.cat(depths),
         deepest=len(levels) - 1,
     )
 

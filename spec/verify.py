@@ -7,7 +7,6 @@ with the noise of position n + d + 1, which its siblings share. Called by the wo
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from contracts.step import Ints
@@ -15,6 +14,7 @@ from engine.attention.inputs import AttentionInputs
 from engine.batch import Layout, attention_inputs, layout
 from engine.choose import Needs, choose
 from engine.state import DeviceState
+from engine.transfer import Transfer
 from spec.draft import Roots
 from spec.tree import Tree
 
@@ -36,19 +36,37 @@ class Verified:
     inputs: AttentionInputs
 
 
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """How the nodes of R rows lie in the pass."""
+
+    layout: Layout
+    padded: Tensor | None
+    """[R, M] flat node at each place, padding being the row's last; None where every row has M."""
+
+
+def lay_nodes(counts: Ints, transfer: Transfer) -> Nodes:
+    """counts [R]"""
+    lay = layout(counts, transfer)
+    if lay.uniform:
+        return Nodes(lay, None)
+    firsts = np.cumsum(counts) - counts
+    return Nodes(lay, transfer.put(np.minimum(np.arange(lay.width), counts[:, None] - 1) + firsts[:, None]))
+
+
 def verify(
     state: DeviceState,
     roots: Roots,
     tree: Tree,
-    nodes: Ints,
+    nodes: Nodes,
     needs: Needs,
     *,
     noise: Tensor | None,
     taps: bool,
 ) -> Verified:
-    """`nodes` [R] of `tree`'s nodes are real; `noise` is `step_noise` of all rows, or None where all are greedy."""
-    lay, width = layout(nodes, state.device), int(nodes.max())
-    flat = None if int(nodes.min()) == width else lay.owners * width + lay.places
+    """`nodes` of `tree`'s are passed; `noise` is `step_noise` of all rows, or None where all are greedy."""
+    lay = nodes.layout
+    flat = None if nodes.padded is None else lay.owners * lay.width + lay.places
     tokens, depths = _packed(tree.tokens, flat), _packed(tree.depths, flat)
     words = None if tree.words is None else _packed(tree.words, flat)
     owners, lengths = roots.owners.index_select(0, lay.owners), roots.lengths.index_select(0, lay.owners)
@@ -61,7 +79,7 @@ def verify(
     chosen = choose(out.logits, owners, positions + 1, state.tables, needs, noise=noise)
     return Verified(
         chosen=chosen,
-        choices=_padded(chosen, nodes, flat),
+        choices=chosen.view(lay.counts.size, -1) if nodes.padded is None else chosen[nodes.padded],
         logits=out.logits,
         taps=out.taps,
         layout=lay,
@@ -75,12 +93,3 @@ def _packed(values: Tensor, flat: Tensor | None) -> Tensor:
     """[R, M] -> [T]"""
     values = values.reshape(-1)
     return values if flat is None else values.index_select(0, flat)
-
-
-def _padded(values: Tensor, nodes: Ints, flat: Tensor | None) -> Tensor:
-    """[T] -> [R, M], padding with each row's last node."""
-    if flat is None:
-        return values.view(nodes.size, -1)
-    firsts = np.cumsum(nodes) - nodes
-    places = np.minimum(np.arange(nodes.max()), nodes[:, None] - 1) + firsts[:, None]
-    return values[torch.from_numpy(places).to(values.device)]

@@ -5,20 +5,20 @@ either. A step in which nothing is drafted *is* the plain worker's pass, followe
 follows.
 """
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from contracts.config import SpecConfig
-from contracts.step import Capacity, DraftedTrees, Ints, Logprobs, StepKind, StepOutput, StepPlan
-from engine.batch import apply_changes
-from engine.clock import StepClock
-from engine.passes import decode, prefill, publish
-from engine.results import host, host_logprobs, plain_output
+from contracts.step import Capacity, StepKind, StepOutput, StepPlan
+from engine.batch import stage_changes
+from engine.clock import ReadTimes
+from engine.passes import plain_pass, publish, stage_decode, stage_prefill
+from engine.results import Answer, Pending, plain_answer, send
 from engine.state import DeviceState
-from spec.extend import extend_pass
+from spec.extend import extend_pass, stage_following
 from spec.head import Head
 from spec.round import Opening, Outcome, commit, follow, open_round, propose
+from spec.stage import stage_round
 from spec.tree import Tree
 from spec.verify import verify
 
@@ -35,103 +35,102 @@ class SpecWorker:
         self._sharpness = spec.draft_temperature
         self._edge_temperatures = spec.edge_temperatures
         self._simulated = spec.simulate_acceptance
-        self._clock = StepClock(torch.get_num_threads())
 
     @property
     def capacity(self) -> Capacity:
         return self._state.capacity
 
-    @torch.inference_mode()
     def step(self, plan: StepPlan) -> StepOutput:
-        self._clock.start()
-        apply_changes(plan, self._state.tables, self._state.needs)
-        if _drafts(plan):
-            return self._clock.stamp(self._speculate(plan))
-        return self._clock.stamp(self._plain(plan))
+        return self.launch(plan).output()
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Pending:
+        """Launches a step's work; waits for nothing on a device that works by itself."""
+        self._state.transfer.begin()
+        times = self._state.clock.start()
+        pending = self._speculate(plan, times) if _drafts(plan) else self._plain(plan, times)
+        self._state.clock.stop()
+        return pending
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""
 
-    def _speculate(self, plan: StepPlan) -> StepOutput:
-        state, head, clock = self._state, self._head, self._clock
-        with clock.phase("draft"):
-            opening = open_round(state, plan, head.config)
+    def _speculate(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        state, head, phase = self._state, self._head, self._state.clock.phase
+        with phase("draft"):
+            with state.transfer.together():
+                change = stage_changes(plan, state.tables, state.needs, state.transfer)
+                staged = stage_round(state, plan, head.config)
+            change()
+            opening = open_round(state, staged)
             tree, noise = propose(
                 state, head, opening, sharpness=self._sharpness, edge_temperatures=self._edge_temperatures
             )
-        with clock.phase("verify"):
-            verified = verify(state, opening.roots, tree, opening.nodes, opening.needs, noise=noise, taps=True)
-        with clock.phase("accept"):
+        with phase("verify"):
+            verified = verify(state, opening.roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
+        with phase("accept"):
             outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=self._simulated)
-            output = _output(plan, opening, outcome, _trees(tree) if plan.trees else None)
-        with clock.phase("extend"):
-            seeds = follow(state, head, opening, verified, outcome)
-            self._publish(opening, outcome, seeds)
-        return output
+            answer = drafted_answer(opening, outcome, tree if plan.trees else None)
+            pending = self._send(plan, answer, times)
+        with phase("extend"):
+            publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
+        return pending
 
-    def _publish(self, opening: Opening, outcome: Outcome, seeds: Tensor) -> None:
-        lasts = (outcome.committed.counts - 1).clamp(min=0)
-        self._state.futures.publish(
-            1 - opening.turns,
-            opening.rows,
-            bonus=outcome.accepted.tokens.gather(1, lasts[:, None]).squeeze(1),
-            lengths=outcome.lengths,
-            done=opening.done | outcome.committed.done,
-            seeds=seeds,
-        )
-
-    def _plain(self, plan: StepPlan) -> StepOutput:
-        state, clock = self._state, self._clock
-        filling, following = plan.kind == StepKind.PREFILL, bool(plan.drafting.any())
-        with clock.phase("prefill" if filling else "verify"):
-            result = (prefill if filling else decode)(state, plan, taps=following)
-            output = plain_output(plan, result)
+    def _plain(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        state, phase = self._state, self._state.clock.phase
+        following = bool(plan.drafting.any())
+        with phase("prefill" if plan.kind == StepKind.PREFILL else "verify"):
+            with state.transfer.together():
+                change = stage_changes(plan, state.tables, state.needs, state.transfer)
+                staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
+                pairs = stage_following(plan, state.tables.page_size, state.transfer) if following else None
+            change()
+            result = plain_pass(state, plan, staged, taps=following)
+            pending = self._send(plan, plain_answer(result), times)
         seeds = None
-        if following:
-            with clock.phase("extend"):
-                seeds = extend_pass(self._head, state.tables, plan, result)
-        publish(state, plan, result, seeds)
-        return output
+        if pairs is not None:
+            with phase("extend"):
+                seeds = extend_pass(self._head, state.tables, result, pairs)
+        publish(state, staged, result, seeds)
+        return pending
+
+    def _send(self, plan: StepPlan, answer: Answer, times: ReadTimes) -> Pending:
+        """On its way before the head is extended, so that the scheduler need not wait for that."""
+        width = 1 if plan.decode is None else plan.decode.depth + 1
+        rows = plan.rows.size
+        return send(answer, self._state.transfer, number=plan.number, rows=rows, width=width, times=times)
+
+
+def publish_round(state: DeviceState, opening: Opening, outcome: Outcome, seeds: Tensor) -> None:
+    """Writes the other generation of every row."""
+    lasts = (outcome.committed.counts - 1).clamp(min=0)
+    state.futures.publish(
+        1 - opening.staged.turns,
+        opening.staged.rows,
+        bonus=outcome.accepted.tokens.gather(1, lasts[:, None]).squeeze(1),
+        lengths=outcome.lengths,
+        done=opening.done | outcome.committed.done,
+        seeds=seeds,
+    )
+
+
+def drafted_answer(opening: Opening, outcome: Outcome, tree: Tree | None) -> Answer:
+    """`tree` is shown where it is given."""
+    trees = None
+    if tree is not None:
+        trees = tree.tokens, (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents
+    return Answer(
+        tokens=outcome.accepted.tokens,
+        counts=outcome.committed.counts,
+        lengths=outcome.lengths,
+        endings=outcome.committed.endings,
+        accepted=outcome.accepted.counts,
+        drafted=torch.where(opening.done, 0, opening.staged.counts - 1),
+        ranked=outcome.ranked,
+        trees=trees,
+    )
 
 
 def _drafts(plan: StepPlan) -> bool:
     work = plan.decode
     return work is not None and work.depth > 0 and bool((work.nodes[plan.drafting] > 1).any())
-
-
-def _trees(tree: Tree) -> DraftedTrees:
-    parents = (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents
-    return DraftedTrees(host(tree.tokens), host(parents))
-
-
-def _output(plan: StepPlan, opening: Opening, outcome: Outcome, trees: DraftedTrees | None) -> StepOutput:
-    """Copied to the host before the head is extended, so that the scheduler need not wait for that."""
-    assert plan.decode is not None
-    width = plan.decode.depth + 1
-    counts = host(outcome.committed.counts)
-    drafted: Ints = np.where(host(opening.done) == 1, 0, opening.nodes - 1).astype(np.int32)
-    return StepOutput(
-        number=plan.number,
-        token_ids=_widened(host(outcome.accepted.tokens), width),
-        counts=counts,
-        accepted=np.minimum(host(outcome.accepted.counts), counts),
-        drafted=drafted,
-        lengths=host(outcome.lengths),
-        endings=host(outcome.committed.endings),
-        logprobs=None if outcome.ranked is None else _widened_logprobs(host_logprobs(outcome.ranked), width),
-        trees=trees,
-    )
-
-
-def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    """[rows, w, ...] -> [rows, width, ...]: a round that drafts less than the plan's depth answers in its shape."""
-    missing = width - values.shape[1]
-    return values if missing <= 0 else np.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])
-
-
-def _widened_logprobs(logprobs: Logprobs, width: int) -> Logprobs:
-    return Logprobs(
-        _widened(logprobs.chosen, width),
-        _widened(logprobs.rank_ids, width),
-        _widened(logprobs.rank_logprobs, width),
-    )

@@ -2,13 +2,13 @@
 cases.
 """
 
+import importlib.util
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from contracts.errors import ConfigError
-from engine.attention.inputs import AttentionInputs
+from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.kv_pool import KVPool
 
 Planned = Any
@@ -42,8 +42,8 @@ class Capturable(Attention, Protocol):
     def hold(self, inputs: AttentionInputs, pages: int) -> Planned:
         """A plan of these rows and queries, good for any page lists of at most `pages` in all.
 
-        Kernels that are captured with it read addresses that never change: its own buffers, and `inputs.prefix_lens` and
-        words (those of `see` too), which the graph itself fills. `run` launches the same grid whatever the lists are.
+        Kernels that are captured with it read addresses that never change: its own buffers, and `inputs.prefix_lens`
+        and words (those of `see` too), which the graph itself fills. `run` launches one grid whatever the lists are.
         """
 
     def renew(self, held: Planned, inputs: AttentionInputs) -> None:
@@ -54,16 +54,66 @@ class Capturable(Attention, Protocol):
         """
 
 
-def make_attention(name: str, device: torch.device | str = "cpu") -> Attention:
-    """`auto` is the fastest backend of the device."""
-    from engine.attention.cpu import CpuAttention
-    from engine.attention.reference import ReferenceAttention
+def planned_for(attention: Attention, inputs: AttentionInputs) -> Planned:
+    """A pass's plan: the one that its graph was captured with, or a new one."""
+    if inputs.held is None:
+        return attention.plan(inputs)
+    return inputs.held if inputs.words is None else attention.see(inputs.held, inputs.words)
 
-    backends: dict[str, type[Attention]] = {"cpu": CpuAttention, "reference": ReferenceAttention}
+
+def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
+    """`auto` is the fastest backend that the device and what is installed allow. Without a shape: a CPU's backends.
+
+    Raises ConfigError where the backend is missing or cannot serve the shape.
+    """
     if name == "auto":
-        name = "cpu" if torch.device(device).type == "cpu" else "reference"
-    if name not in backends:
+        name = _fastest(shape)
+    if name == "cpu":
+        from engine.attention.cpu import CpuAttention
+
+        return CpuAttention()
+    if name == "reference":
+        from engine.attention.reference import ReferenceAttention
+
+        return ReferenceAttention()
+    if name not in _PACKAGES:
+        known = ", ".join(("auto", "cpu", "reference", *_PACKAGES))
+        raise ConfigError(f"attention backend {name!r} is not built in; known: {known}", param="engine.attention")
+    if shape is None or shape.device.type != "cuda":
         raise ConfigError(
-            f"attention backend {name!r} is not built in; known: {', '.join(backends)}", param="engine.attention"
+            f"engine.attention is {name}, which needs a GPU, and this deployment runs on a CPU; set "
+            f"engine.attention=auto",
+            param="engine.attention",
         )
-    return backends[name]()
+    if not _installed(name):
+        raise ConfigError(
+            f"engine.attention is {name}, and the package {_PACKAGES[name]} is not installed; install aerie[gpu], or "
+            f"set engine.attention=auto",
+            param="engine.attention",
+        )
+    if name == "triton":
+        from engine.attention.triton import TritonAttention
+
+        return TritonAttention(shape)
+    from engine.attention.flashinfer import FlashInferAttention
+
+    return FlashInferAttention(shape)
+
+
+_PACKAGES = {"flashinfer": "flashinfer-python", "triton": "triton"}
+"""Backends of a GPU, and what they need beside Aerie's own dependencies."""
+
+
+def _installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def _fastest(shape: AttentionShape | None) -> str:
+    if shape is None or shape.device.type != "cuda":
+        return "cpu"
+    if _installed("flashinfer"):
+        from engine.attention.flashinfer_variant import refusal
+
+        if refusal(shape) is None:
+            return "flashinfer"
+    return "triton" if _installed("triton") else "reference"

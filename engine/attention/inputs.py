@@ -1,8 +1,23 @@
 """What an attention backend is told of a pass: queries, pages, and who may see whom."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """What a backend that compiles or allocates must know before its first pass."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    page_size: int
+    dtype: torch.dtype
+    """Of queries, keys and values."""
+    device: torch.device
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +40,11 @@ class AttentionInputs:
     last_page_len: Tensor
     """[rows] int32: positions planned in each row's last page."""
     prefix_lens: Tensor
-    """[rows] int32, on the device: the true number of positions before the row's queries."""
+    """[rows] int64, on the device: the true number of positions before the row's queries."""
     words: Tensor | None
     """[queries] int64, on the device: ancestor words; None means causal."""
     page_size: int
+    exact: bool = False
+    """Each row's pages cover its prefix and its queries and not one position more, as those of a prefill do."""
+    held: Any = None
+    """A plan that a graph was captured with: passes use it (`Attention.see` with these words) and make none."""

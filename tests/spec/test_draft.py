@@ -1,6 +1,7 @@
 """Drafting against a rollout that recomputes everything for every node: chains, trees, greedy and sampled rows."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from contracts.sampling import MAX_STOP_IDS
 from contracts.step import PageUpdates, RowStarts
-from engine.batch import attention_inputs
+from engine.batch import attention_inputs, cover
 from engine.choose import Needs
 from engine.noise import gumbel
 from engine.row_tables import RowTables
+from engine.transfer import HostTransfer
 from spec.draft import Growth, Roots, draft, scratch_slots
 from spec.extend import Pairs, extend
 from spec.head import Head
@@ -61,7 +63,7 @@ class Scene:
                 self.tables,
                 torch.tensor([row]),
                 torch.tensor([0]),
-                np.array([length], np.int32),
+                cover(np.array([length], np.int32), PAGE, HostTransfer()),
                 torch.tensor([0, length], dtype=torch.int32),
             )
             tokens = torch.tensor(self.tokens[row][1:])
@@ -75,7 +77,7 @@ class Scene:
             lengths=torch.tensor(LENGTHS),
             tokens=torch.tensor([tokens[-1] for tokens in self.tokens]),
             seeds=self.seeds,
-            covered=np.array(LENGTHS, np.int32) + 24,
+            covered=cover(np.array(LENGTHS, np.int32) + 24, PAGE, HostTransfer()),
         )
 
     def ranking(self, depth: int, sharpness: float) -> Ranking:
@@ -107,10 +109,14 @@ class Scene:
         ]
 
 
+def grown(depth: int, topk: int, nodes: Sequence[int], taus: tuple[float, ...] = ()) -> Growth:
+    return Growth(depth, topk, torch.tensor(nodes), max(nodes), taus)
+
+
 def make_tables(temperatures: tuple[float, ...], **filters: list[float]) -> RowTables:
     tables = RowTables(4, 16, PAGE)
     rows = len(temperatures)
-    tables.start(
+    tables.staged_start(
         RowStarts(
             rows=np.arange(rows, dtype=np.int32),
             noise_keys=np.arange(rows, dtype=np.int64) * 2**40 + 77,
@@ -122,12 +128,12 @@ def make_tables(temperatures: tuple[float, ...], **filters: list[float]) -> RowT
             limits=np.full(rows, 100, np.int32),
             min_lengths=np.zeros(rows, np.int32),
             stop_ids=np.full((rows, MAX_STOP_IDS), -1, np.int32),
-        )
-    )
+        ),
+        HostTransfer(),
+    )()
     order = np.random.default_rng(0).permutation(np.arange(1, 49)).astype(np.int32)
-    tables.update_pages(
-        PageUpdates(np.repeat(np.arange(3), 16).astype(np.int32), np.tile(np.arange(16), 3).astype(np.int32), order)
-    )
+    pages = PageUpdates(np.repeat(np.arange(3), 16).astype(np.int32), np.tile(np.arange(16), 3).astype(np.int32), order)
+    tables.staged_pages(pages, HostTransfer())()
     return tables
 
 
@@ -177,7 +183,7 @@ def test_drafts_equal_the_rollout(
     sharpness: float,
 ) -> None:
     scene = Scene(tmp_path, target_folder, temperatures)
-    growth = Growth(depth, topk, np.array(nodes, np.int32), taus)
+    growth = grown(depth, topk, nodes, taus)
     tree = draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert_is_rollout(scene, tree, growth, sharpness)
 
@@ -188,7 +194,7 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
 ) -> None:
     scene = Scene(tmp_path, target_folder, (0, 0, 0))
     before = scene.head.pool.keys.clone()
-    growth = Growth(4, 4, np.array([16, 16, 16], np.int32))
+    growth = grown(4, 4, [16, 16, 16])
     draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(4, 1.5))
     changed = (scene.head.pool.keys != before).flatten(2).any(-1)[0]
     own = torch.zeros_like(changed)
@@ -200,19 +206,18 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
 
 def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path) -> None:
     scene = Scene(tmp_path, target_folder, (0, 1.0, 0))
-    growth = Growth(9, 8, np.array([64, 64, 64], np.int32))
+    growth = grown(9, 8, [64])
     tables = scene.tables
     roots = Roots(
         torch.arange(3)[:1],
         torch.tensor([0]),
         torch.tensor([3]),
         scene.seeds[:1],
-        np.array([64], np.int32),
+        cover(np.array([64], np.int32), PAGE, HostTransfer()),
     )
     needs = Needs(noise=False, filters=False, bans=False)
     rank = ranking(tables, torch.tensor([0]), needs, noise=None, mapping=None, sharpness=1.5)
-    grown = Growth(9, 8, growth.nodes[:1])
-    tree = draft(scene.head, tables, roots, grown, rank)
+    tree = draft(scene.head, tables, roots, growth, rank)
     assert tree.tokens.shape == (1, 64)
     assert int(tree.depths.max()) <= 9
 

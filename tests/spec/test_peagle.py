@@ -13,7 +13,6 @@ from contracts.errors import ConfigError
 from contracts.sampling import SamplingParams
 from engine.model_config import read_model_config
 from spec.build import reserved_slots
-from spec.draft import Growth
 from spec.head import Head, Reading
 from spec.loader import open_head
 from spec.peagle import draft_at_once
@@ -22,7 +21,7 @@ from tests.engine.rounds import Rounds
 from tests.spec import models, test_worker
 from tests.spec.conftest import MakeWorker
 from tests.spec.oracle import DenseHead
-from tests.spec.test_draft import LENGTHS, PAGE, VD, Scene, make_tables
+from tests.spec.test_draft import LENGTHS, PAGE, VD, Scene, grown, make_tables
 from tests.spec.test_law import ALPHA, ROWS, joint_law, noised, p_value, table
 from tests.spec.test_loader import load
 from tests.spec.test_worker import PROMPTS, SHAPES, plain_tokens, pools_after, run, sampling
@@ -117,7 +116,7 @@ def test_trees_are_the_best_of_all_paths(
     sharpness: float,
 ) -> None:
     scene = ParallelScene(tmp_path, target_folder, temperatures)
-    growth = Growth(depth, topk, np.array(nodes, np.int32), taus)
+    growth = grown(depth, topk, nodes, taus)
     tree = draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert tree.parents is not None and tree.words is not None
     ids = scene.head.target_ids(torch.arange(VD))
@@ -140,7 +139,7 @@ def test_chains_are_the_best_of_each_level(
     scene = ParallelScene(tmp_path, target_folder, temperatures)
     ids = scene.head.target_ids(torch.arange(VD))
     for depth in (1, 2, 7):
-        growth = Growth(depth, 1, np.array([depth + 1, 2, depth + 1], np.int32))
+        growth = grown(depth, 1, [depth + 1, 2, depth + 1])
         tree = draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, 1.5))
         for row, count in enumerate(growth.nodes.tolist()):
             z = scene.z(row, depth, 1.5)
@@ -152,7 +151,7 @@ def test_chains_are_the_best_of_each_level(
 def test_drafting_writes_one_slot_a_level_past_the_pairs(tmp_path: Path, target_folder: Path) -> None:
     scene = ParallelScene(tmp_path, target_folder, (0, 0, 0))
     before = scene.head.pool.keys.clone()
-    growth = Growth(5, 4, np.array([16, 16, 16], np.int32))
+    growth = grown(5, 4, [16, 16, 16])
     draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(5, 1.5))
     changed = (scene.head.pool.keys != before).flatten(2).any(-1)
     own = torch.zeros_like(changed)

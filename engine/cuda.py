@@ -1,0 +1,92 @@
+"""The few calls of CUDA that a lane and its graphs make, behind one value, so that a stand-in can take its place.
+
+Made by the lane's builder. Everything is launched on one stream; plans, page tables and kernels keep their order there.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+_WARM_UPS = 2
+"""Runs before a capture: libraries make their workspaces in the first, kernels are chosen in the second."""
+
+
+class Event(Protocol):
+    """A place in the stream."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        """Whether the device has passed it."""
+
+    def synchronize(self) -> None:
+        """Waits until the device has passed it."""
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds of the device to a later one that it has passed."""
+
+
+class Recording(Generic[T]):
+    """A captured function: `outputs` are what it returned, and every replay fills the same tensors again."""
+
+    def __init__(self, outputs: T, replay: Callable[[], None]) -> None:
+        self.outputs = outputs
+        self.replay = replay
+
+
+class Runtime(Protocol):
+    device: torch.device
+
+    def active(self) -> AbstractContextManager[None]:
+        """Inside, work is launched on the runtime's stream."""
+
+    def event(self) -> Event: ...
+
+    def pinned(self, size: int) -> Tensor:
+        """Bytes [size] of the host that the device copies without waiting."""
+
+    def capture(self, function: Callable[[], T]) -> Recording[T]:
+        """Runs `function` as a warm-up, then records it. It may read only tensors that outlive the recording."""
+
+    def graph_bytes(self) -> int:
+        """Memory that recordings hold."""
+
+
+class Cuda:
+    """The real one. Graphs share one pool: they are replayed one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream = torch.cuda.Stream(device)
+        self._pool: Any = None
+        self._graph_bytes = 0
+
+    def active(self) -> AbstractContextManager[None]:
+        return torch.cuda.stream(self._stream)
+
+    def event(self) -> Event:
+        return torch.cuda.Event(enable_timing=True)
+
+    def pinned(self, size: int) -> Tensor:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+
+    def capture(self, function: Callable[[], T]) -> Recording[T]:
+        with self.active():
+            for _ in range(_WARM_UPS):
+                function()
+        torch.cuda.synchronize(self.device)
+        before = torch.cuda.mem_get_info(self.device)[0]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            outputs = function()
+        self._pool = graph.pool()
+        self._graph_bytes += max(0, before - torch.cuda.mem_get_info(self.device)[0])
+        return Recording(outputs, graph.replay)
+
+    def graph_bytes(self) -> int:
+        return self._graph_bytes

@@ -1,0 +1,93 @@
+"""A round as the host fixes it, staged to the device in one copy: rows, counts of nodes, and what pages cover them.
+
+Called by the worker before anything of the round is launched. The host decides how many nodes each row verifies, the
+device which.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from contracts.step import StepPlan
+from engine.batch import Cover, cover
+from engine.choose import Needs
+from engine.state import DeviceState
+from spec.draft import scratch_slots
+from spec.extend import Followed, followed
+from spec.head_config import HeadConfig
+from spec.tree import usable_nodes
+from spec.verify import Nodes, lay_nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Covers:
+    """What pages cover the rows in each pass of a round; one cover, but where a graph holds a plan for each."""
+
+    draft: Cover
+    verify: Cover
+    extend: Cover
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows that the head follows, where they are not all."""
+
+    followed: Followed
+    counts: Tensor
+    """[f] nodes of each."""
+    widest: int
+    cover: Cover
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A step's R rows."""
+
+    rows: Tensor
+    turns: Tensor
+    counts: Tensor
+    """[R] nodes to verify, root included; 1 in rows that the head does not follow."""
+    nodes: Nodes
+    """How they lie in the pass. A graph's pass has one width for all rows, and passes nodes that do not count."""
+    covers: Covers
+    depth: int
+    topk: int
+    needs: Needs
+    part: Part | None
+    real: Tensor | None = None
+    """[R] bool in a captured graph: the other rows are surplus; None where all are a plan's."""
+    drafts: Tensor | None = None
+    """[R] bool in a captured graph: rows that the head follows; None where all or only a part of them are drafted."""
+
+
+def stage_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Staged:
+    """A node has no more children than the head has ids."""
+    work, put, page = plan.decode, state.transfer.put, state.tables.page_size
+    assert work is not None
+    topk = min(work.topk, head.draft_vocabulary)
+    counts = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)
+    depth = min(work.depth, int(counts.max()) - 1)
+    positions = work.bounds + reach(int(counts.max()), depth, topk, head)
+    whole = cover(positions, page, state.transfer)
+    picked = followed(plan.drafting, state.transfer)
+    part = None
+    if picked is not None:
+        own = counts[picked.host]
+        part = Part(picked, put(own), int(own.max()), cover(positions[picked.host], page, state.transfer))
+    return Staged(
+        rows=put(plan.rows),
+        turns=put(plan.turns),
+        counts=put(counts),
+        nodes=lay_nodes(counts, state.transfer),
+        covers=Covers(whole, whole, whole),
+        depth=depth,
+        topk=topk,
+        needs=state.needs.of(plan.rows),
+        part=part,
+    )
+
+
+def reach(nodes: int, depth: int, topk: int, head: HeadConfig) -> int:
+    """Slots past a row's length that a round of this shape writes."""
+    return max(nodes, scratch_slots(topk, depth, parallel=head.parallel), depth + 1)
