@@ -43,6 +43,11 @@ class KVPool:
         keys, values = taken.unbind(1)
         return keys, values
 
+    def paged(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of all pages, [pages, page_size, kv_heads, head_dim] each, in place."""
+        keys, values = (side[layer].unflatten(0, (-1, self.page_size)) for side in (self.keys, self.values))
+        return keys, values
+
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copies slots [n] to slots [n] in all layers; they may overlap, since all are gathered before any is
         written.

@@ -1,76 +1,17 @@
-"""The CPU backend equals the reference on golden cases: ragged rows, upper bounds, trees, poisoned slots."""
+"""The CPU backend equals the reference on the golden cases; which backend serves what is said clearly."""
 
-import itertools
-
-import numpy as np
 import pytest
 import torch
 
+from contracts.errors import ConfigError
 from engine.attention import make_attention
-from engine.attention.inputs import AttentionInputs
+from engine.attention.flashinfer_variant import refusal
+from engine.attention.inputs import AttentionShape
 from engine.kv_pool import KVPool
-
-POISON = 1e4
-
-
-def tree_words(counts: list[int], seed: int) -> torch.Tensor:
-    """Ancestor words of random trees, parents first."""
-    generator = np.random.default_rng(seed)
-    words = []
-    for count in counts:
-        row: list[int] = []
-        for node in range(count):
-            parent = row[int(generator.integers(0, node))] if node else 0
-            row.append(parent | 1 << node)
-        words += [word - (1 << 64) if word >> 63 else word for word in row]
-    return torch.tensor(words, dtype=torch.int64)
+from tests.engine.attention_cases import CASES, POISON, case
 
 
-def case(
-    lengths: list[int], counts: list[int], *, page: int, tree: bool, slack: int = 5
-) -> tuple[AttentionInputs, KVPool]:
-    """Rows of these true lengths and query counts; pages cover `slack` more than they hold, unowned slots are
-    poisoned.
-    """
-    torch.manual_seed(len(lengths) + page)
-    page_counts = [-(-(n + c + slack) // page) for n, c in zip(lengths, counts, strict=True)]
-    order = torch.randperm(sum(page_counts)) + 1
-    pool = KVPool(layers=2, pages=sum(page_counts) + 1, page_size=page, kv_heads=2, head_dim=16, dtype=torch.float32)
-    pool.keys.uniform_(-1, 1).mul_(POISON)
-    pool.values.uniform_(-1, 1).mul_(POISON)
-    indptr = np.cumsum([0, *page_counts])
-    for row, (length, count) in enumerate(zip(lengths, counts, strict=True)):
-        pages = order[indptr[row] : indptr[row + 1]]
-        slots = (pages[:, None] * page + torch.arange(page)).flatten()[: length + count]
-        pool.keys[:, slots] = torch.randn(2, slots.numel(), 2, 16)
-        pool.values[:, slots] = torch.randn(2, slots.numel(), 2, 16)
-    inputs = AttentionInputs(
-        qo_indptr=torch.tensor(np.cumsum([0, *counts]), dtype=torch.int32),
-        kv_indptr=torch.tensor(indptr, dtype=torch.int32),
-        kv_indices=order.int(),
-        last_page_len=torch.tensor(
-            [n + c + slack - (p - 1) * page for n, c, p in zip(lengths, counts, page_counts, strict=True)],
-            dtype=torch.int32,
-        ),
-        prefix_lens=torch.tensor(lengths),
-        words=tree_words(counts, 1) if tree else None,
-        page_size=page,
-    )
-    return inputs, pool
-
-
-SHAPES = [
-    ([0], [1]),
-    ([1], [1]),
-    ([127], [64]),
-    ([128, 0, 15, 16], [1, 8, 16, 3]),
-    ([0, 31, 200], [64, 64, 64]),
-    (list(range(32)), [1] * 32),
-    (list(range(0, 64, 8)), [1, 8, 16, 32, 64, 2, 5, 7]),
-]
-
-
-@pytest.mark.parametrize(("shape", "page", "tree"), list(itertools.product(SHAPES, [1, 16], [False, True])))
+@pytest.mark.parametrize(("shape", "page", "tree"), CASES)
 def test_cpu_equals_reference(shape: tuple[list[int], list[int]], page: int, tree: bool) -> None:
     lengths, counts = shape
     inputs, pool = case(lengths, counts, page=page, tree=tree)
@@ -88,3 +29,60 @@ def test_move_gathers_before_it_writes() -> None:
     pool.keys[0, :, 0, 0] = torch.arange(8.0)
     pool.move(torch.tensor([5, 6, 7]), torch.tensor([4, 5, 6]))
     assert pool.keys[0, :, 0, 0].tolist() == [0, 1, 2, 3, 5, 6, 7, 7]
+
+
+def test_pages_are_the_pool_s_own_memory() -> None:
+    pool = KVPool(layers=2, pages=3, page_size=4, kv_heads=2, head_dim=8, dtype=torch.float32)
+    keys, values = pool.paged(1)
+    keys[2, 1], values[2, 1] = 1, 2
+    assert keys.shape == values.shape == (3, 4, 2, 8)
+    assert keys.stride() == values.stride()
+    assert (pool.keys[1, 9] == 1).all() and (pool.values[1, 9] == 2).all()
+
+
+def shape_of(device: str = "cuda", **changes: object) -> AttentionShape:
+    given: dict[str, object] = {
+        "heads": 32,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "page_size": 16,
+        "dtype": torch.bfloat16,
+        "device": torch.device(device),
+    }
+    return AttentionShape(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def test_auto_on_a_cpu_is_the_cpu_s() -> None:
+    assert make_attention("auto").name == make_attention("auto", shape_of("cpu")).name == "cpu"
+
+
+@pytest.mark.parametrize("name", ["flashinfer", "triton"])
+def test_a_gpu_s_backend_on_a_cpu_says_what_to_do(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"needs a GPU.*engine\.attention=auto"):
+        make_attention(name, shape_of("cpu"))
+
+
+@pytest.mark.parametrize(("name", "package"), [("flashinfer", "flashinfer-python"), ("triton", "triton")])
+def test_a_missing_package_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf"{package} is not installed; install aerie\[gpu\]"):
+        make_attention(name, shape_of())
+    assert make_attention("auto", shape_of()).name == "reference"
+
+
+def test_an_unknown_backend_is_told_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="auto, cpu, reference, flashinfer, triton"):
+        make_attention("xformers")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dtype": torch.float32}, "16 bits and the model computes in float32"),
+        ({"head_dim": 80}, "head sizes are 64, 128, 256 and the model's is 80"),
+        ({"heads": 30}, "30 query heads do not divide among 8 KV heads"),
+    ],
+)
+def test_what_flashinfer_lacks_is_named(changes: dict[str, object], reason: str) -> None:
+    assert refusal(shape_of()) is None
+    assert reason in str(refusal(shape_of(**changes)))

@@ -1,0 +1,218 @@
+"""Attention by FlashInfer's FA2 kernels with Aerie's mask variant: prefill, decode, trees and draft levels alike.
+
+The compiled module is called directly, as the wheel's own wrapper calls it after its bookkeeping; that every argument
+is what the wrapper passes is a test. Plans are made of host counts, with upper bounds for lengths, and the kernel is
+given the same bounds, since it lays partial results out by them; what lies beyond a true length the variant hides.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from contracts.step import Ints
+from engine.attention.flashinfer_modules import Module, load_module
+from engine.attention.flashinfer_schedule import Load, Schedule, Scratch, room
+from engine.attention.flashinfer_variant import refusal
+from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.kv_pool import KVPool
+
+_CAUSAL, _BY_VARIANT = 1, 2
+"""FlashInfer's mask modes: of its own from lengths, which is exact where the planned lengths are; asked of the variant
+for every pair."""
+_HEADS_LAST = 0
+"""Layout [page, place, head, dim]."""
+_NO_WINDOW, _NO_FIXED_SPLIT, _NO_OTHER_BLOCKS = -1, -1, 0
+_EAGER_COPIES = 8
+"""Plans that may be under way without a graph: up to four a step, two steps."""
+_HELD_COPIES = 2
+"""A captured load is planned once a step, and two steps may be under way."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    schedule: Schedule
+    serial: int
+    info: Any
+    """The planner's fifteen numbers: tile, grid and places in the schedule."""
+    scratch: Tensor
+    arrays: tuple[Tensor, Tensor, Tensor]
+    """On the device: qo_indptr, kv_indptr, last_page_len."""
+    kv_indices: Tensor
+    prefix_lens: Tensor
+    words: Tensor | None
+    mode: int
+    load: Load | None = None
+    """Of a held plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """A pass as the host knows it."""
+
+    qo_indptr: Ints
+    kv_indptr: Ints
+    last_page_len: Ints
+    page_size: int
+
+    @property
+    def rows(self) -> int:
+        return self.last_page_len.size
+
+    @property
+    def queries(self) -> int:
+        return int(self.qo_indptr[-1])
+
+    @property
+    def uniform(self) -> int:
+        """Queries of every row, 0 where they differ."""
+        first = int(self.qo_indptr[1])
+        return first if bool((np.diff(self.qo_indptr) == first).all()) else 0
+
+
+class FlashInferAttention:
+    """Of one shape of heads. Plans of a backend are used one after the other, in the order of the stream."""
+
+    name = "flashinfer"
+
+    def __init__(self, shape: AttentionShape, module: Module | None = None, processors: int | None = None) -> None:
+        """`module` and `processors` are the device's own unless a test gives others. Raises ConfigError."""
+        reason = refusal(shape)
+        if reason is not None:
+            raise ConfigError(
+                f"FlashInfer cannot serve this model: {reason}; set engine.attention=triton", param="engine.attention"
+            )
+        self._shape = shape
+        self._module = load_module(shape) if module is None else module
+        self._processors = (
+            torch.cuda.get_device_properties(shape.device).multi_processor_count if processors is None else processors
+        )
+        self._scratch = Scratch(shape.device)
+        self._schedule = Schedule(0, 0, shape.device, _EAGER_COPIES)
+        self._scale = shape.head_dim**-0.5
+
+    def plan(self, inputs: AttentionInputs) -> _Plan:
+        counts = _counts(inputs)
+        load = Load(counts.rows, counts.queries, uniform=0, graph=False)
+        needed = room(load, self._shape, self._processors)
+        if not self._schedule.fits(needed, load.rows):
+            size, rows = max(needed.schedule, self._schedule.size), max(load.rows, self._schedule.rows)
+            self._schedule = Schedule(size, rows, self._shape.device, _EAGER_COPIES)
+        mode = _CAUSAL if inputs.exact and inputs.words is None else _BY_VARIANT
+        return self._planned(self._schedule, self._scratch.grow(needed.scratch), counts, load, inputs, mode)
+
+    def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
+        """Each row keeps its count of queries, and the prefix lengths are int64: the variant reads them as they are."""
+        counts = _counts(inputs)
+        load = Load(counts.rows, counts.queries, counts.uniform, graph=True)
+        needed = room(load, self._shape, self._processors)
+        schedule = Schedule(needed.schedule, load.rows, self._shape.device, _HELD_COPIES)
+        planned = self._planned(schedule, self._scratch.grow(needed.scratch), counts, load, inputs, _BY_VARIANT)
+        planned.load = load
+        planned.kv_indices = torch.zeros(pages, dtype=torch.int32, device=self._shape.device)
+        planned.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+        return planned
+
+    def renew(self, held: _Plan, inputs: AttentionInputs) -> None:
+        counts, load = _counts(inputs), held.load
+        assert load is not None and load == Load(counts.rows, counts.queries, counts.uniform, graph=True)
+        info = self._schedule_rows(held.schedule, held.scratch, counts, load)
+        assert list(info) == list(held.info), "the planner changed what the graph was captured with"
+        held.schedule.send(counts.qo_indptr, counts.kv_indptr, counts.last_page_len)
+        held.serial = held.schedule.serial
+        held.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+
+    def see(self, planned: _Plan, words: Tensor) -> _Plan:
+        return replace(planned, words=words, mode=_BY_VARIANT)
+
+    def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        assert planned.serial == planned.schedule.serial, "a later plan took this one's schedule"
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        keys, values = pool.paged(layer)
+        qo_indptr, kv_indptr, last_page_len = planned.arrays
+        self._module.paged_run(
+            planned.scratch,
+            planned.schedule.planned,
+            planned.info,
+            query,
+            keys,
+            values,
+            qo_indptr,
+            kv_indptr,
+            planned.kv_indices,
+            last_page_len,
+            out,
+            None,  # no log sums
+            planned.mode,
+            _HEADS_LAST,
+            _NO_WINDOW,
+            False,  # no programmatic launch
+            planned.prefix_lens if planned.words is None else planned.words,
+            planned.prefix_lens,
+            self._scale,
+            int(planned.words is None),
+        )
+        return out
+
+    def _planned(
+        self,
+        schedule: Schedule,
+        scratch: Tensor,
+        counts: _Counts,
+        load: Load,
+        inputs: AttentionInputs,
+        mode: int,
+    ) -> _Plan:
+        info = self._schedule_rows(schedule, scratch, counts, load)
+        arrays = schedule.send(counts.qo_indptr, counts.kv_indptr, counts.last_page_len)
+        assert inputs.prefix_lens.dtype == torch.int64
+        return _Plan(
+            schedule=schedule,
+            serial=schedule.serial,
+            info=info,
+            scratch=scratch,
+            arrays=arrays,
+            kv_indices=inputs.kv_indices,
+            prefix_lens=inputs.prefix_lens,
+            words=inputs.words,
+            mode=mode,
+        )
+
+    def _schedule_rows(self, schedule: Schedule, scratch: Tensor, counts: _Counts, load: Load) -> Any:
+        shape = self._shape
+        lengths = (np.diff(counts.kv_indptr) - 1) * counts.page_size + counts.last_page_len
+        return self._module.plan(
+            scratch,
+            schedule.planned,
+            schedule.turn(),
+            torch.from_numpy(counts.qo_indptr),
+            torch.from_numpy(counts.kv_indptr),
+            torch.from_numpy(lengths.astype(np.int32)),
+            load.queries,
+            load.rows,
+            shape.heads,
+            shape.kv_heads,
+            counts.page_size,
+            load.graph,
+            shape.head_dim,
+            shape.head_dim,
+            False,  # the planner's own notion of causal is not used
+            _NO_WINDOW,
+            _NO_FIXED_SPLIT,
+            False,  # long rows may be split
+            _NO_OTHER_BLOCKS,
+            load.uniform,
+        )
+
+
+def _counts(inputs: AttentionInputs) -> _Counts:
+    """numpy takes host tensors only, so a device tensor here is an error and not a wait."""
+    return _Counts(
+        np.asarray(inputs.qo_indptr),
+        np.asarray(inputs.kv_indptr),
+        np.asarray(inputs.last_page_len),
+        inputs.page_size,
+    )

@@ -1,0 +1,138 @@
+"""Where FlashInfer's planner writes: a schedule on the device, pinned copies that the host fills in turn, scratch.
+
+Used by engine/attention/flashinfer.py. The planner fills pinned memory and starts a copy to the device; the host may be
+steps ahead of that copy, so a pinned buffer is written again only when the event after its last copy has passed. With
+as many copies as plans can be under way the host never waits there. Sizes are calculated, not guessed; the planner
+checks them once more.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.errors import AerieError
+from contracts.step import Ints
+from engine.attention.inputs import AttentionShape
+
+_ALIGNMENT = 16
+_WORD = 4
+_TILES = (16, 64, 128)
+"""Rows of packed queries that a block of FA2 takes: the smallest that holds a row, by FlashInfer's choice."""
+_WIDE_HEAD = 256
+"""From this head size on the largest tile is not used."""
+_BLOCKS_PER_PROCESSOR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a schedule is made for, by the host's counts."""
+
+    rows: int
+    queries: int
+    uniform: int
+    """Queries of every row, 0 where they differ."""
+    graph: bool
+    """Whether grid and addresses must be the same for all plans of this load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that a load needs at most."""
+
+    schedule: int
+    scratch: int
+
+
+def room(load: Load, shape: AttentionShape, processors: int) -> Room:
+    """The planner splits a row's positions only while the blocks still fit the device at once, and pads a graph's grid
+    to that many; partial results of a split are fp32, a tile of queries a block.
+    """
+    groups = shape.heads // shape.kv_heads
+    tile = _tile(load, groups, shape.head_dim)
+    resident = _BLOCKS_PER_PROCESSOR * processors // shape.kv_heads
+    blocks = max(resident, -(-load.queries * groups // tile) + load.rows)
+    arrays = [blocks * _WORD] * 3 + [(load.rows + 1) * _WORD, _WORD, _WORD, (load.queries + 1) * _WORD, blocks]
+    schedule = sum(_aligned(size) for size in arrays)
+    split = blocks if load.graph else resident
+    return Room(schedule, _aligned(shape.heads * split * tile * (shape.head_dim + 1) * _WORD) + 2 * _ALIGNMENT)
+
+
+def _tile(load: Load, groups: int, head_dim: int) -> int:
+    if load.graph:
+        longest = (load.uniform or load.queries - load.rows + 1) * groups
+    else:
+        longest = load.queries * groups // load.rows
+    allowed = _TILES[:-1] if head_dim >= _WIDE_HEAD else _TILES
+    return next((tile for tile in allowed if longest <= tile), allowed[-1])
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class Schedule:
+    """A plan's memory: the planner's part first, then the row arrays that the kernel reads beside it."""
+
+    def __init__(self, size: int, rows: int, device: torch.device, copies: int) -> None:
+        on_gpu = device.type == "cuda"
+        self.size, self.rows = _aligned(size), rows
+        self.serial = 0
+        """Which plan the memory holds."""
+        self._arrays = _aligned(_WORD * (3 * rows + 2))
+        total = self.size + self._arrays
+        self.memory = torch.zeros(total, dtype=torch.uint8, device=device)
+        self._pinned = [torch.zeros(total, dtype=torch.uint8, pin_memory=on_gpu) for _ in range(copies)]
+        self._copied = [torch.cuda.Event() for _ in range(copies)] if on_gpu else []
+
+    @property
+    def planned(self) -> Tensor:
+        """The planner's part, on the device."""
+        return self.memory[: self.size]
+
+    def turn(self) -> Tensor:
+        """The next pinned buffer, free to be written: the planner's part of it. Waits where the host is so far ahead
+        that its last copy has not begun.
+        """
+        self.serial += 1
+        place = self.serial % len(self._pinned)
+        if self._copied:
+            self._copied[place].synchronize()
+        return self._pinned[place][: self.size]
+
+    def send(self, qo_indptr: Ints, kv_indptr: Ints, last_page_len: Ints) -> tuple[Tensor, Tensor, Tensor]:
+        """Copies the row arrays of this turn behind the planner's own copy -> the three on the device, int32."""
+        place = self.serial % len(self._pinned)
+        arrays = (qo_indptr, kv_indptr, last_page_len)
+        packed = torch.from_numpy(np.concatenate(arrays).astype(np.int32))
+        end = self.size + packed.numel() * _WORD
+        pinned, memory = (part[self.size : end].view(torch.int32) for part in (self._pinned[place], self.memory))
+        pinned.copy_(packed)
+        memory.copy_(pinned, non_blocking=True)
+        if self._copied:
+            self._copied[place].record()
+        first, second, third = memory.split([array.size for array in arrays])
+        return first, second, third
+
+    def fits(self, needed: Room, rows: int) -> bool:
+        return needed.schedule <= self.size and rows <= self.rows
+
+
+class Scratch:
+    """Memory for partial results of split rows, shared by all plans of a stream. Never shrinks."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8, device=device)
+
+    def grow(self, size: int) -> Tensor:
+        """At least `size` bytes. Who holds a smaller one keeps it alive, a captured graph too. Raises AerieError."""
+        if self.memory.numel() < size:
+            try:
+                self.memory = torch.empty(size, dtype=torch.uint8, device=self.memory.device)
+            except torch.cuda.OutOfMemoryError as error:
+                raise AerieError(
+                    f"attention needs {size / 2**20:.0f} MiB of scratch for split rows, and the GPU has not that "
+                    f"much left: lower engine.memory_share or scheduler.max_running"
+                ) from error
+        return self.memory

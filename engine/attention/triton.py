@@ -1,0 +1,141 @@
+"""Attention by Aerie's own Triton kernels: any head size and dtype, fp32 too, on every GPU that Triton compiles for.
+
+The fallback where FlashInfer is missing or refuses. Everything that depends on true lengths is decided by the kernel,
+so a plan is four small arrays of the host's counts.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import triton
+from torch import Tensor
+
+from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
+from engine.kv_pool import KVPool
+
+_BLOCK_POSITIONS = 64
+_LEAST_SPLIT = 256
+"""Positions below which a split costs more than it gives."""
+_MOST_SPLITS = 64
+
+
+@dataclass(slots=True)
+class _Plan:
+    prefix_lens: Tensor
+    kv_indices: Tensor
+    words: Tensor | None
+    qo_indptr: Tensor
+    kv_indptr: Tensor
+    tile_rows: Tensor
+    tile_firsts: Tensor
+    page_size: int
+    block_queries: int
+    splits: int
+
+
+class TritonAttention:
+    """One tile of queries, KV head and split of positions a program; splits fill the device when rows are few."""
+
+    name = "triton"
+
+    def __init__(self, shape: AttentionShape) -> None:
+        self._shape = shape
+        self._groups = shape.heads // shape.kv_heads
+        on_gpu = shape.device.type == "cuda"
+        self._processors = torch.cuda.get_device_properties(shape.device).multi_processor_count if on_gpu else 4
+
+    def plan(self, inputs: AttentionInputs) -> _Plan:
+        longest = int(np.diff(np.asarray(inputs.kv_indptr)).max())
+        return self._planned(inputs, longest)
+
+    def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
+        """Splits are those of rows that share `pages` evenly; a longer row's are longer."""
+        planned = self._planned(inputs, pages // (inputs.kv_indptr.numel() - 1))
+        planned.kv_indices = torch.zeros(pages, dtype=torch.int32, device=self._shape.device)
+        planned.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+        return planned
+
+    def renew(self, held: _Plan, inputs: AttentionInputs) -> None:
+        held.kv_indptr.copy_(inputs.kv_indptr, non_blocking=True)
+        held.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+
+    def _planned(self, inputs: AttentionInputs, row_pages: int) -> _Plan:
+        qo_indptr, kv_indptr = np.asarray(inputs.qo_indptr), np.asarray(inputs.kv_indptr)
+        folded = np.diff(qo_indptr) * self._groups
+        block = int(min(64, max(16, 1 << int(folded.max() - 1).bit_length())))
+        tiles = -(-folded // block)
+        rows = np.repeat(np.arange(tiles.size), tiles)
+        firsts = (np.arange(rows.size) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * block
+        parts = [part.astype(np.int32) for part in (qo_indptr, kv_indptr, rows, firsts)]
+        packed = torch.from_numpy(np.concatenate(parts)).to(self._shape.device, non_blocking=True)
+        on_device = packed.split([part.size for part in parts])
+        return _Plan(
+            prefix_lens=inputs.prefix_lens,
+            kv_indices=inputs.kv_indices,
+            words=inputs.words,
+            qo_indptr=on_device[0],
+            kv_indptr=on_device[1],
+            tile_rows=on_device[2],
+            tile_firsts=on_device[3],
+            page_size=inputs.page_size,
+            block_queries=block,
+            splits=self._splits(rows.size, row_pages * inputs.page_size),
+        )
+
+    def see(self, planned: _Plan, words: Tensor) -> _Plan:
+        return replace(planned, words=words)
+
+    def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        shape, splits = self._shape, planned.splits
+        out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        parts = out if splits == 1 else out.new_empty((splits, *out.shape), dtype=torch.float32)
+        sums = parts if splits == 1 else parts.new_empty(parts.shape[:-1])
+        keys, values = pool.keys[layer], pool.values[layer]
+        block_dim = max(16, triton.next_power_of_2(shape.head_dim))
+        attend_tiles[planned.tile_rows.numel(), shape.kv_heads, splits](
+            parts,
+            sums,
+            query,
+            keys,
+            values,
+            planned.words if planned.words is not None else planned.qo_indptr,
+            planned.tile_rows,
+            planned.tile_firsts,
+            planned.qo_indptr,
+            planned.kv_indptr,
+            planned.kv_indices,
+            planned.prefix_lens,
+            LOG2_E / shape.head_dim**0.5,
+            query.stride(0),
+            keys.stride(0),
+            out.numel(),
+            planned.page_size,
+            tree=planned.words is not None,
+            splits=splits,
+            heads=shape.heads,
+            groups=self._groups,
+            dim=shape.head_dim,
+            block_dim=block_dim,
+            block_queries=planned.block_queries,
+            block_positions=_BLOCK_POSITIONS,
+        )
+        if splits > 1:
+            merge_splits[(query.shape[0] * shape.heads,)](
+                out,
+                parts,
+                sums,
+                out.numel(),
+                splits=splits,
+                block_splits=triton.next_power_of_2(splits),
+                dim=shape.head_dim,
+                block_dim=block_dim,
+            )
+        return out
+
+    def _splits(self, tiles: int, longest: int) -> int:
+        """A power of two, so that few kernels are compiled: enough programs for two on each processor."""
+        wanted = -(-2 * self._processors // (tiles * self._shape.kv_heads))
+        useful = max(1, min(wanted, longest // _LEAST_SPLIT, _MOST_SPLITS))
+        return 1 << (useful.bit_length() - 1)
