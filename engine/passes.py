@@ -80,7 +80,7 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
     slots = state.tables.slots(rows[lay.owners], positions)
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
-    chosen = choose(out.logits, rows, lengths, state.tables, state.needs.of(plan.rows))
+    chosen = state.agree(choose(out.logits, rows, lengths, state.tables, state.needs.of(plan.rows)))
     committed = cut(chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
     return PassResult(
         rows=rows,
@@ -129,7 +129,7 @@ def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logp
     slots = state.tables.slots(owners, lengths)
     inputs = attention_inputs(state.tables, rows, lengths, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
-    chosen = choose(out.logits, rows, lengths + 1, state.tables, needs)
+    chosen = state.agree(choose(out.logits, rows, lengths + 1, state.tables, needs))
     committed = cut(chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
     return PassResult(
         rows=rows,
