@@ -12,17 +12,23 @@ from contracts.step import Lane
 logger = logging.getLogger("aerie.lane")
 
 WORKER_FACTORY = "spec.build:build_worker"
+RANK_FACTORY = "spec.build:build_rank"
 
 
 def make_lane(config: Config) -> Lane:
     """Raises ConfigError where the model cannot be served."""
-    if config.engine.kind != "native":
-        raise ConfigError(f"engine.kind {config.engine.kind!r} is not built yet; use native", param="engine.kind")
+    if config.engine.kind == "sglang":
+        raise ConfigError("engine.kind sglang has no lane: SGLang schedules for itself", param="engine.kind")
     for label in labels(config).values():
         logger.warning("%s", label)
     from engine.build import lane_threads
 
     threads = lane_threads(config)
+    ranks = config.sglang.tp if config.engine.kind == "sglang-model" else 1
+    if ranks > 1:
+        from engine.sglang.ranks import RanksLane
+
+        return RanksLane(RANK_FACTORY, config, ranks=ranks, threads=max(1, threads // ranks))
     if config.engine.lane == "inline":
         import torch
 

@@ -75,5 +75,3 @@ def _extend(batch: ForwardBatch, inputs: AttentionInputs, wanted: Tensor, counts
     batch.extend_seq_lens = wanted.diff(prepend=wanted.new_full((1,), -1)).int()
     batch.extend_prefix_lens = inputs.prefix_lens.int()
     batch.extend_start_loc = (counts.cumsum(0) - counts).int()
-    batch.extend_seq_lens_cpu = inputs.qo_indptr.diff().tolist()
-    batch.extend_prefix_lens_cpu = [0] * batch.batch_size

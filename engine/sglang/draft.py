@@ -4,7 +4,6 @@ Drafts where a head's format is one that only SGLang reads, and is the oracle th
 after a runner, whose settings and process groups it shares.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import torch
 from safetensors import safe_open
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
+from sglang.srt.utils.hf_transformers_utils import get_config
 from torch import Tensor
-from transformers import LlamaConfig
 
 from engine.attention import Planned
 from engine.sglang.attention import PagedAttention
@@ -24,7 +23,7 @@ class SglangDraft:
     """A head in `folder`; its layers count from 0 in the pool of `backend`."""
 
     def __init__(self, folder: Path, backend: PagedAttention, dtype: torch.dtype, device: torch.device) -> None:
-        config = LlamaConfig(**json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = get_config(str(folder), trust_remote_code=False)
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:

@@ -38,6 +38,8 @@ HOOKS: tuple[Hook, ...] = (
     Hook("sglang.srt.configs.model_config:ModelConfig.from_server_args", ("server_args",)),
     Hook("sglang.srt.distributed.bootstrap:init_parallel_runtime", ("server_args", "device", "dist_port")),
     Hook("sglang.srt.distributed.bootstrap:init_layer_runtime", ("model_config",)),
+    Hook("sglang.srt.distributed.parallel_state:init_model_parallel_group", ("use_pynccl", "use_custom_allreduce")),
+    Hook("sglang.srt.distributed.parallel_state:GroupCoordinator", attributes=("broadcast", "all_gather")),
     Hook(_RUNNER, ("model_config", "mem_fraction_static", "gpu_id", "nccl_port", "server_args")),
     Hook(f"{_RUNNER}.alloc_memory_pool"),
     Hook(f"{_RUNNER}.init_attention_backends"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from sglang.srt.configs.model_config import ModelConfig as SglangModelConfig
-from sglang.srt.distributed import bootstrap
+from sglang.srt.distributed import bootstrap, parallel_state
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.runtime_context import SpawnRanks, publish
 from sglang.srt.server_args import ServerArgs
@@ -52,6 +52,8 @@ def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: P
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=place.rank, gpu_id=index))
     model = SglangModelConfig.from_server_args(args)
     if not torch.distributed.is_initialized():
+        if sizes.device.type == "cpu":
+            _speak_gloo()
         bootstrap.init_parallel_runtime(server_args=args, device=sizes.device.type, dist_port=port)
     bootstrap.init_layer_runtime(model_config=model)
     runner = ModelRunner(
@@ -76,6 +78,16 @@ def _device_index(device: torch.device, place: Place) -> int:
     groups = [cores[rank * share % len(cores) :][:share] for rank in range(place.ranks)]
     os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", "|".join(",".join(map(str, group)) for group in groups))
     return place.rank
+
+
+def _speak_gloo() -> None:
+    """On a CPU. SGLang would open NCCL for the ranks' groups beside it, wherever its library is installed."""
+    make_group = parallel_state.init_model_parallel_group
+
+    def make_gloo_group(*args: Any, **given: Any) -> Any:
+        return make_group(*args, **(given | {"use_pynccl": False, "use_custom_allreduce": False}))
+
+    parallel_state.init_model_parallel_group = make_gloo_group
 
 
 def _memory_share(config: Config) -> float:
