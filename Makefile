@@ -12,7 +12,7 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang image-test check format demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test check format demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,14 @@ test: $(STAMP) ## run every test
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest tests/sglang
+
+agreement: $(STAMP) ## our load generator beside an independent one on the same server (installs aiperf, 1.2 GB)
+	@[ -x build/aiperf/bin/aiperf ] || { $(BIN)/python -m venv build/aiperf && \
+		build/aiperf/bin/python -m pip install --quiet --disable-pip-version-check aiperf==0.13.0; }
+	@$(BIN)/python scripts/agreement.py --json bench/results/agreement.json
+
+setup-peers: $(STAMP) ## build llama.cpp and export the demo target for it, to measure beside
+	@sh scripts/peers/llama_cpp.sh $(BIN)/python
 
 image-test: $(STAMP) ## lint the images; build and run the CPU one where buildah and podman are (BASE_IMAGE=)
 	@BASE_IMAGE="$(BASE_IMAGE)" TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python -m pytest tests/docker --image -rs

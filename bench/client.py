@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from bench.workloads import Conversation
 RETRIES = 5
 """Attempts after a 429 or 503 before a request counts as failed."""
 _LONGEST_WAIT = 30.0
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0
+"""Seconds of waiting where a refusal does not say how long."""
 _TOTAL_SECONDS = 600.0
 
 
@@ -78,7 +81,7 @@ async def _attempt(
     """Fills `result` and returns None, or returns the seconds to wait before the next attempt."""
     async with session.post(f"{at.url}/v1/chat/completions", json=body, headers=headers) as answer:
         if answer.status in (429, 503):
-            return min(_retry_after(answer.headers.get("retry-after")), _LONGEST_WAIT)
+            return min(_retry_after(answer.headers.get("retry-after"), result.retries), _LONGEST_WAIT)
         if answer.status != 200:
             result.error = f"http {answer.status}"
             return None
@@ -125,13 +128,15 @@ def _take(event: dict[str, Any], result: Measured) -> None:
         result.speculation = usage.get("speculation")
 
 
-def _retry_after(given: str | None) -> float:
-    """Seconds to wait, from either form of the header: seconds or a date."""
+def _retry_after(given: str | None, retries: int) -> float:
+    """Seconds to wait, from either form of the header: seconds or a date. Without one, as the official clients do:
+    twice as long each time, up to a limit, and not all at the same moment.
+    """
     try:
-        return max(0.0, float(given or 1.0))
+        return max(0.0, float(given or ""))
     except ValueError:
         pass
     try:
         return max(0.0, (parsedate_to_datetime(given or "") - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):  # neither form, or a date without a zone
-        return 1.0
+        return min(_FIRST_BACKOFF * 2.0**retries, _LONGEST_BACKOFF) * random.uniform(0.75, 1.0)

@@ -106,17 +106,22 @@ def summarize(
 
 
 def acceptance(results: Iterable[Measured]) -> dict[str, object]:
-    """From the requests' own usage; None where the server does not say, or drafts nothing."""
+    """From the requests' own usage: of all steps together, and of each request. None where the server does not say, or
+    drafts nothing.
+    """
     told = [one.speculation for one in results if one.speculation]
     steps = sum(part.get("steps") or 0 for part in told)
     if not steps or not sum(part.get("drafted") or 0 for part in told):
-        return {"acceptance_length": None, "acceptance_per_position": None}
+        return {"acceptance_length": None, "acceptance_per_position": None, "acceptance_of_requests": None}
     by_position: list[list[int]] = [part.get("accepted_per_position") or [] for part in told]
     deepest = max((len(part) for part in by_position), default=0)
     counts = [sum(part[d] for part in by_position if d < len(part)) for d in range(deepest)]
     return {
         "acceptance_length": 1 + sum(part.get("accepted") or 0 for part in told) / steps,
         "acceptance_per_position": [count / steps for count in counts],
+        "acceptance_of_requests": percentiles(
+            [1 + (p.get("accepted") or 0) / p["steps"] for p in told if p.get("steps")]
+        ),
     }
 
 

@@ -1,49 +1,38 @@
 """Report of a sweep: Markdown, a page that needs no network, and the pictures; all from the folder's own files."""
 
-import base64
-import html
 from pathlib import Path
 from typing import Any
 
-from bench.cells import read_cells, read_sweep
+from bench.blocks import Block, Code, Heading, Picture, Points, Table, Text, as_markdown, as_page
+from bench.cells import read_cells, read_sweep, read_trials
 from bench.config import SweepError
+from bench.flags import flags_of, trials_of
 from bench.plots import draw_all
-from bench.table import Row, rows
+from bench.table import Row, over_each_other, rows
 
 _COLUMNS: tuple[tuple[str, str, float, str], ...] = (
     ("TPOT p50 (ms)", "tpot_p50", 1e3, ".1f"),
     ("TPOT p99 (ms)", "tpot_p99", 1e3, ".1f"),
     ("TTFT p50 (ms)", "ttft_p50", 1e3, ".0f"),
     ("TTFT p99 (ms)", "ttft_p99", 1e3, ".0f"),
+    ("E2E p50 (ms)", "e2e_p50", 1e3, ".0f"),
+    ("ITL p99 (ms)", "itl_p99", 1e3, ".0f"),
     ("tokens/s", "throughput", 1, ".0f"),
     ("speed-up", "speedup", 1, ".2f"),
     ("goodput/s", "goodput", 1, ".2f"),
     ("acceptance length", "acceptance_length", 1, ".2f"),
     ("J/token", "joules_per_token", 1, ".3f"),
+    ("energy saved (%)", "energy_saved", 100, ".0f"),
     ("cost per 10^6 tokens", "cost", 1, ".2f"),
-    ("energy saved", "energy_saved", 100, ".0f"),
+    ("machine time saved (%)", "time_saved", 100, ".0f"),
 )
 """Heading, figure, scale, format; a column without any value is left out."""
 _DEFINITIONS = (
-    "TTFT: first attempt to first text. TPOT: time from first to last text over output tokens - 1. Tokens are the "
-    "server's own count. Throughput: tokens that fell into the steady window, from the end of the warm-up to the last "
-    "request sent. Speed-up: throughput over the baseline's, same repeat. ± is half of a 95 % interval over repeats "
-    "(Student's t)."
-)
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --page: #fdfdfc; --line: #d7d7d2; --faint: #5d5d58 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e4; --page: #161616; --line: #3a3a38; --faint: #a3a39d } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page); margin: 2rem auto;
-  max-width: 62rem; padding: 0 1rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto }
-th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap }
-th:first-child, td:first-child { text-align: left }
-figure { margin: 1.5rem 0 } img { max-width: 100%; background: #fff; border-radius: 4px }
-p, figcaption, pre { color: var(--faint) } pre { white-space: pre-wrap; font-size: .8rem }
-"""
-_FRAME = (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    "<title>Load test</title><style>{style}</style></head><body>{body}</body></html>\n"
+    "TTFT: first attempt to first text. TPOT: time from first to last text over output tokens - 1. ITL: time between "
+    "pieces, which hold several tokens under speculation. Tokens are the server's own count. Throughput: tokens that "
+    "fell into the steady window, from the end of the warm-up to the last request sent. Speed-up: throughput over the "
+    "baseline's, same repeat; machine time saved by token, and so cost, is 1 - 1 / speed-up. ± is half of a 95 % "
+    "interval over repeats (Student's t)."
 )
 
 
@@ -54,74 +43,64 @@ def write_report(folder: Path) -> list[Path]:
         raise SweepError(f"{folder} holds no measured cell yet; run the sweep again with --out {folder}")
     named = [target["name"] for target in sweep["targets"]]
     baseline = next((target["name"] for target in sweep["targets"] if target["baseline"]), named[0])
-    table = rows(cells, baseline)
-    written: list[Path] = []
-    parts: list[tuple[str, list[Row], list[Path]]] = []
-    for workload, mode in sorted({(row.workload, row.mode) for row in table}):
+    table = sorted(rows(cells, baseline), key=lambda row: (row.load, named.index(row.target)))
+    blocks: list[Block] = [Heading("Load test", 1), Text(_DEFINITIONS)]
+    pictures: list[Path] = []
+    for number, (workload, mode) in enumerate(sorted({(row.workload, row.mode) for row in table}), start=1):
         own = [row for row in table if (row.workload, row.mode) == (workload, mode)]
-        parts.append(
-            (f"{Path(workload).stem}, by {mode}", own, draw_all(own, _place(folder, parts), baseline=baseline))
-        )
-        written += parts[-1][2]
-    for name, text in (("report.md", _markdown(folder, parts, cells)), ("report.html", _page(parts, cells))):
+        place = folder if number == 1 else folder / f"pictures-{number}"  # the first part's stand beside the report
+        title = f"{Path(workload).stem}, at most {sweep['max_tokens']} tokens an answer"
+        drawn = draw_all(own, place, named, baseline=baseline, title=title)
+        blocks += _part(f"{Path(workload).stem}, by {mode}", own, named, drawn)
+        pictures += drawn
+    blocks += [*_targets(sweep, cells, read_trials(folder)), Heading("Machine"), Code(_source(cells))]
+    texts = {"report.md": as_markdown(blocks, folder), "report.html": as_page(blocks, "Load test")}
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    return written
+    return [*pictures, *(folder / name for name in texts)]
 
 
-def _place(folder: Path, earlier: list[Any]) -> Path:
-    """The first workload's pictures stand beside the report, others' in folders of their own."""
-    return folder / f"pictures-{len(earlier) + 1}" if earlier else folder
-
-
-def _table(own: list[Row]) -> list[list[str]]:
+def _part(title: str, own: list[Row], named: list[str], pictures: list[Path]) -> list[Block]:
+    """One workload under one kind of load."""
     shown = [column for column in _COLUMNS if any(column[1] in row.figures for row in own)]
-    lines = [[own[0].mode, "target", *(column[0] for column in shown)]]
+    lines = []
     for row in own:
         failed = f" ({row.failed} failed)" if row.failed else ""
         found = [row.figures.get(name) for _, name, _, _ in shown]
         texts = [
-            "-" if figure is None else figure.written(scale, form) + (" %" if name == "energy_saved" else "")
-            for figure, (_, name, scale, form) in zip(found, shown, strict=True)
+            "-" if figure is None else figure.written(scale, form)
+            for figure, (_, _, scale, form) in zip(found, shown, strict=True)
         ]
         lines.append([f"{row.load:g}", row.target + failed, *texts])
-    return lines
+    blocks: list[Block] = [Heading(title), Table([own[0].mode, "target", *(column[0] for column in shown)], lines)]
+    if notes := _notes(own):
+        blocks.append(Points(notes))
+    if len({row.target for row in own}) > 2:
+        heads = [own[0].mode, "tokens/s of", *(f"over {name}" for name in named)]
+        blocks += [Heading("Each beside each", 3), Table(heads, over_each_other(own, named))]
+    return [*blocks, *map(Picture, pictures)]
 
 
-def _notes(own: list[Row], cells: list[dict[str, Any]]) -> list[str]:
-    cautions = {line["caution"] for row in own for line in row.lines if line.get("caution")}
-    reasons = {f"{line['target']} failed: {line['reason']}" for row in own for line in row.lines if "reason" in line}
-    energy = {line.get("joules_per_token") for line in cells} - {None}
-    return [*sorted(cautions), *sorted(reasons), *(["energy: not measured"] if energy == {"not measured"} else [])]
+def _notes(own: list[Row]) -> list[str]:
+    lines = [line for row in own for line in row.lines]
+    cautions = {line["caution"] for line in lines if line.get("caution")}
+    reasons = {f"{line['target']} failed: {line['reason']}" for line in lines if "reason" in line}
+    unmeasured = {line.get("joules_per_token") for line in lines} - {None} == {"not measured"}
+    return [*sorted(cautions), *sorted(reasons), *(["energy: not measured"] if unmeasured else [])]
+
+
+def _targets(sweep: dict[str, Any], cells: list[dict[str, Any]], tried: list[dict[str, Any]]) -> list[Block]:
+    """Every flag of every target, and how it was found."""
+    blocks: list[Block] = [Heading("Targets"), Points(flags_of(sweep, cells))]
+    if tried:
+        blocks += [
+            Heading("Settings tried", 3),
+            Text("Tokens a second of short trials before the sweep; the sweep runs each load with its fastest."),
+            Table(*trials_of(tried)),
+        ]
+    return blocks
 
 
 def _source(cells: list[dict[str, Any]]) -> str:
     last = max((line["provenance"] for line in cells), key=lambda told: told["at"])
     return "\n".join(f"{key}: {value}" for key, value in last.items())
-
-
-def _markdown(folder: Path, parts: list[tuple[str, list[Row], list[Path]]], cells: list[dict[str, Any]]) -> str:
-    text = ["# Load test", "", _DEFINITIONS, ""]
-    for title, own, pictures in parts:
-        head, *body = _table(own)
-        text += [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-        text += [f"| {' | '.join(line)} |" for line in body]
-        text += ["", *(f"* {note}" for note in _notes(own, cells)), ""]
-        text += [f"![{picture.stem}]({picture.relative_to(folder).as_posix()})" for picture in pictures]
-        text += [""]
-    return "\n".join([*text, "```", _source(cells), "```", ""])
-
-
-def _page(parts: list[tuple[str, list[Row], list[Path]]], cells: list[dict[str, Any]]) -> str:
-    body = ["<h1>Load test</h1>", f"<p>{html.escape(_DEFINITIONS)}</p>"]
-    for title, own, pictures in parts:
-        head, *lines = _table(own)
-        cells_of = [f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in line)}</tr>" for line in lines]
-        heads = "".join(f"<th>{html.escape(text)}</th>" for text in head)
-        body += [f"<h2>{html.escape(title)}</h2>", f"<table><tr>{heads}</tr>{''.join(cells_of)}</table>"]
-        body += [f"<p>{html.escape(note)}</p>" for note in _notes(own, cells)]
-        for picture in pictures:
-            data = base64.b64encode(picture.read_bytes()).decode()
-            body.append(f'<figure><img alt="{picture.stem}" src="data:image/png;base64,{data}"></figure>')
-    body.append(f"<pre>{html.escape(_source(cells))}</pre>")
-    return _FRAME.format(style=_STYLE, body="".join(body))

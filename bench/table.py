@@ -73,7 +73,8 @@ def _row(key: tuple[str, str, float, str], groups: dict[tuple[str, str, float, s
             [_ratio(_at(a, ("output_tokens_per_s",)), _at(b, ("output_tokens_per_s",))) for a, b in pairs]
         ),
         "tpot_speedup": _figure([_ratio(_at(b, ("tpot", "p50")), _at(a, ("tpot", "p50"))) for a, b in pairs]),
-        "energy_saved": _figure([_saved(a, b) for a, b in pairs]),
+        "energy_saved": _figure([_saved(a, b) for a, b in pairs if target != baseline]),
+        "time_saved": _figure([_saved_time(a, b) for a, b in pairs if target != baseline]),
     }
     figures |= {name: figure for name, figure in faster.items() if figure}
     return Row(
@@ -108,6 +109,24 @@ def _saved(line: Line, plain: Line) -> float | None:
     """Share of the baseline's energy per token that this target does not need."""
     ratio = _ratio(_at(line, ("joules_per_token",)), _at(plain, ("joules_per_token",)))
     return None if ratio is None else 1 - ratio
+
+
+def _saved_time(line: Line, plain: Line) -> float | None:
+    """Share of the baseline's machine time per token that this target does not need: of a bill by the hour, too."""
+    ratio = _ratio(_at(plain, ("output_tokens_per_s",)), _at(line, ("output_tokens_per_s",)))
+    return None if ratio is None else 1 - ratio
+
+
+def over_each_other(own: list[Row], named: list[str]) -> list[list[str]]:
+    """For each load and target its throughput over every target's, as text; `own` are of one workload and mode."""
+    lines = []
+    for load in sorted({row.load for row in own}):
+        rates = {row.target: row.figures["throughput"].mean for row in own if row.load == load and row.figures}
+        for name in named:
+            if name in rates:
+                ratios = [_ratio(rates[name], rates.get(other)) for other in named]
+                lines.append([f"{load:g}", name, *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios)])
+    return lines
 
 
 def _mean_by_place(lists: list[list[float]]) -> list[float]:

@@ -38,9 +38,7 @@ class Manners:
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
 
-@asynccontextmanager
-async def serving(manners: Manners) -> AsyncIterator[str]:
-    """The base URL."""
+def application(manners: Manners) -> web.Application:
     app = web.Application()
 
     async def models(_: web.Request) -> web.Response:
@@ -66,7 +64,13 @@ async def serving(manners: Manners) -> AsyncIterator[str]:
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/v1/models", models)
     app.router.add_post("/v1/chat/completions", chat)
-    runner = web.AppRunner(app)
+    return app
+
+
+@asynccontextmanager
+async def serving(manners: Manners) -> AsyncIterator[str]:
+    """The base URL."""
+    runner = web.AppRunner(application(manners))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

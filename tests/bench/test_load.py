@@ -68,8 +68,14 @@ async def test_a_refusal_is_waited_out_and_the_wait_counts() -> None:
 
 def test_a_date_says_when_to_come_back() -> None:
     soon = format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
-    assert 7 < _retry_after(soon) <= 9
-    assert _retry_after("2.5") == 2.5 and _retry_after("-3") == 0 and _retry_after(None) == _retry_after("soon") == 1
+    assert 7 < _retry_after(soon, 0) <= 9
+    assert _retry_after("2.5", 0) == 2.5 and _retry_after("-3", 0) == 0
+
+
+@pytest.mark.parametrize("said", [None, "soon", "Fri, 01 May"])
+def test_a_refusal_that_says_nothing_is_met_with_growing_patience(said: str | None) -> None:
+    waits = [_retry_after(said, retries) for retries in range(8)]
+    assert all(0.75 * most <= wait <= most for wait, most in zip(waits, (0.5, 1, 2, 4, 8, 8, 8, 8), strict=True))
 
 
 async def test_nobody_listens() -> None:

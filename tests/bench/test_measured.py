@@ -43,7 +43,9 @@ def test_failed_requests_are_counted_and_not_timed() -> None:
 def test_acceptance_is_weighted_by_steps() -> None:
     a = request(speculation={"steps": 1, "drafted": 2, "accepted": 2, "accepted_per_position": [1, 1]})
     b = request(speculation={"steps": 3, "drafted": 6, "accepted": 0, "accepted_per_position": []})
-    assert acceptance([a, b]) == {"acceptance_length": 1.5, "acceptance_per_position": [0.25, 0.25]}
+    found = acceptance([a, b])
+    assert (found["acceptance_length"], found["acceptance_per_position"]) == (1.5, [0.25, 0.25])
+    assert found["acceptance_of_requests"]["mean"] == 2 and found["acceptance_of_requests"]["p50"] == 1  # type: ignore
     plain = request(speculation={"steps": 3, "drafted": 0, "accepted": 0})
     assert acceptance([plain, request()])["acceptance_length"] is None
 
