@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from contracts.config import masked
@@ -29,7 +29,7 @@ def state_routes(service: Service) -> APIRouter:
     async def version() -> dict[str, str]:
         return {"version": service.version}
 
-    @router.get("/metrics")
+    @router.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Prometheus' text format: `aerie:*`, and `vllm:*` as aliases."""
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
