@@ -42,6 +42,13 @@ def default_boundaries(layers: int) -> tuple[int, int, int]:
     return 2, layers // 2, layers - 3
 
 
+class Norm(nn.RMSNorm):
+    """RMSNorm in the dtype of its weight, whatever autocast made of its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.to(self.weight.dtype))
+
+
 class Attention(nn.Module):
     """The projections of the head's attention, whose input is twice as wide as the head; `unroll` does the rest."""
 
@@ -71,10 +78,10 @@ class Layer(nn.Module):
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
-        self.hidden_norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.input_layernorm = Norm(shape.hidden, eps=shape.eps)
+        self.hidden_norm = Norm(shape.hidden, eps=shape.eps)
         self.self_attn = Attention(shape)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.post_attention_layernorm = Norm(shape.hidden, eps=shape.eps)
         self.mlp = Mlp(shape)
 
 
@@ -86,9 +93,9 @@ class Head(nn.Module):
         self.shape = shape
         self.fc = nn.Linear(len(shape.boundaries) * shape.hidden, shape.hidden, bias=False)
         norms = len(shape.boundaries) if shape.tap_norms else 0
-        self.fc_norm = nn.ModuleList(nn.RMSNorm(shape.hidden, eps=shape.eps) for _ in range(norms))
+        self.fc_norm = nn.ModuleList(Norm(shape.hidden, eps=shape.eps) for _ in range(norms))
         self.midlayer = Layer(shape)
-        self.norm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.norm = Norm(shape.hidden, eps=shape.eps)
         self.lm_head = nn.Linear(shape.hidden, shape.draft_vocabulary, bias=False)
         for weight in self.parameters():
             if weight.ndim == 2:

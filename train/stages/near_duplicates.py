@@ -34,7 +34,8 @@ class NearDuplicates:
         except ImportError as error:
             raise AerieError(f"finding near duplicates needs {error.name}: pip install 'aerie[train]'") from None
         self._make = MinHash
-        self._index = MinHashLSH(threshold=min(threshold, 0.99), num_perm=_PERMUTATIONS)
+        # It proposes more than it must, and every proposal is checked: what it misses would be missed for good.
+        self._index = MinHashLSH(threshold=min(threshold, 0.9), num_perm=_PERMUTATIONS, weights=(0.1, 0.9))
         self._signatures: dict[str, MinHash] = {}
 
     def find(self, key: str, text: str) -> str | None:

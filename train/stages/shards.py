@@ -21,6 +21,8 @@ from train.stages.served import States
 from train.stages.storage import Storage
 
 INDEX = "index.json"
+ABOUT = "aerie"
+"""Key of the shards' metadata: the index in short, as JSON."""
 _OPEN = 2
 """Shards kept open: one that is being read, and the next."""
 
@@ -70,7 +72,7 @@ def shard_bytes(documents: list[Document], states: list[States] | None, about: d
     if states is not None:
         tensors["taps"] = torch.cat([one.taps for one in states])
         tensors["final"] = torch.cat([one.final for one in states])
-    return save(tensors, metadata=about)
+    return save(tensors, metadata={ABOUT: json.dumps(about, sort_keys=True)})  # several keys would have no fixed order
 
 
 def entry_of(name: str, data: bytes, lengths: list[int]) -> ShardEntry:

@@ -1,0 +1,59 @@
+"""SIGKILL at any stage, then the same start again: the bytes of an undisturbed run."""
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.train.stages.endpoint import Endpoint
+from tests.train.stages.tiny import SURROUNDINGS, changed, run_to, tree_bytes
+from train.stages.config import PipelineConfig
+from train.stages.order import STAGES, Surroundings, run_stage
+
+BEGUN = {
+    "respond": "journal.jsonl",
+    "features": "shard-00000.safetensors",
+    "train": "checkpoint/state.json",
+    "export": "specforge/model.safetensors",
+}
+"""What a stage must have written before it is killed; of the others, that they have begun."""
+
+
+def kill_when_begun(stage: str, config: PipelineConfig, surroundings: Surroundings) -> None:
+    """Runs the stage in a process of its own and kills it once it has written something to go on from."""
+    awaited = Path(config.work) / f"{stage}.partial" / BEGUN.get(stage, "manifest.json")
+    child = os.fork()
+    if child == 0:
+        try:
+            run_stage(stage, config, surroundings)
+        finally:
+            os._exit(0)
+    while not (awaited.exists() and awaited.stat().st_size):
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), f"{stage} ended before {awaited} was seen"
+        time.sleep(0.0005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_stage_ends_in_the_same_bytes(shared: PipelineConfig, tmp_path: Path, stage: str) -> None:
+    run_to(shared, "export")
+    config = changed(shared, work=str(tmp_path))
+    for earlier in STAGES:
+        if earlier == stage:
+            break
+        shutil.copytree(Path(shared.work) / earlier, tmp_path / earlier)
+    if stage == "respond":
+        with Endpoint(Path(config.target)) as endpoint:
+            told = changed(config, respond={"url": endpoint.url, "concurrency": 1})
+            kill_when_begun(stage, told, SURROUNDINGS)
+            folder = run_stage(stage, told, SURROUNDINGS)
+    else:
+        kill_when_begun(stage, config, SURROUNDINGS)
+        folder = run_stage(stage, config, SURROUNDINGS)
+    expected = tree_bytes(Path(shared.work) / stage)
+    assert tree_bytes(folder) == expected
+    assert not (tmp_path / f"{stage}.partial").exists()
