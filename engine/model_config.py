@@ -15,7 +15,8 @@ _FAMILIES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
 }
-_ROPE_KINDS = ("default", "linear", "llama3")
+ROPE_KINDS = ("default", "linear", "llama3")
+"""Scalings of RoPE that Aerie's own layers compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +96,12 @@ def read_model_config(folder: Path) -> ModelConfig:
     )
 
 
-def read_rope(data: dict[str, Any], where: str) -> Rope:
-    """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`."""
+def read_rope(data: dict[str, Any], where: str, *, any_kind: bool = False) -> Rope:
+    """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`. `any_kind` is for layers of others."""
     scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
-    if kind not in _ROPE_KINDS:
-        raise ConfigError(f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(_ROPE_KINDS)}")
+    if kind not in ROPE_KINDS and not any_kind:
+        raise ConfigError(f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(ROPE_KINDS)}")
     return Rope(
         theta=float(scaling.get("rope_theta") or data.get("rope_theta") or 10000.0),
         kind=kind,

@@ -89,8 +89,11 @@ def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
     return default if value is None else value
 
 
-def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int) -> HeadConfig:
-    """The normal form of a checkpoint's config. Raises ConfigError on a format, field or RoPE that is not served."""
+def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int, any_rope: bool = False) -> HeadConfig:
+    """The normal form of a checkpoint's config; `any_rope` where not Aerie's layers turn positions.
+
+    Raises ConfigError on a format, field or RoPE that is not served.
+    """
     if is_speculators(config):
         config = flattened(config)
     source = detect(config, shapes)
@@ -115,7 +118,7 @@ def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int
         eps=config.get("rms_norm_eps", 1e-6),
         vocabulary=vocabulary,
         draft_vocabulary=config.get("draft_vocab_size") or vocabulary,
-        rope=read_rope(dict(config), "the draft head"),
+        rope=read_rope(dict(config), "the draft head", any_kind=any_rope),
         attention_bias="layers.0.self_attn.q_proj.bias" in shapes,
         output_bias="layers.0.self_attn.o_proj.bias" in shapes,
         mlp_bias="layers.0.mlp.gate_proj.bias" in shapes,

@@ -58,10 +58,11 @@ def open_head(
     device: torch.device | str = "cpu",
     *,
     dummy: bool = False,
+    any_rope: bool = False,
 ) -> HeadCheckpoint:
     """Raises ConfigError on a format that is not served, a pickle, and a head that was made for another target.
 
-    A `dummy` head needs its config.json only.
+    A `dummy` head needs its config.json only; `any_rope` is for heads whose layers Aerie does not run.
     """
     weights: Source
     shapes: Shapes
@@ -72,7 +73,7 @@ def open_head(
     else:
         stored = Weights(folder, dtype, device, rename=normalized_name)
         weights, shapes = stored, stored.shapes()
-    config = head_config(told, shapes, target_layers=target.layers)
+    config = head_config(told, shapes, target_layers=target.layers, any_rope=any_rope)
     check_fits(config, hidden=target.hidden_size, vocabulary=target.vocabulary, layers=target.layers)
     size = sum(math.prod(shape) for name, shape in shapes.items() if name not in ("d2t", "t2d"))
     return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)

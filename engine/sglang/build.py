@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.config import Config
-from engine.attention import make_attention
+from engine.attention import Attention, make_attention
 from engine.attention.inputs import AttentionShape
 from engine.kv_pool import KVPool
 from engine.memory import Sizes
@@ -14,8 +14,10 @@ from engine.model_config import ModelConfig
 from engine.sglang.place import mine
 from engine.sglang.release import model_release
 from engine.sglang.shapes import read_shape, refuse_layers
+from engine.target import LoadedTarget
 
 if TYPE_CHECKING:
+    from engine.sglang.draft import SglangDraft
     from engine.sglang.target import SglangTarget
 
 
@@ -61,3 +63,13 @@ def load_sglang_target(
     runner = start_runner(config, sizes, backend, place)
     refuse_layers(attention_layers(runner.model))
     return SglangTarget(model, runner, backend, pool, boundaries)
+
+
+def load_sglang_draft(folder: Path, target: LoadedTarget, pool: KVPool, attention: Attention) -> "SglangDraft":
+    """SGLang's own EAGLE-3 head of `folder`, beside a target of SGLang that is loaded already."""
+    from engine.sglang.attention import PagedAttention
+    from engine.sglang.draft import SglangDraft
+
+    draft = SglangDraft(folder, PagedAttention(attention, pool), pool.keys.dtype, pool.keys.device)
+    draft.share_embeddings(target.embeddings)
+    return draft

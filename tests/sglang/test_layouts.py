@@ -96,10 +96,33 @@ def modelopt(folder: Path) -> Path:
     return write(folder, head_config(architectures=["LlamaForCausalLMEagle3"], eagle_config=switches), head_tensors())
 
 
+def yarn(folder: Path) -> Path:
+    """As ModelOpt exports heads of long targets: a scaling of RoPE that only SGLang's layers compute."""
+    taps = {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 1e4}
+    config = head_config(architectures=["LlamaForCausalLMEagle3"], eagle_config=taps, rope_scaling=scaling)
+    return write(folder, config, head_tensors())
+
+
+def speculators(folder: Path) -> Path:
+    layer = {key: value for key, value in head_config().items() if key != "draft_vocab_size"}
+    config = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": SIZES["vocab_size"],
+        "norm_before_residual": False,
+        "eagle_aux_hidden_state_layer_ids": [2, 4, 5],
+        "transformer_layer_config": layer,
+    }
+    return write(folder, config, head_tensors())
+
+
 MODELS: dict[str, tuple[Callable[[], Any], Callable[[Path], Path]]] = {
     "Llama-3.1": (llama31, safeailab),
     "Vicuna-13B": (vicuna, safeailab),
-    "Qwen3": (qwen3, specforge),
+    "Qwen3": (qwen3, speculators),
+    "Llama with a head of YaRN": (llama31, yarn),
+    "Llama with a head of SpecForge": (llama31, specforge),
     "Qwen3-MoE": (qwen3_moe, modelopt),
 }
 
@@ -177,3 +200,15 @@ def test_an_architecture_without_taps_is_named_with_those_that_have_them() -> No
             require_taps("OlmoForCausalLM")
 
     run_forked(body)
+
+
+def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
+    from spec.build import build_worker
+
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "config.json").write_text(
+        json.dumps(SIZES | {"architectures": ["LlamaForCausalLM"], "hidden_size": 128})
+    )
+    config = sglang_config(tmp_path / "target", spec={"head": str(specforge(tmp_path / "head")), **TREE})
+    with pytest.raises(ConfigError, match="hidden size 64, the target has 128"):
+        build_worker(config)

@@ -1,0 +1,42 @@
+"""A head whose layers SGLang runs: one that turns positions in a way that Aerie's own does not (YaRN and the like).
+
+Loaded, checked and read as every head is; only its layers are SGLang's `llama_eagle3`. Made by `build` beside a target
+of SGLang, and drafted from like any other.
+"""
+
+from pathlib import Path
+
+from torch import Tensor
+
+from engine.attention import Attention, Planned
+from engine.kv_pool import KVPool
+from engine.sglang.build import load_sglang_draft
+from engine.target import LoadedTarget
+from spec.head import Head, HeadWeights
+from spec.head_config import HeadConfig
+
+
+class SglangHead(Head):
+    """`forward` alone differs, and what it is told of positions: the positions themselves."""
+
+    def __init__(
+        self,
+        folder: Path,
+        target: LoadedTarget,
+        config: HeadConfig,
+        weights: HeadWeights,
+        pool: KVPool,
+        attention: Attention,
+    ) -> None:
+        self.config = config
+        self.pool = pool
+        self.attention = attention
+        self.weights = weights
+        self._draft = load_sglang_draft(folder, target, pool, attention)
+
+    def turns(self, positions: Tensor) -> Tensor:
+        return positions
+
+    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
+        """As Head.forward, with positions [T] as `turns`."""
+        return self._draft.forward(tokens, hidden, turns, slots, planned)

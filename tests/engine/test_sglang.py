@@ -1,0 +1,40 @@
+"""What `engine.kind: sglang-model` says where SGLang is missing or another; the rest is tested beside SGLang itself."""
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from contracts.config import parse_config
+from contracts.errors import ConfigError
+from engine.build import read_target
+
+
+def read() -> None:
+    read_target(parse_config({"engine": "sglang-model", "model": {"path": str(Path("models/demo/target"))}}))
+
+
+def test_without_sglang_the_way_to_get_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(ConfigError, match="make setup-sglang") as error:
+        read()
+    assert error.value.param == "engine.kind"
+
+
+@pytest.mark.parametrize("release", ["0.5.17", "0.6.0"])
+def test_another_release_is_named_beside_the_one_that_is_served(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: release)
+    with pytest.raises(ConfigError, match=rf"SGLang {release} is installed.*sglang-model runs on 0\.5\.23"):
+        read()
+
+
+def test_the_pinned_release_needs_no_import_to_read_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.5.23")
+    config = parse_config({"engine": "sglang-model", "model": {"path": "models/demo/target"}})
+    native = read_target(parse_config({"model": {"path": "models/demo/target"}}))
+    shape = read_target(config)
+    for name in ("hidden_size", "layers", "heads", "kv_heads", "head_dim", "vocabulary", "max_positions", "end_ids"):
+        assert getattr(shape, name) == getattr(native, name)
