@@ -16,7 +16,7 @@ from engine.build import build_plain_worker, load_target, make_capacity, read_ta
 from engine.device import resolve_device, resolve_dtype
 from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
-from engine.model_config import ModelConfig
+from engine.model_config import ROPE_KINDS, ModelConfig
 from engine.state import make_state
 from spec.card import check_origin
 from spec.draft import scratch_slots
@@ -59,7 +59,14 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     check_simulation(config.spec)
     device = resolve_device(config)
     dtype = resolve_dtype(config, model.dtype, device)
-    checkpoint = open_head(folder, model, dtype, device, dummy=config.model.weights == "dummy")
+    checkpoint = open_head(
+        folder,
+        model,
+        dtype,
+        device,
+        dummy=config.model.weights == "dummy",
+        any_rope=config.engine.kind == "sglang-model",
+    )
     reserve = reserved_slots(config.spec, parallel=checkpoint.config.parallel)
     shape = checkpoint.config
     added = HeadSizes(2 * shape.layers * shape.kv_heads * shape.head_dim, checkpoint.bytes)
@@ -74,16 +81,17 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         dtype=sizes.dtype,
         device=device,
     )
-    head = Head(
-        shape,
-        load_head(checkpoint, target),
-        pool,
-        make_attention(
-            config.engine.attention,
-            AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
-        ),
-        positions=sizes.max_length + reserve + 1,
+    head_attention = make_attention(
+        config.engine.attention,
+        AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
     )
+    weights = load_head(checkpoint, target)
+    if shape.rope.kind in ROPE_KINDS:
+        head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1)
+    else:
+        from spec.sglang_head import SglangHead
+
+        head = SglangHead(folder, target, shape, weights, pool, head_attention)
     report = _report(checkpoint, head, target.bytes)
     state = make_state(
         target,
