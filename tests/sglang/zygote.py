@@ -10,6 +10,7 @@ A line of stdin is JSON, `{"words": [...], "environment": {...}, "log": PATH}`; 
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -80,12 +81,18 @@ def _run(words: list[str]) -> int:
     import aerie.serve
     from aerie.__main__ import main as command
 
+    os.register_at_fork(after_in_child=_forget_handlers)
     multiprocessing.set_start_method("fork", force=True)
     multiprocessing.set_start_method = lambda *_, **__: None  # type: ignore[assignment, method-assign]
     aerie.serve.start_child = _fork_child  # type: ignore[attr-defined]
     sys.argv = ["aerie", *words]
     command()
     return 0
+
+
+def _forget_handlers() -> None:
+    """A spawned process would not know its parent's."""
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def _fork_child(task: Callable[..., object], *arguments: Any, name: str, daemon: bool = False) -> BaseProcess:

@@ -16,10 +16,14 @@ import zmq.asyncio
 from contracts import wire
 from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.sglang_section import SGLangConfig
 from engine.sglang.release import engine_release
 from engine.sglang.whole.arguments import server_arguments
 from engine.sglang.whole.backend import EngineBackend, lives
 from engine.sglang.whole.bridge import LOOK_SECONDS, Bridge
+
+FAILED_START = 2
+"""Exit code where the engine could not be started; its log says why."""
 
 logger = logging.getLogger("aerie.sglang")
 
@@ -55,7 +59,8 @@ def follow(config: Config) -> int:
         engine = _start(arguments, config)
         pids = engine.get_all_child_pids()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _told)
+            signal.signal(number, _told)  # SGLang has put its own there
+        logger.setLevel(logging.INFO)
         spread = config.sglang
         logger.info("machine %d of %d is up: ranks %s", spread.node_rank, spread.nnodes, pids)
         while all(lives(pid) for pid in pids):
@@ -99,6 +104,7 @@ def _start(arguments: dict[str, Any], config: Config) -> Any:
     os.environ.setdefault("SGLANG_RETURN_ORIGINAL_LOGPROB", "1")  # of the model, before temperature: as Aerie's are
     if config.engine.device == "cpu":
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+        os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", _cores(config.sglang))
     import sglang
 
     logging.getLogger("sglang.srt.entrypoints.engine").addFilter(_is_news)
@@ -109,8 +115,23 @@ def _start(arguments: dict[str, Any], config: Config) -> Any:
 
 
 def _on_failed_start(number: int, frame: object) -> NoReturn:
-    """A child of an engine that starts sends SIGQUIT when it fails."""
-    raise ConfigError("SGLang's engine did not start: a process of it failed, and its log above says why")
+    """A child of an engine that starts sends SIGQUIT when it fails. Where that finds this process, nothing is safe to
+    raise: it ends here, and its children with it.
+    """
+    from sglang.srt.utils import kill_process_tree
+
+    os.write(2, b"aerie: SGLang's engine did not start: a process of it failed, and its log above says why\n")
+    kill_process_tree(os.getpid(), include_parent=False)
+    os._exit(FAILED_START)
+
+
+def _cores(spread: SGLangConfig) -> str:
+    """The cores of each rank on a CPU, which SGLang asks for where ranks are more than NUMA nodes."""
+    cores = sorted(os.sched_getaffinity(0))
+    ranks = spread.tp * spread.pp * spread.dp
+    share = max(1, len(cores) // ranks)
+    places = [cores[rank * share % len(cores) :][:share] for rank in range(ranks)]
+    return "|".join(",".join(map(str, place)) for place in places)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
