@@ -1,6 +1,6 @@
 """The head's loss against the target's own distributions, counted where drafting will really happen."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +41,10 @@ def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Ten
     return mask
 
 
+Mask = Callable[[Tensor, int, Tensor | None], Tensor]
+"""Which columns of a step count, as `loss_mask` says it; experiments try others."""
+
+
 def judge(
     head: Head,
     outputs: Iterable[Tensor],
@@ -51,8 +55,9 @@ def judge(
     documents: Tensor | None = None,
     decay: float = 1.0,
     objective: Objective = soft_cross_entropy,
+    counted: Mask = loss_mask,
 ) -> Judged:
-    """The sum over steps, weighed by decay^step, of the mean `objective` over the columns that `loss_mask` keeps.
+    """The sum over steps, weighed by decay^step, of the mean `objective` over the columns that are `counted`.
 
     Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns,
     target vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
@@ -64,7 +69,7 @@ def judge(
     alive = torch.ones_like(answer)
     counts = []
     for step, output in enumerate(outputs):
-        mask, ahead = loss_mask(answer, step, documents), step + 1
+        mask, ahead = counted(answer, step, documents), step + 1
         wanted = mask & looked_ahead(draftable, ahead)
         rows, columns = wanted.nonzero(as_tuple=True)
         drafted = head.logits(output[rows, columns]).to(logits.dtype)
