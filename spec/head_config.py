@@ -71,11 +71,11 @@ def check_fits(head: HeadConfig, *, hidden: int, vocabulary: int, layers: int) -
                 f"choose the head that was trained for this target, or spec.head=none",
                 param="spec.head",
             )
-    beyond = [tap for tap in head.taps if not 0 <= tap < layers]
+    beyond = [tap for tap in head.taps if not 0 <= tap <= layers]
     if beyond:
         raise ConfigError(
             f"the draft head does not fit its target: it taps boundaries {list(head.taps)}, and {beyond} are none of "
-            f"0 .. {layers - 1}, which the target's {layers} layers have",
+            f"0 .. {layers}, which the target's {layers} layers have",
             param="spec.head",
         )
     if list(head.taps) != sorted(set(head.taps)):
