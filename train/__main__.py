@@ -51,6 +51,26 @@ def head(config: Config, again: Again = False) -> None:
 
 
 @app.command()
+def peagle(
+    config: Annotated[Path, typer.Argument(help="A file of configs/train/ that describes a P-EAGLE head.")],
+    again: Again = False,
+) -> None:
+    """Train a P-EAGLE head on the finished target of its pair, and export it."""
+    from train.peagle_config import load_parallel
+    from train.peagle_run import train_parallel
+
+    try:
+        run, pair = load_parallel(config)
+    except FileNotFoundError as error:
+        _fail(f"there is no config at {error.filename}")
+    except (yaml.YAMLError, ValidationError) as error:
+        _fail(f"{config} is no config of a P-EAGLE head: {error}")
+    _needed(Path(pair.target.out) / "model.safetensors", f"python -m train target {run.pair}")
+    _unless_there(Path(run.out) / "model.safetensors", again)
+    train_parallel(run, pair)
+
+
+@app.command()
 def recite(
     config: Config,
     entries: Annotated[int, typer.Option(help="How many entries to ask about.")] = 200,

@@ -1,0 +1,143 @@
+"""The loop that brings a loss down: batches without end, a schedule, checkpoints, and an exact resume.
+
+Called by `peagle_run` and by experiments. A run that was killed goes on from its last checkpoint with the same batches
+in the same order, and ends in the same bytes.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from train import checkpoint
+from train.conversations import Batch, Sample, batches
+from train.loss import Judged, acceptance_length
+from train.muon import Muon
+from train.schedule import set_rate, share
+
+_ADAM_BETAS = (0.9, 0.95)
+_TOLD_EVERY = 25
+
+Key = tuple[int, int]
+Rendering = Callable[[int], list[Sample]]
+"""The conversations of an epoch, by its number; the same number gives the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a model is brought down; rates are those of Muon for matrices and of AdamW for the rest."""
+
+    steps: int
+    matrix_rate: float
+    vector_rate: float
+    warmup: int
+    decay: float
+    clip: float
+    checkpoint_every: int
+
+
+def descend(
+    model: nn.Module,
+    course: Course,
+    work: Path,
+    data: Callable[[int], Iterator[tuple[Key, Batch]]],
+    judge: Callable[[int, Key, Batch], Iterable[Judged]],
+    note: Callable[[int, Judged], None],
+) -> None:
+    """`data` gives batches from a step on; `judge` a batch's losses, each of which is sent back before the next."""
+    optimizers = _optimizers(model)
+    start = checkpoint.load(work, model, optimizers)
+    ahead = data(start)
+    for step in range(start, course.steps):
+        level = share(step, steps=course.steps, warmup=course.warmup, decay=course.decay)
+        for optimizer, rate in zip(optimizers, (course.matrix_rate, course.vector_rate), strict=True):
+            set_rate(optimizer, rate * level)
+        key, batch = next(ahead)
+        for judged in judge(step, key, batch):
+            if judged.loss.requires_grad:
+                judged.loss.backward()
+            note(step + 1, judged)
+        _update(model, optimizers, course.clip)
+        if (step + 1) % course.checkpoint_every == 0 or step + 1 == course.steps:
+            checkpoint.save(work, step + 1, model, optimizers)
+
+
+class Tally:
+    """Counts of many batches, added up: how often a draft was right where all before it were."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+        self.clear()
+
+    def clear(self) -> None:
+        self.loss = 0.0
+        self.reached, self.right = torch.zeros(2, self._depth, dtype=torch.int64)
+
+    def add(self, judged: Judged) -> None:
+        """Of fewer depths too."""
+        depth = len(judged.reached)
+        self.loss += judged.loss.item()
+        self.reached[:depth] += judged.reached
+        self.right[:depth] += judged.right
+
+    def line(self) -> str:
+        accuracies = " ".join(f"{float(share):.3f}" for share in self.right / self.reached.clamp(min=1))
+        return f"accuracies {accuracies} length {acceptance_length(self.reached, self.right):.2f}"
+
+
+class Progress:
+    """Prints now and then where a run stands."""
+
+    def __init__(self, depth: int) -> None:
+        self._tally, self._began, self._last, self._steps = Tally(depth), time.monotonic(), 0, 0
+
+    def add(self, step: int, judged: Judged) -> None:
+        """Each part of a step's batch."""
+        if step != self._last:
+            self._last, self._steps = step, self._steps + 1
+            if step % _TOLD_EVERY == 1 and step > 1:
+                seconds = time.monotonic() - self._began
+                loss = self._tally.loss / (self._steps - 1)
+                print(f"step {step - 1} loss {loss:.3f} {self._tally.line()} seconds {seconds:.0f}", flush=True)
+                self._tally.clear()
+                self._steps = 1
+        self._tally.add(judged)
+
+
+def epochs(rendering: Rendering, *, tokens: int, longest: int, seed: int, skip: int) -> Iterator[tuple[Key, Batch]]:
+    """Batches without end, each with its key; `skip` are behind already."""
+    number = 0
+    while True:
+        rng = random.Random(f"{seed} batches {number}")
+        samples = list(rendering(number))
+        rng.shuffle(samples)
+        keyed = [
+            ((number, index), batch)
+            for index, batch in enumerate(batches(samples, tokens=tokens, longest=longest, rng=rng))
+        ]
+        yield from keyed[skip:]
+        skip = max(0, skip - len(keyed))
+        number += 1
+
+
+def _update(model: nn.Module, optimizers: list[Optimizer], clip: float) -> None:
+    for weight in model.parameters():
+        if weight.requires_grad and weight.grad is None:  # a batch without a single draft
+            weight.grad = torch.zeros_like(weight)
+    nn.utils.clip_grad_norm_(model.parameters(), clip)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def _optimizers(model: nn.Module) -> list[Optimizer]:
+    """Muon for matrices, AdamW for the output layer and all that is no matrix; frozen weights belong to none."""
+    learned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
+    matrices = [weight for name, weight in learned if weight.ndim == 2 and not name.startswith("lm_head")]
+    others = [weight for name, weight in learned if weight.ndim != 2 or name.startswith("lm_head")]
+    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]

@@ -1,0 +1,47 @@
+"""What a config of a P-EAGLE head says. The target and its text are those of another file, so that heads share them."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from train.config import TrainConfig, load_config
+
+
+class ParallelRun(BaseModel):
+    """Training of a P-EAGLE head on a finished target."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    pair: str
+    """The training config of the target and its EAGLE-3 head; its answers and its draft vocabulary serve here too."""
+    out: str
+    work: str
+    """Folder of checkpoints; a run goes on from the one it finds there."""
+    layers: int = Field(ge=1)
+    intermediate_size: int
+    depth: int = Field(ge=1)
+    """How many tokens the head learns to draft at once."""
+    rate: float = Field(gt=0, le=1)
+    """Of the anchors that draft at a depth, the share that drafts at the next."""
+    floor: float = Field(gt=0, le=1)
+    """The share of all anchors that every depth keeps at least."""
+    elements: int = Field(ge=2)
+    """Elements of a row that one pass computes at most; longer rows go in parts."""
+    steps: int
+    tokens_per_batch: int
+    longest: int
+    matrix_rate: float
+    vector_rate: float
+    warmup: int
+    decay: float
+    """Share of the steps over which the rate falls to nothing."""
+    clip: float
+    seed: int
+    threads: int
+    checkpoint_every: int
+
+
+def load_parallel(path: Path) -> tuple[ParallelRun, TrainConfig]:
+    """The run and the config of its pair."""
+    run = ParallelRun.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return run, load_config(Path(run.pair))

@@ -1,0 +1,119 @@
+"""Writes a trained P-EAGLE head in the layout that vLLM reads and `spec/` serves.
+
+Files: `config.json` (taps as boundaries, at the top level), `model.safetensors` (bf16; `layers.*`, the embedding of the
+target with the mask's row in it, `mask_hidden`, `d2t`, `t2d`) and a model card.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from train.peagle_head import ParallelHead, ParallelShape
+from train.vocabulary import DraftVocabulary
+
+_MASK_ROW = "mask_embedding"
+
+
+def export_parallel(
+    head: ParallelHead,
+    embedding: Tensor,
+    vocabulary: DraftVocabulary,
+    target: Path,
+    out: Path,
+    *,
+    depth: int,
+    trained_on: str,
+    measured: str,
+) -> None:
+    """Writes `out`, replacing what an earlier export left there. `embedding` [vocabulary, hidden] is the target's."""
+    out.mkdir(parents=True, exist_ok=True)
+    weights = {name: weight.detach() for name, weight in head.named_parameters() if name != _MASK_ROW}
+    table = embedding.detach().clone()
+    table[head.shape.mask_token] = head.mask_embedding.detach()
+    weights["embed_tokens.weight"] = table
+    rounded = {name: weight.to(torch.bfloat16).contiguous() for name, weight in weights.items()}
+    maps = {"d2t": vocabulary.d2t, "t2d": vocabulary.t2d}
+    save_file({**rounded, **maps}, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(parallel_config(head.shape, depth), indent=2) + "\n")
+    (out / "README.md").write_text(_card(head.shape, depth, vocabulary, target, trained_on, measured))
+
+
+def load_parallel_head(folder: Path, shape: ParallelShape) -> ParallelHead:
+    """The exported weights again, in fp32."""
+    tensors = load_file(folder / "model.safetensors")
+    head = ParallelHead(shape)
+    named = {name: tensors[name].float() for name, _ in head.named_parameters() if name != _MASK_ROW}
+    head.load_state_dict({**named, _MASK_ROW: tensors["embed_tokens.weight"][shape.mask_token].float()})
+    return head
+
+
+def parallel_config(shape: ParallelShape, depth: int) -> dict[str, object]:
+    """The `config.json`. vLLM takes the mask token from `ptd_token_id`; `num_depths` says how deep it was trained."""
+    head = shape.head
+    return {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "model_type": "llama",
+        "hidden_size": head.hidden,
+        "intermediate_size": head.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": head.heads,
+        "num_key_value_heads": head.kv_heads,
+        "head_dim": head.head_dim,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "rms_norm_eps": head.eps,
+        "rope_theta": head.rope_theta,
+        "max_position_embeddings": head.max_positions,
+        "vocab_size": head.vocabulary,
+        "draft_vocab_size": head.draft_vocabulary,
+        "target_hidden_size": head.hidden,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+        "eagle_aux_hidden_state_layer_ids": list(head.boundaries),
+        "norm_before_residual": False,
+        "ptd_token_id": shape.mask_token,
+        "num_depths": depth,
+    }
+
+
+_CARD = """# P-EAGLE head of Aerie's demo target
+
+{layers} decoder layers of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of \
+the target's {size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16. All drafts come \
+from one pass; it was trained to draft {depth} at once, and may be asked for fewer.
+
+* Trained on: {trained_on}
+* Draft vocabulary: covers {coverage:.2%} of the answers' tokens
+* Measured: {measured}
+* Target weights (sha256 of `model.safetensors`): `{weights}`
+* Chat template and tokenizer (sha256 of `tokenizer.json`): `{tokenizer}`
+
+A head fits one target: with other weights or another template fewer drafts are accepted; the text stays the same.
+"""
+
+
+def _card(
+    shape: ParallelShape, depth: int, vocabulary: DraftVocabulary, target: Path, trained_on: str, measured: str
+) -> str:
+    return _CARD.format(
+        layers=shape.layers,
+        hidden=shape.head.hidden,
+        intermediate=shape.head.intermediate,
+        draft=shape.head.draft_vocabulary,
+        size=shape.head.vocabulary,
+        boundaries=", ".join(map(str, shape.head.boundaries)),
+        depth=depth,
+        trained_on=trained_on,
+        coverage=vocabulary.coverage,
+        measured=measured,
+        weights=_sha256(target / "model.safetensors"),
+        tokenizer=_sha256(target / "tokenizer.json"),
+    )
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,125 @@
+"""The P-EAGLE head as training sees it (arXiv 2602.01469): EAGLE-3's head made deeper, and what its mask slots read.
+
+A mask slot stands for a token and a tap that do not exist yet: it reads a trained embedding and a trained hidden state
+in their places, so that all drafts come from one pass. `train/peagle_loss.py` drives it; `spec/peagle.py` serves it.
+Parameter names are the keys of SpecForge's P-EAGLE checkpoints, but for the mask's embedding, which lies there as a row
+of `embed_tokens`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaForCausalLM
+
+from train.head import HeadShape, Layer, Mlp
+from train.unroll import rotate
+from train.vocabulary import DraftVocabulary
+
+_INIT_STD = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelShape:
+    """`mask_token` is the id whose row of the embedding the mask takes: one that no text has."""
+
+    head: HeadShape
+    layers: int
+    mask_token: int
+
+
+class PlainAttention(nn.Module):
+    """Projections of a layer that reads the hidden state alone."""
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.q_proj = nn.Linear(shape.hidden, shape.heads * shape.head_dim, bias=False)
+        self.k_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.v_proj = nn.Linear(shape.hidden, shape.kv_heads * shape.head_dim, bias=False)
+        self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden, bias=False)
+
+
+class PlainLayer(nn.Module):
+    """A layer after the first: the target's kind, on the head's hidden state."""
+
+    def __init__(self, shape: HeadShape) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.self_attn = PlainAttention(shape)
+        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.mlp = Mlp(shape)
+
+
+class ParallelHead(nn.Module):
+    """Takes elements: (tap of position j, token of position j + 1), or the mask in place of both."""
+
+    def __init__(self, shape: ParallelShape) -> None:
+        super().__init__()
+        self.shape = shape
+        one = shape.head
+        self.fc = nn.Linear(len(one.boundaries) * one.hidden, one.hidden, bias=False)
+        self.layers = nn.ModuleList([Layer(one), *(PlainLayer(one) for _ in range(shape.layers - 1))])
+        self.norm = nn.RMSNorm(one.hidden, eps=one.eps)
+        self.lm_head = nn.Linear(one.hidden, one.draft_vocabulary, bias=False)
+        self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(one.boundaries) * one.hidden))
+        self.mask_embedding = nn.Parameter(torch.empty(one.hidden))
+        nn.init.normal_(self.mask_embedding, std=_INIT_STD)
+        for weight in self.parameters():
+            if weight.ndim == 2:
+                nn.init.normal_(weight, std=_INIT_STD)
+
+    def forward(self, embedded: Tensor, hidden: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+        """(F1)..(F6), layer by layer: embeddings and fused hidden states [rows, elements, hidden] -> pre-norm outputs.
+
+        `turns` are cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool says
+        which elements (the last dimension) each may attend to.
+        """
+        for index, layer in enumerate(self.layers):
+            if index == 0:
+                read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
+            else:
+                read = layer.input_layernorm(hidden)
+            hidden = hidden + _attend(self.shape.head, layer.self_attn, read, turns, seen)
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return hidden
+
+    def logits(self, output: Tensor) -> Tensor:
+        """(F7): [..., hidden] -> [..., draft vocabulary]."""
+        return self.lm_head(self.norm(output))
+
+
+def _attend(shape: HeadShape, attention: nn.Module, read: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+    q, k, v = (
+        getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)
+        for name in ("q", "k", "v")
+    )
+    group = shape.heads // shape.kv_heads
+    keys, values = rotate(k, *turns).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    mixed = scaled_dot_product_attention(rotate(q, *turns), keys, values, attn_mask=seen)
+    out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(2))
+    return out
+
+
+@torch.no_grad()
+def start_like(head: ParallelHead, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
+    """Begins as the target's last layer, final norm and output rows, read from the highest tap, as an EAGLE-3 head does
+    (`train/start.py`); deeper layers begin as nothing added.
+    """
+    first, last, hidden = head.layers[0], model.model.layers[-1], head.shape.head.hidden
+    head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
+    for name in ("q_proj", "k_proj", "v_proj"):
+        getattr(first.self_attn, name).weight[:, hidden:] = getattr(last.self_attn, name).weight
+    first.self_attn.o_proj.weight.copy_(last.self_attn.o_proj.weight)
+    wide = min(head.shape.head.intermediate, last.mlp.gate_proj.weight.shape[0])
+    first.mlp.gate_proj.weight[:wide] = last.mlp.gate_proj.weight[:wide]
+    first.mlp.up_proj.weight[:wide] = last.mlp.up_proj.weight[:wide]
+    first.mlp.down_proj.weight.zero_()
+    first.mlp.down_proj.weight[:, :wide] = last.mlp.down_proj.weight[:, :wide]
+    first.hidden_norm.weight.copy_(last.input_layernorm.weight)
+    first.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
+    for deeper in head.layers[1:]:
+        deeper.self_attn.o_proj.weight.zero_()
+        deeper.mlp.down_proj.weight.zero_()
+    head.norm.weight.copy_(model.model.norm.weight)
+    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])

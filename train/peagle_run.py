@@ -1,0 +1,125 @@
+"""Trains the P-EAGLE head of a finished pair, on the corpus and on the target's own answers, and exports it.
+
+Called by `python -m train peagle CONFIG`. The draft vocabulary, the answers and how a head starts are those of the
+pair's EAGLE-3 head, so that the two differ in kind only. Resumes from its checkpoint after a kill.
+"""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from train.answers import answer, answer_all, load_samples, save_samples
+from train.config import TrainConfig
+from train.conversations import Batch, Renderer, Sample, batches, conversations
+from train.descent import Course, Key, Progress, Tally, descend, epochs
+from train.docstrings import Entry, read
+from train.features import FrozenTarget
+from train.loss import Judged
+from train.peagle_config import ParallelRun
+from train.peagle_elements import Drop
+from train.peagle_export import export_parallel
+from train.peagle_head import ParallelHead, ParallelShape, start_like
+from train.peagle_loss import Lesson, judge_parallel
+from train.questions import HELD_OUT
+from train.start import started_head, started_vocabulary
+from train.vocabulary import DraftVocabulary
+
+_JUDGED = 64
+"""Held-out questions that the head is measured on."""
+
+
+def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
+    """Writes the head to `run.out`."""
+    torch.set_num_threads(run.threads)
+    folder = Path(pair.target.out)
+    entries = read(Path(pair.target.corpus))
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    vocabulary = started_vocabulary(pair.head, entries, tokenizer)
+    head, target = started_parallel(run, pair, vocabulary, tokenizer)
+    own = [sample for t in pair.head.answer_temperatures for sample in _answers(pair, target, tokenizer, entries, t)]
+    renderer = Renderer(tokenizer)
+
+    def rendering(number: int) -> list[Sample]:
+        return conversations(entries, renderer, random.Random(f"{run.seed} peagle {number}")) + own
+
+    def data(skip: int) -> Iterator[tuple[Key, Batch]]:
+        return epochs(rendering, tokens=run.tokens_per_batch, longest=run.longest, seed=run.seed, skip=skip)
+
+    def judge(step: int, key: Key, batch: Batch) -> Iterator[Judged]:
+        return _judged(run, head, target, vocabulary, batch, step)
+
+    course = Course(run.steps, run.matrix_rate, run.vector_rate, run.warmup, run.decay, run.clip, run.checkpoint_every)
+    descend(head, course, Path(run.work) / "checkpoint", data, judge, Progress(run.depth).add)
+    measured = measure_parallel(run, head, target, vocabulary, tokenizer, entries)
+    print(measured, flush=True)
+    export_parallel(
+        head,
+        target.embedding,
+        vocabulary,
+        folder,
+        Path(run.out),
+        depth=run.depth,
+        trained_on=f"{run.steps} batches of at most {run.tokens_per_batch} tokens of the pair's data; {run.depth} "
+        f"depths, of which each keeps {run.rate:g} of the one before, at least {run.floor:g} of all",
+        measured=measured,
+    )
+
+
+def started_parallel(
+    run: ParallelRun, pair: TrainConfig, vocabulary: DraftVocabulary, tokenizer: PreTrainedTokenizerFast
+) -> tuple[ParallelHead, FrozenTarget]:
+    """An untrained head and its target. Padding's id is the mask token: no text that is served has it."""
+    sizes = pair.head.model_copy(update={"intermediate_size": run.intermediate_size, "seed": run.seed})
+    single, target = started_head(sizes, Path(pair.target.out), vocabulary)
+    torch.manual_seed(run.seed)
+    head = ParallelHead(ParallelShape(single.shape, run.layers, tokenizer.pad_token_id))
+    start_like(head, target.model, vocabulary)
+    return head, target
+
+
+def _answers(
+    pair: TrainConfig,
+    target: FrozenTarget,
+    tokenizer: PreTrainedTokenizerFast,
+    entries: list[Entry],
+    temperature: float,
+) -> list[Sample]:
+    """Those that the EAGLE-3 head learned from, generated here where it has none."""
+    path = Path(pair.head.work) / f"answers-{temperature}.safetensors"
+    if not path.exists():
+        save_samples(answer_all(target.model, tokenizer, entries, temperature, seed=pair.head.seed), path)
+    return load_samples(path)
+
+
+def _judged(
+    run: ParallelRun, head: ParallelHead, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch, step: int
+) -> Iterator[Judged]:
+    features = target.features(batch.ids)
+    lesson = Lesson(batch.ids, batch.answer, features.taps, features.logits)
+    generator = torch.Generator().manual_seed(run.seed * 1_000_003 + step)
+    drop = Drop(run.depth, run.rate, run.floor)
+    return judge_parallel(head, target.embedding, lesson, vocabulary, drop, generator, limit=run.elements)
+
+
+@torch.no_grad()
+def measure_parallel(
+    run: ParallelRun,
+    head: ParallelHead,
+    target: FrozenTarget,
+    vocabulary: DraftVocabulary,
+    tokenizer: PreTrainedTokenizerFast,
+    entries: list[Entry],
+) -> str:
+    """Conditional accuracies on the target's greedy answers to held-out phrasings, nothing dropped."""
+    rng = random.Random(run.seed)
+    questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_JUDGED, len(entries)))]
+    samples = answer(target.model, tokenizer, questions, temperature=0.0, seed=run.seed)
+    whole = run.model_copy(update={"rate": 1.0, "floor": 1.0})
+    tally = Tally(run.depth)
+    for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
+        for judged in _judged(whole, head, target, vocabulary, batch, 0):
+            tally.add(judged)
+    return f"greedy answers to {len(questions)} held-out questions: {tally.line()}"
