@@ -47,7 +47,7 @@ def _local_head(config: Config, target: Path, name: str) -> str:
     from spec.registry import head_of, locate, read_pairs
 
     wanted = config.spec.head
-    if wanted == "none" or config.engine.kind == "sglang-model":
+    if wanted == "none":
         return wanted
     if wanted == "auto":
         found = head_of((name, config.model.served_name or ""), _shape(target, config.engine.kind), read_pairs())

@@ -59,8 +59,8 @@ class Pair(BaseModel):
     head: str
     """A folder relative to the repository, or a hub id."""
     by_sizes: bool = False
-    engine: Literal["native", "sglang-model"] = "native"
-    """Which `engine.kind` has decoders of this architecture."""
+    engine: Literal["native", "sglang-model", "sglang"] = "native"
+    """The first `engine.kind` that serves this architecture."""
     taps: tuple[int, ...] = ()
     """Boundaries: tap b is the residual stream entering layer b."""
     rope: str = ""
