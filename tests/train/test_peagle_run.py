@@ -1,0 +1,144 @@
+"""A whole P-EAGLE run on a tiny pair: it learns, is exported, served, accepted; killed, it ends in the same bytes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from contracts.config import parse_config
+from contracts.sampling import SamplingParams
+from spec.build import build_worker
+from tests.engine.rounds import Rounds
+from train import checkpoint
+from train.__main__ import app
+from train.answers import answer
+from train.config import TrainConfig
+from train.conversations import Sample
+from train.docstrings import Entry
+from train.peagle_config import ParallelRun, load_parallel
+from train.peagle_export import load_parallel_head
+from train.peagle_run import started_parallel, train_parallel
+from train.questions import TAUGHT
+from train.start import started_vocabulary
+
+
+@pytest.fixture
+def run(config: TrainConfig, tmp_path: Path) -> ParallelRun:
+    pair = tmp_path / "pair.yaml"
+    pair.write_text(json.dumps(config.model_dump(mode="json")))
+    return ParallelRun(
+        pair=str(pair),
+        out=str(tmp_path / "peagle"),
+        work=str(tmp_path / "peagle-work"),
+        layers=2,
+        intermediate_size=48,
+        depth=4,
+        rate=0.8,
+        floor=0.2,
+        elements=120,
+        steps=4,
+        tokens_per_batch=128,
+        longest=96,
+        matrix_rate=0.01,
+        vector_rate=0.01,
+        warmup=2,
+        decay=0.3,
+        clip=0.5,
+        seed=0,
+        threads=1,
+        checkpoint_every=2,
+    )
+
+
+class _Killed(Exception):
+    pass
+
+
+def test_a_resumed_run_is_the_undisturbed_one_and_reads_back_equal(
+    config: TrainConfig, run: ParallelRun, target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config.model_copy(update={"head": config.head.model_copy(update={"answer_temperatures": ()})})
+    monkeypatch.setattr("train.peagle_run._JUDGED", 2)
+    train_parallel(run, config)
+    calm = (Path(run.out) / "model.safetensors").read_bytes()
+    again = run.model_copy(update={"out": run.out + "-2", "work": run.work + "-2"})
+    whole = checkpoint.save
+
+    def save(*args: object) -> None:
+        whole(*args)  # type: ignore[arg-type]
+        raise _Killed
+
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(checkpoint, "save", save)
+        train_parallel(again, config)
+    train_parallel(again, config)
+    assert (Path(again.out) / "model.safetensors").read_bytes() == calm
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(config.target.out)
+    vocabulary = started_vocabulary(config.head, [], tokenizer)
+    shape = started_parallel(run, config, vocabulary, tokenizer)[0].shape
+    kept = load_file(Path(run.work) / "checkpoint/weights.safetensors")
+    for name, weight in load_parallel_head(Path(run.out), shape).named_parameters():
+        assert torch.equal(weight, kept[name].bfloat16().float()), name
+    assert "accuracies" in (Path(run.out) / "README.md").read_text()
+
+
+def test_one_conversation_is_learned_served_and_accepted(
+    config: TrainConfig,
+    run: ParallelRun,
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    entries: list[Entry],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Overfit -> export -> the real engine: at least 95 % of the depth is accepted."""
+    (sample,) = answer(target, tokenizer, [(entries[0], TAUGHT[0])], temperature=0.0, seed=0)
+    length = min(len(sample.ids), 32)
+    sample = Sample(sample.ids[:length], sample.answer[:length])
+    monkeypatch.setattr("train.peagle_run.conversations", lambda *_: [sample])
+    monkeypatch.setattr("train.peagle_run._answers", lambda *_: [])
+    monkeypatch.setattr("train.peagle_run.measure_parallel", lambda *_: "not here")
+    vocabulary = config.head.model_copy(update={"draft_vocabulary": 400})
+    learned = run.model_copy(
+        update={"steps": 80, "matrix_rate": 0.03, "checkpoint_every": 1000, "rate": 1.0, "floor": 1.0, "elements": 900}
+    )
+    train_parallel(learned, config.model_copy(update={"head": vocabulary}))
+    worker = build_worker(
+        parse_config(
+            {
+                "model": {"path": config.target.out, "dtype": "float32"},
+                "engine": {"kv_tokens": 1024},
+                "spec": {"head": run.out, "depth": 4, "topk": 1, "nodes": 5},
+            }
+        )
+    )
+    assert worker.capacity.report["head_kind"] == "peagle"
+    prompt = sample.ids[: sample.answer.index(True)]
+    rounds = Rounds(worker)
+    row = rounds.add(0, prompt, SamplingParams(temperature=0.0, max_tokens=length - len(prompt)), drafting=True)
+    rounds.finish([row], depth=4, topk=1, nodes=5)
+    assert [*prompt, *row.out] == sample.ids
+    full = np.array(row.accepted[1:-1])  # the last round ends with the row
+    assert full.mean() >= 0.95 * 4, row.accepted
+
+
+def test_the_command_refuses_what_is_missing_or_finished(
+    config: TrainConfig, run: ParallelRun, target: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    path = tmp_path / "peagle.yaml"
+    path.write_text(yaml.safe_dump(run.model_dump()))
+    assert load_parallel(path) == (run, config)
+    (tmp_path / "peagle").mkdir()
+    (tmp_path / "peagle/model.safetensors").write_bytes(b"")
+    refused = CliRunner().invoke(app, ["peagle", str(path)])
+    assert refused.exit_code == 2 and "--again" in refused.stderr
+    missing = CliRunner().invoke(app, ["peagle", str(tmp_path / "no.yaml")])
+    assert missing.exit_code == 2 and "no.yaml" in missing.stderr
+    path.write_text(yaml.safe_dump(run.model_dump() | {"stepz": 1}))
+    wrong = CliRunner().invoke(app, ["peagle", str(path)])
+    assert wrong.exit_code == 2 and "stepz" in wrong.stderr
