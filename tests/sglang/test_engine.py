@@ -1,0 +1,222 @@
+"""SGLang's whole engine behind the front end, plain and with the demo pair's EAGLE-3 head: what the API's users see."""
+
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import BadRequestError, OpenAI
+
+from tests.sglang.engines import EAGLE3, PLAIN, QUESTION, EngineServer, Zygote
+
+WORDS = (
+    "What does textwrap.dedent do?",
+    "What does os.path.join do?",
+    "How do I use json.dumps?",
+    "What is collections.Counter?",
+)
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    one = Zygote(tmp_path_factory.mktemp("engines"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def servers(zygote: Zygote) -> Iterator[dict[str, EngineServer]]:
+    with zygote.serve(*PLAIN) as plain, zygote.serve(*EAGLE3) as eagle3:
+        found = {"plain": plain.wait_ready(), "eagle3": eagle3.wait_ready()}
+        yield found
+        for one in found.values():
+            os.kill(one.pid, signal.SIGTERM)
+        assert [one.wait() for one in found.values()] == [0, 0]
+        assert [one.processes() for one in found.values()] == [[], []]
+
+
+@pytest.fixture(params=["plain", "eagle3"])
+def server(request: pytest.FixtureRequest, servers: dict[str, EngineServer]) -> EngineServer:
+    return servers[request.param]
+
+
+@pytest.fixture(scope="module")
+def ours() -> list[list[int]]:
+    """What Aerie's own engine answers, without a head."""
+    from aerie import LLM, SamplingParams
+
+    with LLM("models/demo/target", spec__head="none", model__dtype="float32", engine__threads=1) as llm:
+        chats = [[{"role": "user", "content": word}] for word in WORDS]
+        results = llm.chat(chats, SamplingParams(temperature=0, max_tokens=48), use_tqdm=False)
+        return [result.outputs[0].token_ids for result in results]
+
+
+def ask(client: OpenAI, word: str, **fields: Any) -> Any:
+    return client.chat.completions.create(
+        model="target",
+        messages=[{"role": "user", "content": word}],
+        temperature=0,
+        max_tokens=48,
+        extra_body={"return_token_ids": True},
+        **fields,
+    )
+
+
+def get(server: EngineServer, path: str) -> str:
+    with urllib.request.urlopen(server.url + path, timeout=30) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def metric(server: EngineServer, name: str) -> float:
+    lines = [line for line in get(server, "/metrics").splitlines() if line.startswith(f"aerie:{name}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def settles(check: Any, seconds: float = 20) -> bool:
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_it_answers_what_aerie_answers_token_for_token(server: EngineServer, ours: list[list[int]]) -> None:
+    with server.client() as client:
+        answers = [ask(client, word).choices[0].token_ids for word in WORDS]
+    assert answers == ours
+
+
+def test_a_stream_brings_the_same_tokens_and_the_usage(server: EngineServer, ours: list[list[int]]) -> None:
+    with server.client() as client:
+        events = list(ask(client, WORDS[0], stream=True, stream_options={"include_usage": True}))
+    ids = [token for event in events for choice in event.choices for token in choice.token_ids or []]
+    assert ids == ours[0]
+    assert events[-1].usage.completion_tokens == len(ours[0]) and len(events) > 3
+
+
+def test_acceptance_is_told_per_request_and_in_metrics(servers: dict[str, EngineServer]) -> None:
+    server = servers["eagle3"]
+    drafts = metric(server, "spec_decode_num_drafts_total")
+    with server.client() as client:
+        usage = ask(client, WORDS[1]).usage
+    told = usage.speculation
+    assert told["accepted"] > 0
+    assert sum(told["accepted_per_position"]) == told["accepted"]
+    assert told["drafted"] == 5 * told["steps"]  # six nodes with the root
+    assert told["steps"] + told["accepted"] >= usage.completion_tokens - 1
+    assert told["acceptance_length"] == pytest.approx(1 + told["accepted"] / told["steps"], abs=1e-3)
+    assert settles(lambda: metric(server, "spec_decode_num_drafts_total") >= drafts + told["steps"])
+    accepted = metric(server, "spec_decode_num_accepted_tokens_total")
+    assert metric(server, "spec_decode_num_accepted_tokens_per_pos_total") == accepted > 0
+
+
+def test_plain_answers_draft_nothing(servers: dict[str, EngineServer]) -> None:
+    with servers["plain"].client() as client:
+        assert ask(client, WORDS[1]).usage.speculation["drafted"] == 0
+    assert metric(servers["plain"], "spec_decode_num_drafts_total") == 0
+
+
+def test_logprobs_of_both_are_those_of_the_model(servers: dict[str, EngineServer]) -> None:
+    found = []
+    for server in servers.values():
+        with server.client() as client:
+            content = ask(client, WORDS[2], logprobs=True, top_logprobs=3).choices[0].logprobs.content
+        found.append([(one.token, [(top.token, top.logprob) for top in one.top_logprobs]) for one in content])
+    plain, eagle3 = found
+    assert len(plain) > 5 and [token for token, _ in plain] == [token for token, _ in eagle3]
+    for (_, one), (_, other) in zip(plain, eagle3, strict=True):
+        assert [token for token, _ in one] == [token for token, _ in other]
+        assert [value for _, value in one] == pytest.approx([value for _, value in other], abs=1e-3)
+
+
+def test_sampling_and_several_choices_without_a_head(servers: dict[str, EngineServer]) -> None:
+    with servers["plain"].client() as client:
+        answer = client.chat.completions.create(
+            model="target", messages=QUESTION, temperature=1.5, max_tokens=16, n=3, extra_body={"min_p": 0.01}
+        )
+    assert len({choice.message.content for choice in answer.choices}) > 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"extra_body": {"min_p": 0.1}}, "min_p is 0.1"),
+        ({"temperature": 0.7}, "temperature is 0.7; on a CPU"),
+        ({"extra_body": {"speculation": {"enabled": False}}}, "speculation.enabled"),
+        ({"extra_body": {"min_tokens": 4}}, "min_tokens is 4"),
+    ],
+)
+def test_what_sglang_would_ignore_is_refused(
+    servers: dict[str, EngineServer], fields: dict[str, Any], words: str
+) -> None:
+    body: dict[str, Any] = {"model": "target", "messages": QUESTION, "max_tokens": 4, "temperature": 0, **fields}
+    with servers["eagle3"].client() as client, pytest.raises(BadRequestError, match=words):
+        client.chat.completions.create(**body)
+
+
+def test_the_config_says_whose_engine_it_is_and_how_many_run(server: EngineServer) -> None:
+    told = json.loads(get(server, "/config"))["engine"]
+    assert told["engine"].startswith("SGLang 0.5.") and told["seeds_give_the_same_text"] is False
+    assert told["max_running"] == told["max_running_by_memory"] == 8
+    assert told["kv_tokens"] == 4096
+
+
+def test_a_caller_that_leaves_frees_its_place(server: EngineServer) -> None:
+    with server.client() as client:
+        stream = client.chat.completions.create(
+            model="target",
+            messages=QUESTION,
+            temperature=0,
+            max_tokens=1500,
+            stream=True,
+            extra_body={"ignore_eos": True},
+        )
+        next(iter(stream))
+        assert settles(lambda: metric(server, "num_requests_running") == 1)
+        stream.close()
+    assert settles(lambda: metric(server, "num_requests_running") == 0)
+    with server.client() as client:
+        assert ask(client, WORDS[3]).choices[0].finish_reason == "stop"
+
+
+def test_a_rank_that_dies_ends_requests_with_an_error_and_the_code_says_so(zygote: Zygote) -> None:
+    with zygote.serve(*PLAIN) as server:
+        server.wait_ready()
+        events = _stream(server, lambda: os.kill(server.rank("sglang::scheduler"), signal.SIGKILL))
+        assert "engine_dead" in events[-2] and "SGLang's engine died" in events[-2]
+        assert server.wait() == 1
+        assert settles(lambda: not server.processes())
+
+
+def _stream(server: EngineServer, after_three: Any) -> list[str]:
+    """The events of a long answer; something happens after the third."""
+    body = {"messages": QUESTION, "temperature": 0, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    events = []
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        for line in answer:
+            if line.strip():
+                events.append(line.decode())
+            if len(events) == 3 and line.strip():
+                after_three()
+    return events
+
+
+def test_a_head_of_another_model_does_not_start(zygote: Zygote, tmp_path: Path) -> None:
+    head = tmp_path / "head"
+    head.mkdir()
+    for file in Path("models/demo/head").resolve().iterdir():
+        (head / file.name).write_bytes(file.read_bytes())
+    config = json.loads((head / "config.json").read_text())
+    (head / "config.json").write_text(json.dumps(config | {"hidden_size": config["hidden_size"] * 2}))
+    with zygote.serve(*EAGLE3, f"spec.head={head}") as server:
+        assert server.wait(240) == 2
+        assert "SGLang's engine did not start" in server.output
