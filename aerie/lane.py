@@ -1,5 +1,5 @@
-"""Chooses the lane of a deployment: on a CPU a process of its own, or in place where `engine.lane: inline` asks for
-it.
+"""Chooses the lane of a deployment: a GPU's stream, on a CPU a process of its own, or in place where
+`engine.lane: inline` asks for it.
 """
 
 import logging
@@ -37,6 +37,19 @@ def make_lane(config: Config) -> Lane:
 
         torch.set_num_threads(threads)
         return InlineLane(build_worker(config))
+    from engine.device import resolve_device
+
+    if resolve_device(config).type == "cuda":
+        return _cuda_lane(config)
     from engine.lanes.cpu import CpuLane
 
     return CpuLane(WORKER_FACTORY, config, threads=threads)
+
+
+def _cuda_lane(config: Config) -> Lane:
+    if config.engine.lane == "process":
+        raise ConfigError("engine.lane process is a CPU's; a GPU's lane is its stream", param="engine.lane")
+    from engine.lanes.cuda import CudaLane
+    from spec.build import build_worker
+
+    return CudaLane(build_worker(config))

@@ -88,7 +88,7 @@ class Cover:
     last_page_len: Tensor
     """[rows] int32, on the host."""
     widest: int
-    """Pages of the longest row."""
+    """Pages of the longest row; 0 where a held plan has them."""
     inside: Tensor | None
     """[pages] int32 on the device: places in [rows, widest] that are a row's; None where all are."""
     exact: bool = False
@@ -114,7 +114,7 @@ def attention_inputs(
     tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Cover, indptr: Tensor, words: Tensor | None = None
 ) -> AttentionInputs:
     """Inputs of a pass over table rows [n] whose pages cover `covered`."""
-    flat = tables.pages[rows, : covered.widest].reshape(-1)
+    flat = tables.pages[rows, : covered.widest].reshape(-1) if covered.widest else tables.pages[0, :0]
     return AttentionInputs(
         qo_indptr=indptr,
         kv_indptr=covered.kv_indptr,
@@ -136,7 +136,12 @@ class RowNeeds:
         self._filters = np.zeros(rows, dtype=np.bool_)
         self._bans = np.zeros(rows, dtype=np.bool_)
 
-    def start(self, starts: RowStarts) -> None:
+    def note(self, plan: StepPlan) -> None:
+        """Learns of the rows that get a new owner with a step, before it is staged."""
+        if plan.starts is not None:
+            self._start(plan.starts)
+
+    def _start(self, starts: RowStarts) -> None:
         sampled = starts.temperatures >= GREEDY_BELOW
         self._noise[starts.rows] = sampled
         self._filters[starts.rows] = sampled & ((starts.top_ks > 0) | (starts.top_ps < 1) | (starts.min_ps > 0))
@@ -150,12 +155,11 @@ class RowNeeds:
         )
 
 
-def stage_changes(plan: StepPlan, tables: RowTables, needs: RowNeeds, transfer: Transfer) -> Callable[[], None]:
+def stage_changes(plan: StepPlan, tables: RowTables, transfer: Transfer) -> Callable[[], None]:
     """Row starts, then page updates, as the contract orders them; written to the tables once called."""
     writes = []
     if plan.starts is not None:
         writes.append(tables.staged_start(plan.starts, transfer))
-        needs.start(plan.starts)
     if plan.page_updates is not None:
         writes.append(tables.staged_pages(plan.page_updates, transfer))
 

@@ -14,9 +14,11 @@ from engine.cuda import Cuda, Runtime
 from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
+from engine.graphs import attention_of, recording
 from engine.kv_pool import KVPool
 from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
+from engine.plain_graphs import PlainGraphs
 from engine.plain_worker import PlainWorker
 from engine.state import make_state
 from engine.target import LoadedTarget
@@ -102,7 +104,13 @@ def build_plain_worker(config: Config) -> PlainWorker:
     sizes = plan_sizes(config, model)
     target = load_target(config, model, sizes)
     capacity = make_capacity(config, target, sizes)
-    return PlainWorker(make_state(target, capacity, poison=config.scheduler.poison, runtime=runtime_of(sizes.device)))
+    state = make_state(target, capacity, poison=config.scheduler.poison, runtime=runtime_of(sizes.device))
+    attention = attention_of(state) if config.engine.graphs else None
+    if state.runtime is None or attention is None:
+        return PlainWorker(state)
+    with recording(state) as graphs:
+        recorded = PlainGraphs(state, graphs, attention)
+    return PlainWorker(state, recorded)
 
 
 def runtime_of(device: torch.device) -> Runtime | None:

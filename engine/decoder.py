@@ -42,7 +42,7 @@ class Decoder:
         self.config = config
         self.pool = pool
         self.boundaries = boundaries
-        self._attention = attention
+        self.attention = attention
         size = (config.vocabulary, config.hidden_size)
         self._embeddings = weights.take("model.embed_tokens.weight", size)
         self._layers = [_layer(config, weights, index) for index in range(config.layers)]
@@ -92,8 +92,8 @@ class Decoder:
         context = Pass(
             turns=self._rotations.index_select(0, positions),
             slots=slots,
-            planned=planned_for(self._attention, inputs),
-            attention=self._attention,
+            planned=planned_for(self.attention, inputs),
+            attention=self.attention,
             pool=self.pool,
         )
         x = self.embed(ids)

@@ -107,6 +107,8 @@ class Places:
     cover: Cover
     real: Tensor | None = None
     """[n] bool in a captured graph: the other rows are surplus, and commit nothing; None where all are a plan's."""
+    prefix_lens: Tensor | None = None
+    """[n] int32 in a captured graph: where its attention reads true lengths."""
 
 
 def stage_decode(state: DeviceState, plan: StepPlan) -> Places:
@@ -127,7 +129,8 @@ def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logp
     roots, lengths, done, _ = read_rows(state, rows, places.turns, places.real)
     owners = torch.where(done, state.tables.dummy_row, rows)
     slots = state.tables.slots(owners, lengths)
-    inputs = attention_inputs(state.tables, rows, lengths, places.cover, lay.indptr)
+    prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
+    inputs = attention_inputs(state.tables, rows, prefix, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
     chosen = state.agree(choose(out.logits, rows, lengths + 1, state.tables, needs))
     committed = cut(chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)

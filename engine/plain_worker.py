@@ -4,7 +4,10 @@ import torch
 
 from contracts.step import Capacity, StepOutput, StepPlan
 from engine.batch import stage_changes
+from engine.clock import ReadTimes
+from engine.cuda import Runtime
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
+from engine.plain_graphs import PlainGraphs
 from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
@@ -12,12 +15,19 @@ from engine.state import DeviceState
 class PlainWorker:
     """Implements contracts.step.Worker; one token a row and step."""
 
-    def __init__(self, state: DeviceState) -> None:
+    def __init__(self, state: DeviceState, graphs: PlainGraphs | None = None) -> None:
+        """Steps that `graphs` did not record are launched one call after the other."""
         self._state = state
+        self._graphs = graphs
 
     @property
     def capacity(self) -> Capacity:
         return self._state.capacity
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The GPU's; None on a CPU."""
+        return self._state.runtime
 
     def step(self, plan: StepPlan) -> StepOutput:
         return self.launch(plan).output()
@@ -25,20 +35,27 @@ class PlainWorker:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work; waits for nothing on a device that works by itself."""
+        self._state.needs.note(plan)
+        self._state.transfer.begin()
+        times = self._state.clock.start()
+        bucket = None if self._graphs is None else self._graphs.bucket(plan)
+        if self._graphs is not None and bucket is not None:
+            pending = self._graphs.launch(bucket, plan, times)
+        else:
+            pending = self._pass(plan, times)
+        self._state.clock.stop()
+        return pending
+
+    def _pass(self, plan: StepPlan, times: ReadTimes) -> Pending:
         state = self._state
-        state.transfer.begin()
-        times = state.clock.start()
-        with state.transfer.together():
-            change = stage_changes(plan, state.tables, state.needs, state.transfer)
-            staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
-        change()
         with state.clock.phase("prefill" if plan.decode is None else "verify"):
+            with state.transfer.together():
+                change = stage_changes(plan, state.tables, state.transfer)
+                staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
+            change()
             result = plain_pass(state, plan, staged, taps=False)
             publish(state, staged, result)
-        answer = plain_answer(result)
-        pending = send(answer, state.transfer, number=plan.number, rows=plan.rows.size, width=1, times=times)
-        state.clock.stop()
-        return pending
+        return send(plain_answer(result), state.transfer, plan, times)
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""

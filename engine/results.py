@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from contracts.step import DraftedTrees, Ints, Logprobs, StepOutput
+from contracts.step import DraftedTrees, Ints, Logprobs, StepOutput, StepPlan
 from engine.clock import ReadTimes
 from engine.passes import PassResult, Ranked
 from engine.transfer import Fetch, Transfer
@@ -90,21 +90,12 @@ class Pending:
         return Logprobs(chosen.view(np.float32), ids, ranks.view(np.float32))
 
 
-def send(
-    answer: Answer,
-    transfer: Transfer,
-    *,
-    number: int,
-    rows: int,
-    width: int,
-    times: ReadTimes,
-    words: Tensor | None = None,
-) -> Pending:
-    """`rows` of the answer's rows are the plan's, the first ones; `words` are the answer's where a graph made them."""
+def send(answer: Answer, transfer: Transfer, plan: StepPlan, times: ReadTimes, words: Tensor | None = None) -> Pending:
+    """The answer's first rows are the plan's; `words` are the answer's own where a graph made them."""
     return Pending(
-        number=number,
-        rows=rows,
-        width=width,
+        number=plan.number,
+        rows=plan.rows.size,
+        width=1 if plan.decode is None else plan.decode.depth + 1,
         fetch=transfer.fetch(answer.words() if words is None else words),
         shapes=[tuple(part.shape) for part in answer.parts()],
         drafts=answer.accepted is not None,

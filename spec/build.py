@@ -6,6 +6,7 @@ Called by the composition root. Shapes are checked here once, so that no step me
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contracts.config import Config, SpecConfig
 from contracts.errors import ConfigError
@@ -14,12 +15,16 @@ from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
 from engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from engine.device import resolve_device, resolve_dtype
+from engine.graphs import attention_of, recording, row_buckets
 from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ROPE_KINDS, ModelConfig
+from engine.plain_graphs import PlainGraphs
+from engine.plain_worker import PlainWorker
 from engine.state import make_state
 from spec.card import check_origin
 from spec.draft import scratch_slots
+from spec.graphs import RoundGraphs
 from spec.head import Head
 from spec.loader import HeadCheckpoint, load_head, open_head
 from spec.registry import head_of, locate, read_pairs
@@ -37,7 +42,7 @@ class Shape:
     nodes: int
 
 
-def build_worker(config: Config) -> Worker:
+def build_worker(config: Config) -> PlainWorker | SpecWorker:
     """Raises ConfigError on a shape, a head or a target that cannot be served."""
     model = read_target(config)
     folder = find_head(config, model)
@@ -101,7 +106,14 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         poison=config.scheduler.poison,
         runtime=runtime_of(device),
     )
-    return SpecWorker(state, head, config.spec)
+    drafting: Any = head.attention
+    capturable = attention_of(state) if config.engine.graphs and hasattr(drafting, "hold") else None
+    if state.runtime is None or capturable is None:
+        return SpecWorker(state, head, config.spec)
+    with recording(state) as graphs:
+        rounds = RoundGraphs(state, head, config.spec, graphs, capturable, row_buckets(sizes.rows))
+        plain = PlainGraphs(state, graphs, capturable)
+    return SpecWorker(state, head, config.spec, rounds=rounds, plain=plain)
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

@@ -17,6 +17,7 @@ from engine.batch import attention_inputs, uniform_layout
 from engine.choose import token_logprobs
 from engine.ending import Committed, cut
 from engine.passes import Ranked, read_rows
+from engine.results import Answer
 from engine.state import DeviceState
 from spec.accept import Accepted, accept
 from spec.draft import Growth, Roots, draft
@@ -189,3 +190,33 @@ def _path_nodes(verified: Verified, accepted: Accepted, nodes: Tensor) -> Tensor
     if path is None:
         path = torch.arange(accepted.tokens.shape[1], device=nodes.device)[None, :]
     return verified.layout.firsts[:, None] + torch.minimum(path, nodes[:, None] - 1)
+
+
+def publish_round(state: DeviceState, opening: Opening, outcome: Outcome, seeds: Tensor) -> None:
+    """Writes the other generation of every row."""
+    lasts = (outcome.committed.counts - 1).clamp(min=0)
+    state.futures.publish(
+        1 - opening.staged.turns,
+        opening.staged.rows,
+        bonus=outcome.accepted.tokens.gather(1, lasts[:, None]).squeeze(1),
+        lengths=outcome.lengths,
+        done=opening.done | outcome.committed.done,
+        seeds=seeds,
+    )
+
+
+def drafted_answer(opening: Opening, outcome: Outcome, tree: Tree | None) -> Answer:
+    """`tree` is shown where it is given."""
+    trees = None
+    if tree is not None:
+        trees = tree.tokens, (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents
+    return Answer(
+        tokens=outcome.accepted.tokens,
+        counts=outcome.committed.counts,
+        lengths=outcome.lengths,
+        endings=outcome.committed.endings,
+        accepted=outcome.accepted.counts,
+        drafted=torch.where(opening.done, 0, opening.staged.counts - 1),
+        ranked=outcome.ranked,
+        trees=trees,
+    )

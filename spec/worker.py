@@ -12,14 +12,16 @@ from contracts.config import SpecConfig
 from contracts.step import Capacity, StepKind, StepOutput, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
+from engine.cuda import Runtime
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
+from engine.plain_graphs import PlainGraphs
 from engine.results import Answer, Pending, plain_answer, send
 from engine.state import DeviceState
 from spec.extend import extend_pass, stage_following
+from spec.graphs import RoundGraphs
 from spec.head import Head
-from spec.round import Opening, Outcome, commit, follow, open_round, propose
+from spec.round import commit, drafted_answer, follow, open_round, propose, publish_round
 from spec.stage import stage_round
-from spec.tree import Tree
 from spec.verify import verify
 
 
@@ -29,16 +31,30 @@ class SpecWorker:
     The head follows the rows that a plan marks as drafting; the others cost what plain ones do.
     """
 
-    def __init__(self, state: DeviceState, head: Head, spec: SpecConfig) -> None:
+    def __init__(
+        self,
+        state: DeviceState,
+        head: Head,
+        spec: SpecConfig,
+        *,
+        rounds: RoundGraphs | None = None,
+        plain: PlainGraphs | None = None,
+    ) -> None:
+        """Steps that neither `rounds` nor `plain` recorded are launched one call after the other."""
         self._state = state
         self._head = head
-        self._sharpness = spec.draft_temperature
-        self._edge_temperatures = spec.edge_temperatures
-        self._simulated = spec.simulate_acceptance
+        self._spec = spec
+        self._rounds = rounds
+        self._plain_graphs = plain
 
     @property
     def capacity(self) -> Capacity:
         return self._state.capacity
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The GPU's; None on a CPU."""
+        return self._state.runtime
 
     def step(self, plan: StepPlan) -> StepOutput:
         return self.launch(plan).output()
@@ -46,42 +62,64 @@ class SpecWorker:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work; waits for nothing on a device that works by itself."""
+        self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
-        pending = self._speculate(plan, times) if _drafts(plan) else self._plain(plan, times)
+        pending = self._round(plan, times) if _drafts(plan) else self._plain(plan, times)
         self._state.clock.stop()
         return pending
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""
 
-    def _speculate(self, plan: StepPlan, times: ReadTimes) -> Pending:
-        state, head, phase = self._state, self._head, self._state.clock.phase
+    def _round(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        bucket = None if self._rounds is None else self._rounds.bucket(plan)
+        if self._rounds is None or bucket is None:
+            return self._speculate(plan, times)
+        state, rounds, phase = self._state, self._rounds, self._state.clock.phase
         with phase("draft"):
             with state.transfer.together():
-                change = stage_changes(plan, state.tables, state.needs, state.transfer)
+                renew = rounds.stage(bucket, plan)
+                change = stage_changes(plan, state.tables, state.transfer)
+            change()
+            renew()
+            rounds.draft(bucket)
+        with phase("verify"):
+            answer, words = rounds.verify(bucket)
+            pending = self._send(plan, answer, times, words)
+        with phase("extend"):
+            rounds.extend(bucket)
+        return pending
+
+    def _speculate(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        state, head, spec, phase = self._state, self._head, self._spec, self._state.clock.phase
+        with phase("draft"):
+            with state.transfer.together():
+                change = stage_changes(plan, state.tables, state.transfer)
                 staged = stage_round(state, plan, head.config)
             change()
             opening = open_round(state, staged)
             tree, noise = propose(
-                state, head, opening, sharpness=self._sharpness, edge_temperatures=self._edge_temperatures
+                state, head, opening, sharpness=spec.draft_temperature, edge_temperatures=spec.edge_temperatures
             )
         with phase("verify"):
             verified = verify(state, opening.roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
         with phase("accept"):
-            outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=self._simulated)
-            answer = drafted_answer(opening, outcome, tree if plan.trees else None)
-            pending = self._send(plan, answer, times)
+            outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=spec.simulate_acceptance)
+            pending = self._send(plan, drafted_answer(opening, outcome, tree if plan.trees else None), times)
         with phase("extend"):
             publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
         return pending
 
     def _plain(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
+        if self._plain_graphs is not None and bucket is not None:
+            return self._plain_graphs.launch(bucket, plan, times)
         state, phase = self._state, self._state.clock.phase
         following = bool(plan.drafting.any())
         with phase("prefill" if plan.kind == StepKind.PREFILL else "verify"):
             with state.transfer.together():
-                change = stage_changes(plan, state.tables, state.needs, state.transfer)
+                change = stage_changes(plan, state.tables, state.transfer)
                 staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
                 pairs = stage_following(plan, state.tables.page_size, state.transfer) if following else None
             change()
@@ -94,41 +132,9 @@ class SpecWorker:
         publish(state, staged, result, seeds)
         return pending
 
-    def _send(self, plan: StepPlan, answer: Answer, times: ReadTimes) -> Pending:
+    def _send(self, plan: StepPlan, answer: Answer, times: ReadTimes, words: Tensor | None = None) -> Pending:
         """On its way before the head is extended, so that the scheduler need not wait for that."""
-        width = 1 if plan.decode is None else plan.decode.depth + 1
-        rows = plan.rows.size
-        return send(answer, self._state.transfer, number=plan.number, rows=rows, width=width, times=times)
-
-
-def publish_round(state: DeviceState, opening: Opening, outcome: Outcome, seeds: Tensor) -> None:
-    """Writes the other generation of every row."""
-    lasts = (outcome.committed.counts - 1).clamp(min=0)
-    state.futures.publish(
-        1 - opening.staged.turns,
-        opening.staged.rows,
-        bonus=outcome.accepted.tokens.gather(1, lasts[:, None]).squeeze(1),
-        lengths=outcome.lengths,
-        done=opening.done | outcome.committed.done,
-        seeds=seeds,
-    )
-
-
-def drafted_answer(opening: Opening, outcome: Outcome, tree: Tree | None) -> Answer:
-    """`tree` is shown where it is given."""
-    trees = None
-    if tree is not None:
-        trees = tree.tokens, (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents
-    return Answer(
-        tokens=outcome.accepted.tokens,
-        counts=outcome.committed.counts,
-        lengths=outcome.lengths,
-        endings=outcome.committed.endings,
-        accepted=outcome.accepted.counts,
-        drafted=torch.where(opening.done, 0, opening.staged.counts - 1),
-        ranked=outcome.ranked,
-        trees=trees,
-    )
+        return send(answer, self._state.transfer, plan, times, words)
 
 
 def _drafts(plan: StepPlan) -> bool:

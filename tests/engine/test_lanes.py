@@ -144,7 +144,7 @@ def test_a_models_tokens_are_the_same_in_either_lane(models: Callable[[str], tup
     answers = []
     process = CpuLane("engine.build:build_plain_worker", config, threads=1)
     for lane in (InlineLane(worker), process):
-        rounds = Rounds(_Stepping(lane))
+        rounds = Rounds(Stepping(lane))
         rows = [
             rounds.add(0, [5, 6, 7], SamplingParams(temperature=0.9, seed=3, max_tokens=8)),
             rounds.add(1, [9] * 20, SamplingParams(temperature=0, max_tokens=8, logprobs=2), chunk=8),
@@ -155,7 +155,7 @@ def test_a_models_tokens_are_the_same_in_either_lane(models: Callable[[str], tup
     assert answers[0] == answers[1]
 
 
-class _Stepping:
+class Stepping:
     """A lane as a worker: launches and settles at once."""
 
     def __init__(self, lane: Lane) -> None:

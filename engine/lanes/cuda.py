@@ -1,0 +1,74 @@
+"""A GPU's lane: in the scheduler's own process, since launching costs the host little and waiting is the device's.
+
+Work goes to one stream; a step's results are copied to the host right after acceptance, and settling waits for that
+copy alone. Built by the composition root. An error of the device ends the lane: whatever was in flight is lost with it.
+"""
+
+from collections import deque
+from typing import Protocol
+
+import torch
+
+from contracts.errors import EngineDead
+from contracts.step import Capacity, StepOutput, StepPlan
+from engine.cuda import Runtime
+from engine.results import Pending
+
+_IN_FLIGHT = 2
+"""Steps: the transfer has a copy of its page-locked memory for each."""
+
+
+class Launcher(Protocol):
+    """A worker that can be left alone with a step."""
+
+    @property
+    def capacity(self) -> Capacity: ...
+
+    @property
+    def runtime(self) -> Runtime | None: ...
+
+    def launch(self, plan: StepPlan) -> Pending: ...
+
+    def close(self) -> None: ...
+
+
+class CudaLane:
+    """Implements contracts.step.Lane."""
+
+    def __init__(self, worker: Launcher) -> None:
+        assert worker.runtime is not None, "the worker was built for a CPU"
+        self._worker = worker
+        self._runtime = worker.runtime
+        self._flying: deque[Pending] = deque()
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._worker.capacity
+
+    def launch(self, plan: StepPlan) -> None:
+        assert len(self._flying) < _IN_FLIGHT, "two steps are in flight already; settle first"
+        try:
+            with self._runtime.active():
+                self._flying.append(self._worker.launch(plan))
+        except (torch.AcceleratorError, torch.OutOfMemoryError) as error:
+            raise _dead(error) from error
+
+    def settle(self) -> StepOutput:
+        try:
+            return self._flying.popleft().output()
+        except torch.AcceleratorError as error:
+            raise _dead(error) from error
+
+    def close(self) -> None:
+        self._flying.clear()
+        self._worker.close()
+
+
+def _dead(error: Exception) -> EngineDead:
+    reason = str(error).strip().partition("\n")[0]
+    if isinstance(error, torch.OutOfMemoryError):
+        return EngineDead(
+            f"the GPU ran out of memory in a step: {reason}; lower engine.memory_share, scheduler.prefill_chunk or "
+            f"scheduler.max_running"
+        )
+    return EngineDead(f"the GPU failed in a step, and its requests are lost: {reason}")

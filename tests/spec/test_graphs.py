@@ -1,0 +1,157 @@
+"""Replayed rounds commit what eager ones do: on a stand-in for CUDA graphs, no GPU having run them."""
+
+import gc
+from typing import Any
+
+import pytest
+
+from contracts.config import LoadShape
+from contracts.sampling import SamplingParams
+from contracts.step import StepPlan
+from engine.graphs import Family, bucket_for, row_buckets
+from engine.lanes.cuda import CudaLane
+from engine.results import Pending
+from spec.worker import SpecWorker
+from tests.engine.rounds import Rounds, Row
+from tests.engine.stand_in import HeldDense, NoWaits, StandIn
+from tests.engine.test_lanes import Stepping
+from tests.spec.conftest import MakeWorker
+
+PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
+SHAPES = {"chain": {"depth": 3, "topk": 1, "nodes": 4}, "tree": {"depth": 3, "topk": 3, "nodes": 9}}
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Workers are built for it; their graphs are recorded for few buckets, so that this takes a second."""
+    made = StandIn()
+    monkeypatch.setattr("spec.build.runtime_of", lambda device: made)
+    monkeypatch.setattr("engine.build.runtime_of", lambda device: made)
+    monkeypatch.setattr("spec.build.make_attention", HeldDense)
+    monkeypatch.setattr("engine.build.make_attention", HeldDense)
+    for module in ("spec.build", "engine.plain_graphs"):
+        monkeypatch.setattr(f"{module}.row_buckets", lambda most: [2, 4])
+    return made
+
+
+def answers(worker: Any, shape: dict[str, int], *, drafting: tuple[bool, ...] = (True,) * 4) -> list[list[int]]:
+    """Rows of every kind that graphs know and of some that they do not; they end one by one."""
+    params = [
+        SamplingParams(temperature=0, max_tokens=7),
+        SamplingParams(temperature=0.9, seed=2, max_tokens=13),
+        SamplingParams(temperature=1.1, top_p=0.8, top_k=20, seed=3, max_tokens=10),
+        SamplingParams(temperature=0, max_tokens=16, min_tokens=3),
+    ]
+    rounds = Rounds(worker)
+    rows: list[Row] = []
+    for index in range(4):
+        rows.append(rounds.add(index, list(PROMPTS[index]), params[index], chunk=5, drafting=drafting[index]))
+        rounds.decode([row for row in rows if not row.done], **shape, slack=index)
+    while open_rows := [row for row in rows if not row.done]:
+        rounds.decode(open_rows, **shape, slack=len(open_rows))
+    return [row.out for row in rows]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("drafting", [(True,) * 4, (True, False, True, True)])
+def test_replayed_rounds_equal_eager_ones(
+    make_worker: MakeWorker, stand_in: StandIn, shape: str, drafting: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker(**SHAPES[shape])
+    assert isinstance(worker, SpecWorker) and worker.capacity.report["graphs"] == 2 * 3 * 3 + 2 * 3
+    lane = Stepping(CudaLane(worker))
+    replayed = answers(lane, SHAPES[shape], drafting=drafting)
+    monkeypatch.undo()
+    assert replayed == answers(make_worker(**SHAPES[shape]), SHAPES[shape], drafting=drafting)
+
+
+def test_plain_steps_are_replayed_too(
+    make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker("none")
+    assert worker.capacity.report["graphs"] == 2 * 3
+    nothing = {"depth": 0, "topk": 1, "nodes": 1}
+    replayed = answers(Stepping(CudaLane(worker)), nothing, drafting=(False,) * 4)
+    monkeypatch.undo()
+    assert replayed == answers(make_worker("none"), nothing, drafting=(False,) * 4)
+
+
+def test_graphs_do_the_work(make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = make_worker(**SHAPES["tree"])
+    assert isinstance(worker, SpecWorker)
+    eager: list[StepPlan] = []
+    monkeypatch.setattr(worker, "_speculate", lambda plan, times: eager.append(plan))
+    rounds = Rounds(worker)
+    rows = [rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=0, max_tokens=9), drafting=True) for i in (0, 1)]
+    rounds.finish(rows, **SHAPES["tree"])
+    assert not eager and all(len(row.out) == 9 for row in rows)
+
+
+def test_a_recording_reads_only_what_outlives_it(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    worker = make_worker(**SHAPES["tree"])
+    gc.collect()
+    for capture in stand_in.captures:
+        capture.calls = []
+    gc.collect()
+    lost = {name for capture in stand_in.captures for name, storage in capture.foreign.values() if storage.expired()}
+    assert not lost, f"operators {lost} read memory that is gone"
+    assert worker is not None
+
+
+def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    """Steps in which every operator that would wait raises. Attention's plans are the stand-in's own."""
+    worker = make_worker(**SHAPES["tree"])
+    assert isinstance(worker, SpecWorker)
+    calm = _Calm(worker)
+    rounds = Rounds(calm)
+    rows = [
+        rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=i / 2, max_tokens=9), drafting=True) for i in (0, 1)
+    ]
+    rounds.finish(rows, **SHAPES["tree"])
+    assert calm.launched > 3
+
+
+class _Calm:
+    """Launches under NoWaits, where attention does not plan, and reads outputs outside of it."""
+
+    def __init__(self, worker: SpecWorker) -> None:
+        self.capacity = worker.capacity
+        self._worker = worker
+        self.launched = 0
+
+    def step(self, plan: StepPlan) -> Any:
+        replayable = plan.decode is not None
+        if not replayable:
+            return self._worker.step(plan)
+        self.launched += 1
+        pending: Pending
+        rounds = self._worker._rounds
+        assert rounds is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("engine.graphs.HeldPass.renew", _outside(rounds))
+            with NoWaits():
+                pending = self._worker.launch(plan)
+        return pending.output()
+
+    def close(self) -> None: ...
+
+
+def _outside(rounds: Any) -> Any:
+    from engine.graphs import HeldPass
+
+    renew = HeldPass.renew
+
+    def without_mode(self: Any, rows: Any, covered: Any) -> None:
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with _disable_current_modes():
+            renew(self, rows, covered)
+
+    return without_mode
+
+
+def test_buckets() -> None:
+    assert row_buckets(1) == [1] and row_buckets(7) == [1, 2, 4, 7] and row_buckets(64)[-3:] == [32, 48, 64]
+    assert bucket_for(5, [2, 4, 8]) == 8 and bucket_for(9, [2, 4, 8]) is None
+    assert [family.value for family in Family] == ["draft", "verify", "extend"]
+    assert LoadShape(rows=1, depth=0, nodes=1).topk == 1
