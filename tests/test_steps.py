@@ -27,15 +27,28 @@ HOST_SYNCS = {
     "bincount",
 }
 """Methods that bring values to the host, or whose result has a size that only the device knows."""
-HOST_FACTS = {"shape", "device", "dtype", "ndim", "numel", "size", "dim", "stride", "is_cuda", "is_contiguous"}
+HOST_FACTS = {
+    "data_ptr",
+    "shape",
+    "device",
+    "dtype",
+    "ndim",
+    "numel",
+    "size",
+    "dim",
+    "stride",
+    "is_cuda",
+    "is_contiguous",
+}
 """What a tensor says of itself without asking its device."""
-ON_THE_HOST = {"torch.from_numpy", "torch.device"}
+ON_THE_HOST = {"torch.from_numpy", "torch.device", "torch.get_num_threads"}
 """Calls of torch whose result asks no device."""
-MAY_SYNC = {"engine/results.py", "engine/attention/cpu.py", "engine/attention/flashinfer_schedule.py"}
+MAY_SYNC = {"engine/pinned.py", "engine/attention/cpu.py", "engine/attention/flashinfer_schedule.py"}
 """Where results come to the host, the backend whose device is the host, and a guard on pinned memory that waits only
 for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
+    "engine/cuda.py",
     "engine/device.py",
     "engine/memory.py",
     "engine/model_config.py",
