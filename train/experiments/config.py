@@ -1,0 +1,107 @@
+"""What a file of `configs/train/experiments/` says: a claim, the arms that test it, and how they are measured."""
+
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from train.config import TargetRun
+from train.objectives import OBJECTIVES
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Proxy(_Section):
+    """The pair that all experiments share: the target, and the answers that it gave."""
+
+    target: TargetRun
+    entries: int
+    """Docstrings that the target learns, spread over the corpus: the domain `prose`."""
+    longest_text: int
+    """Characters of a docstring or a source that is taken."""
+    sources: int
+    """Functions whose source the target learns to recite: the domain `code`."""
+    held_out: float = Field(gt=0, lt=1)
+    """Share of the names that no head is trained on."""
+    draft_vocabulary: int
+    questions: int
+    """Held-out questions of each domain that heads are measured on."""
+    max_tokens: int
+    """Of an answer that is measured."""
+    work: str
+    threads: int
+
+
+class Arm(_Section):
+    """A way to train a head. Arms that are equal but for their name are trained once."""
+
+    name: str
+    kind: Literal["eagle3", "peagle"] = "eagle3"
+    taps: Literal["fused", "top"] = "fused"
+    """EAGLE-3's three, or what leaves the last layer alone, as EAGLE-1 and 2 read it."""
+    loss: str = "cross_entropy"
+    """One of train/objectives.py, or `feature`: regression on the target's next final state, as in EAGLE-1 and 2."""
+    mask: Literal["right", "stale"] = "right"
+    """Where drafts count, or EAGLE's own trainer's mask, one and two columns behind."""
+    template: Literal["right", "none"] = "right"
+    """Whether the head sees the template that is served, or bare questions and answers."""
+    answers: int = 2048
+    """Of the target at T=1, in equal parts of the domains; a smaller number is a part of a larger one."""
+    domains: tuple[Literal["prose", "code"], ...] = ("prose", "code")
+    depth: int = 5
+    layers: int = 1
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Arm":
+        if self.loss not in (*OBJECTIVES, "feature"):
+            raise ValueError(f"loss is {self.loss!r}; it is one of {', '.join((*OBJECTIVES, 'feature'))}")
+        if self.loss == "feature" and (self.kind, self.taps, self.depth) != ("eagle3", "top", 1):
+            raise ValueError("the feature loss is that of a head with taps: top and depth: 1")
+        if (self.kind == "eagle3") != (self.layers == 1):
+            raise ValueError("EAGLE-3 heads have 1 layer here; P-EAGLE heads more")
+        return self
+
+
+class Speed(_Section):
+    """Tokens a second of chains, by load."""
+
+    depths: tuple[int, ...]
+    concurrency: tuple[int, ...]
+
+
+class Experiment(_Section):
+    """A file of its own; `name` is that of its results in bench/results/."""
+
+    name: str
+    claim: str
+    """Of the papers, in a sentence."""
+    arms: tuple[Arm, ...] = Field(min_length=1)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    steps: int
+    tokens_per_batch: int
+    matrix_rate: float
+    vector_rate: float
+    shapes: tuple[str, ...] = ("5,1,6",)
+    """depth,topk,nodes"""
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    along: Literal["name", "answers"] = "name"
+    """What the plot has on its axis."""
+    speed: Speed | None = None
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Experiment":
+        names = [arm.name for arm in self.arms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"arms share names: {names}")
+        return self
+
+
+def load_proxy(path: Path) -> Proxy:
+    return Proxy.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def load_experiment(path: Path) -> Experiment:
+    return Experiment.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))

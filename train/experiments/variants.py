@@ -1,0 +1,162 @@
+"""One arm of an experiment with one seed: a head from its start to its export, resumed where it was killed.
+
+Called by `table`. Every head begins at random but for the target's final norm and output rows, so that arms differ in
+what their configs say. Heads of the feature loss keep both as they are: their features are the target's states.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from train.conversations import Batch, Sample, batches
+from train.descent import Course, Key, Progress, descend
+from train.experiments.config import Arm, Experiment, Proxy
+from train.experiments.proxy import Pair, answers
+from train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
+from train.export import export
+from train.head import Head, HeadShape, default_boundaries
+from train.loss import Judged, judge, loss_mask
+from train.objectives import OBJECTIVES
+from train.peagle_elements import Drop
+from train.peagle_export import export_parallel
+from train.peagle_head import ParallelHead, ParallelShape
+from train.peagle_loss import Lesson, judge_parallel
+from train.unroll import unroll
+from train.vocabulary import DraftVocabulary, draft_vocabulary
+
+_DECAY = 0.8
+_DROP_RATE, _DROP_FLOOR = 0.7, 0.2
+_WARMUP, _FALL, _CLIP = 20, 0.35, 0.5
+_CHECKPOINTS = 4
+_LONGEST = 512
+
+Lost = Callable[[int, int, Batch], Iterator[Judged]]
+
+
+def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: int, folder: Path) -> None:
+    """Writes `folder`/head; keeps its checkpoints in `folder`/work."""
+    torch.set_num_threads(proxy.threads)
+    samples = _samples(proxy, pair, arm)
+    vocabulary = _vocabulary(proxy, pair)
+    teacher = Teacher(pair.folder, _boundaries(arm, pair))
+    torch.manual_seed(seed)
+    head = _begun(proxy, arm, pair, teacher, vocabulary)
+    rng = random.Random(f"{seed} batches")
+    kept = list(enumerate(batches(samples, tokens=experiment.tokens_per_batch, longest=_LONGEST, rng=rng)))
+    lost = _lost(arm, head, teacher, vocabulary, seed)
+
+    def data(skip: int) -> Iterator[tuple[Key, Batch]]:
+        number = 0
+        while True:
+            order = random.Random(f"{seed} order {number}").sample(kept, len(kept))
+            for index, batch in order[skip:]:
+                yield (0, index), batch
+            skip = max(0, skip - len(order))
+            number += 1
+
+    course = Course(
+        steps=experiment.steps,
+        matrix_rate=experiment.matrix_rate,
+        vector_rate=experiment.vector_rate,
+        warmup=_WARMUP,
+        decay=_FALL,
+        clip=_CLIP,
+        checkpoint_every=max(1, experiment.steps // _CHECKPOINTS),
+    )
+    descend(
+        head,
+        course,
+        folder / "work",
+        data,
+        lambda step, key, batch: lost(step, key[1], batch),
+        Progress(arm.depth).add,
+    )
+    told = {"trained_on": f"experiment {experiment.name}, arm {arm.name}, seed {seed}", "measured": "by its experiment"}
+    if isinstance(head, Head):
+        export(head, vocabulary, pair.folder, folder / "head", **told)
+    else:
+        export_parallel(head, teacher.embedding, vocabulary, pair.folder, folder / "head", depth=arm.depth, **told)
+
+
+def _samples(proxy: Proxy, pair: Pair, arm: Arm) -> list[Sample]:
+    """Equal parts of the arm's domains; smaller amounts are prefixes of larger ones."""
+    each = arm.answers // len(arm.domains)
+    samples = [sample for domain in arm.domains for sample in answers(proxy, pair, domain, each)]
+    return samples if arm.template == "right" else without_template(samples, pair.tokenizer)
+
+
+def _vocabulary(proxy: Proxy, pair: Pair) -> DraftVocabulary:
+    """By what the target learned in both domains: one for all arms."""
+    texts = (entry.text for entries in pair.taught.values() for entry in entries)
+    encoded = (pair.tokenizer.encode(text, add_special_tokens=False) for text in texts)
+    always = pair.tokenizer.all_special_ids
+    return draft_vocabulary(encoded, kept=proxy.draft_vocabulary, size=len(pair.tokenizer), always=always)
+
+
+def _boundaries(arm: Arm, pair: Pair) -> tuple[int, ...]:
+    layers = int(pair.layers)
+    return default_boundaries(layers) if arm.taps == "fused" else (layers,)
+
+
+def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: DraftVocabulary) -> Head | ParallelHead:
+    config = teacher.model.config
+    shape = HeadShape(
+        hidden=config.hidden_size,
+        intermediate=config.intermediate_size,
+        heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+        vocabulary=config.vocab_size,
+        draft_vocabulary=proxy.draft_vocabulary,
+        boundaries=teacher.boundaries,
+        eps=config.rms_norm_eps,
+        rope_theta=float(config.rope_parameters["rope_theta"]),
+        max_positions=config.max_position_embeddings,
+    )
+    head: Head | ParallelHead
+    if arm.kind == "eagle3":
+        head = Head(shape)
+    else:
+        head = ParallelHead(ParallelShape(shape, arm.layers, pair.tokenizer.pad_token_id))
+    with torch.no_grad():
+        head.norm.weight.copy_(teacher.model.model.norm.weight)
+        head.lm_head.weight.copy_(teacher.model.lm_head.weight[vocabulary.draft_to_target])
+    if arm.loss == "feature":
+        head.norm.requires_grad_(False)
+        head.lm_head.requires_grad_(False)
+    return head
+
+
+def _lost(arm: Arm, head: Head | ParallelHead, teacher: Teacher, vocabulary: DraftVocabulary, seed: int) -> Lost:
+    """The arm's losses of a batch, by step and key."""
+
+    def parallel(step: int, key: int, batch: Batch) -> Iterator[Judged]:
+        assert isinstance(head, ParallelHead)
+        shown = teacher.show(key, batch.ids)
+        lesson = Lesson(batch.ids, batch.answer, shown.taps, shown.logits)
+        drop = Drop(arm.depth, _DROP_RATE, _DROP_FLOOR)
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
+        objective = OBJECTIVES[arm.loss]
+        return judge_parallel(head, teacher.embedding, lesson, vocabulary, drop, generator, objective=objective)
+
+    def recurrent(step: int, key: int, batch: Batch) -> Iterator[Judged]:
+        assert isinstance(head, Head)
+        shown = teacher.show(key, batch.ids)
+        outputs = unroll(head, teacher.embedding, batch.ids, shown.taps, arm.depth)
+        if arm.loss == "feature":
+            yield judge_feature(head, outputs, shown, batch.answer, vocabulary)
+            return
+        yield judge(
+            head,
+            outputs,
+            shown.logits,
+            batch.answer,
+            vocabulary,
+            decay=_DECAY,
+            objective=OBJECTIVES[arm.loss],
+            counted=loss_mask if arm.mask == "right" else stale_mask,
+        )
+
+    return recurrent if arm.kind == "eagle3" else parallel
