@@ -43,12 +43,14 @@ class PagedAttention(AttentionBackend):  # type: ignore[misc]  # sglang is untyp
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> Tensor:
-        """q [tokens, heads * head_dim], k and v [tokens, kv_heads, head_dim] -> as q."""
-        self._pool.write(layer.layer_id, self._slots, torch.cat((k, v), 1))
-        mixed = self.attention.run(
-            self._planned, q.view(-1, layer.tp_q_head_num, layer.qk_head_dim), self._pool, layer.layer_id
-        )
-        return mixed.reshape(q.shape[0], -1)
+        """q [tokens, heads * head_dim], k and v [tokens, kv_heads, head_dim] -> as q, in the model's dtype.
+
+        Some models compute queries and keys in another dtype than the rest.
+        """
+        pool, dtype = self._pool, v.dtype
+        pool.write(layer.layer_id, self._slots, torch.cat((k.to(dtype), v), 1))
+        query = q.to(dtype).view(-1, layer.tp_q_head_num, layer.qk_head_dim)
+        return self.attention.run(self._planned, query, pool, layer.layer_id).reshape(q.shape[0], -1)
 
     def support_triton(self) -> bool:
         return False

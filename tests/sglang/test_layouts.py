@@ -44,6 +44,31 @@ def qwen3_moe() -> Any:
     )
 
 
+def llama4() -> Any:
+    text = SIZES | {
+        "intermediate_size_mlp": 128,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 1,
+        "attention_chunk_size": 8192,
+    }
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+        "vision_output_dim": 32,
+        "projector_input_dim": 32,
+        "projector_output_dim": 32,
+    }
+    marks = {"boi_token_index": 290, "eoi_token_index": 291, "image_token_index": 292}
+    return transformers.Llama4ForConditionalGeneration(
+        transformers.Llama4Config(text_config=text, vision_config=vision, **marks)
+    )
+
+
 def head_tensors(**extra: tuple[int, ...]) -> dict[str, Tensor]:
     """A random head for targets of SIZES, in canonical names."""
     hidden, inner, wide = SIZES["hidden_size"], 96, SIZES["num_attention_heads"] * SIZES["head_dim"]
@@ -122,9 +147,12 @@ MODELS: dict[str, tuple[Callable[[], Any], Callable[[Path], Path]]] = {
     "Vicuna-13B": (vicuna, safeailab),
     "Qwen3": (qwen3, speculators),
     "Llama with a head of YaRN": (llama31, yarn),
-    "Llama with a head of SpecForge": (llama31, specforge),
     "Qwen3-MoE": (qwen3_moe, modelopt),
+    "Llama-4-Scout": (llama4, specforge),
 }
+
+ONLY_LOADED = {"Llama-4-Scout"}
+"""Cannot run here: this release's experts have no CPU path for router weights on their input."""
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -135,7 +163,7 @@ def test_a_layout_loads_and_drafting_changes_no_token(name: str, tmp_path: Path)
     model.save_pretrained(tmp_path / "target")
     head = write_head(tmp_path / "head")
     with torch.inference_mode():
-        expected = model(torch.tensor([PROMPT])).logits[0]
+        expected = model(input_ids=torch.tensor([PROMPT])).logits[0]
 
     def logits() -> None:
         found = Rows(load(tmp_path / "target")).run([0], [0], [PROMPT]).logits
@@ -156,8 +184,21 @@ def test_a_layout_loads_and_drafting_changes_no_token(name: str, tmp_path: Path)
         assert outs[0] == outs[1]
         assert outs[2] == outs[3]
 
-    run_forked(logits)
-    run_forked(texts)
+    def tables() -> None:
+        from spec.build import build_worker
+
+        config = sglang_config(tmp_path / "target", spec={"head": str(head), **TREE}, model={"max_length": 128})
+        report = build_worker(config).capacity.report
+        assert report["architecture"] == type(model).__name__
+        assert report["head_taps"] == "2, 4, 5"
+        assert isinstance(report["target_bytes"], int)
+        assert report["target_bytes"] > 4 * sum(tensor.numel() for tensor in model.get_input_embeddings().parameters())
+
+    if name in ONLY_LOADED:
+        run_forked(tables)
+    else:
+        run_forked(logits)
+        run_forked(texts)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
