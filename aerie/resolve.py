@@ -44,23 +44,32 @@ def _local_head(config: Config, target: Path, name: str) -> str:
     """The head's folder, or what the config says where there is nothing to fetch. A head that `auto` finds in
     configs/head and cannot get is done without; one that was named is an error.
     """
-    from spec.registry import head_of, locate, read_pairs
+    from spec.registry import head_of, read_pairs
 
     wanted = config.spec.head
     if wanted == "none":
         return wanted
     if wanted == "auto":
         found = head_of((name, config.model.served_name or ""), _shape(target, config.engine.kind), read_pairs())
-        if found is None or locate(found) is not None:
+        if found is None or _is_here(config, found):
             return found or wanted
         try:
             return str(_fetch_head(config, found))
         except ConfigError as error:
             print(f"aerie: decoding without speculation: {error.message}", file=sys.stderr)
             return "none"
-    if locate(wanted) is None and is_hub_id(wanted):
+    if not _is_here(config, wanted) and is_hub_id(wanted):
         return str(_fetch_head(config, wanted))
     return wanted
+
+
+def _is_here(config: Config, head: str) -> bool:
+    """Whether nothing need be fetched. A revision that is asked for is looked up, whichever one the cache holds."""
+    from spec.registry import locate
+
+    if config.spec.revision is not None and is_hub_id(head) and not Path(head).is_dir():
+        return False
+    return locate(head) is not None
 
 
 def _fetch_head(config: Config, head: str) -> Path:

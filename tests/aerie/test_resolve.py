@@ -40,3 +40,52 @@ def test_a_hub_id_without_network_is_an_error_with_a_way_out(monkeypatch: pytest
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError, match=r"nobody/nothing.*serve a local folder"):
         with_local_model(resolve_config("nobody/nothing", []))
+
+
+DEMO = str(HOME / "configs/serve/demo.yaml")
+
+
+def head_of(
+    monkeypatch: pytest.MonkeyPatch, cached: Path | None, *overrides: str
+) -> tuple[str, list[tuple[str, str | None]]]:
+    """The head that a config ends up with, and what was fetched for it, where `cached` is what the hub's cache has."""
+    import aerie.resolve
+    from spec import registry
+
+    fetched: list[tuple[str, str | None]] = []
+
+    def fetch(name: str, revision: str | None, *, offline: bool, param: str) -> Path:
+        assert param == "spec.head"
+        fetched.append((name, revision))
+        return Path("/cache/snapshots/pinned")
+
+    monkeypatch.setattr(aerie.resolve, "fetch", fetch)
+    monkeypatch.setattr(registry, "_cached", lambda repo: cached)
+    return with_local_model(resolve_config(DEMO, list(overrides))).spec.head, fetched
+
+
+def test_a_head_in_the_cache_is_not_fetched_but_its_revision_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    cached = Path("/cache/snapshots/main")
+    assert head_of(monkeypatch, cached, "spec.head=org/head") == ("org/head", [])
+    pinned = ("/cache/snapshots/pinned", [("org/head", "v2")])
+    assert head_of(monkeypatch, cached, "spec.head=org/head", "spec.revision=v2") == pinned
+    assert head_of(monkeypatch, None, "spec.head=org/head") == ("/cache/snapshots/pinned", [("org/head", None)])
+    assert head_of(monkeypatch, None, "spec.head=models/demo/head", "spec.revision=v2") == ("models/demo/head", [])
+
+
+def test_a_head_that_auto_finds_and_cannot_get_is_done_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import aerie.resolve
+    from spec import registry
+
+    def fetch(name: str, revision: str | None, *, offline: bool, param: str) -> Path:
+        raise ConfigError(f"no network for {name}", param=param)
+
+    monkeypatch.setattr(aerie.resolve, "fetch", fetch)
+    monkeypatch.setattr(registry, "head_of", lambda names, model, pairs: "org/head")
+    monkeypatch.setattr(registry, "_cached", lambda repo: None)
+    assert with_local_model(resolve_config(DEMO, ["spec.head=auto"])).spec.head == "none"
+    assert "decoding without speculation: no network for org/head" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="no network for org/head"):
+        with_local_model(resolve_config(DEMO, ["spec.head=org/head"]))
