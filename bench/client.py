@@ -79,7 +79,15 @@ async def _attempt(
     session: aiohttp.ClientSession, at: Endpoint, body: dict[str, Any], headers: dict[str, str], result: Measured
 ) -> float | None:
     """Fills `result` and returns None, or returns the seconds to wait before the next attempt."""
-    async with session.post(f"{at.url}/v1/chat/completions", json=body, headers=headers) as answer:
+    try:
+        opened = await session.post(f"{at.url}/v1/chat/completions", json=body, headers=headers)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+        if result.retries:
+            raise
+        return 0.0  # a connection kept from an earlier request, which the server closed as this one came
+    async with opened as answer:
         if answer.status in (429, 503):
             return min(_retry_after(answer.headers.get("retry-after"), result.retries), _LONGEST_WAIT)
         if answer.status != 200:

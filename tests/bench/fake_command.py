@@ -1,6 +1,7 @@
 """A fake server as a command, for targets that a sweep starts: `python fake_command.py PORT FASTNESS [RECORD]`.
 
-FASTNESS is how many pieces of text it sends in a tenth of a second. Its id is appended to RECORD.
+FASTNESS is how many pieces of text it sends in a tenth of a second; the first takes as long as two. Its id is appended
+to RECORD.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ def main() -> None:
     if len(sys.argv) > 3:
         with open(sys.argv[3], "a", encoding="utf-8") as record:
             record.write(f"{os.getpid()}\n")
-    manners = Manners(ttft=0.02, gap=0.1 / float(sys.argv[2]), pieces=5)
+    gap = 0.1 / float(sys.argv[2])
+    manners = Manners(ttft=2 * gap, gap=gap, pieces=5)
     web.run_app(
         application(manners), host="127.0.0.1", port=int(sys.argv[1]), print=None, loop=asyncio.new_event_loop()
     )

@@ -22,6 +22,8 @@ class Manners:
     refuse: int = 0
     """So many requests are answered 503 with Retry-After `wait`."""
     wait: str = "0.05"
+    hang_up: int = 0
+    """So many requests find their connection closed instead of an answer."""
     cut_after: int | None = None
     """The stream's connection is closed after so many pieces."""
     error_after: int | None = None
@@ -49,6 +51,11 @@ def application(manners: Manners) -> web.Application:
         if manners.refuse:
             manners.refuse -= 1
             return web.json_response({"error": {}}, status=503, headers={"retry-after": manners.wait})
+        if manners.hang_up:
+            manners.hang_up -= 1
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
         if manners.status != 200:
             return web.json_response({"error": {}}, status=manners.status)
         manners.open += 1
@@ -85,6 +92,8 @@ async def _stream(request: web.Request, manners: Manners) -> web.StreamResponse:
     await answer.prepare(request)
 
     async def send(data: Any) -> None:
+        if isinstance(data, dict):
+            data |= {"object": "chat.completion.chunk", "id": "chatcmpl-1", "model": "fake", "created": 0}
         await answer.write(b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n")
 
     await send({"choices": [{"delta": {"role": "assistant", "content": ""}}]})

@@ -78,6 +78,14 @@ def test_a_refusal_that_says_nothing_is_met_with_growing_patience(said: str | No
     assert all(0.75 * most <= wait <= most for wait, most in zip(waits, (0.5, 1, 2, 4, 8, 8, 8, 8), strict=True))
 
 
+async def test_a_kept_connection_that_the_server_closes_is_opened_again() -> None:
+    """As a server does that gives each connection so many requests: it closes as the next one comes."""
+    manners = Manners(ttft=0, gap=0, pieces=2, hang_up=1)
+    result = await one(manners)
+    assert result.error is None and result.retries == 1 and result.tokens == 2
+    assert (await one(Manners(hang_up=2))).error == "ServerDisconnectedError"
+
+
 async def test_nobody_listens() -> None:
     async with aiohttp.ClientSession() as session:
         result = await ask(session, Endpoint("http://127.0.0.1:9", "fake"), {"messages": []})
