@@ -58,7 +58,8 @@ class Metrics:
     """`state` collects what is known beside the requests."""
 
     def __init__(self, model: str, state: Collector) -> None:
-        disable_created_metrics()  # a series for each series, which nobody asks for
+        # A series beside each series, which nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._model = model
         self._registry = CollectorRegistry()
         self._own = CollectorRegistry()
