@@ -12,7 +12,7 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test check format demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ check: $(STAMP) ## formatting, lint and types
 format: $(STAMP) ## rewrite the sources in the one format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (docs/training.md; hours)
+	@$(BIN)/python -m aerie.experiments
 
 demo-model: $(STAMP) ## train the demo target and its head again (docs/training.md says how long)
 	@$(BIN)/python -m train all configs/train/demo.yaml
