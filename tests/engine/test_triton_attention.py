@@ -54,6 +54,8 @@ def test_splits_are_merged(tree: bool, splits: int) -> None:
 
 @pytest.mark.parametrize(("dtype", "head_dim"), [(torch.bfloat16, 64), (torch.float16, 128), (torch.float32, 80)])
 def test_dtypes_and_head_sizes(dtype: torch.dtype, head_dim: int) -> None:
+    if dtype == torch.bfloat16 and not GPU:
+        pytest.skip("Triton's interpreter does not compute in bfloat16")
     inputs, pool = case([40, 7], [5, 8], page=16, tree=True, head_dim=head_dim, dtype=dtype)
     query = torch.randn(13, HEADS, head_dim).to(dtype)
     triton = backend(16, head_dim=head_dim, dtype=dtype)

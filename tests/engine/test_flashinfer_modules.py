@@ -1,0 +1,97 @@
+"""Which compiled module a device gets, and what is said where there is none."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from contracts.errors import ConfigError
+from engine.attention import flashinfer_modules, flashinfer_prebuild
+from engine.attention.flashinfer_modules import load_module, prebuilt_path, served_by
+from engine.attention.flashinfer_variant import module_name
+from engine.attention.inputs import AttentionShape
+
+SHAPE = AttentionShape(32, 8, 128, 16, torch.bfloat16, torch.device("cuda"))
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures"),
+    [
+        ((7, 5), ["75", "74", "73", "72", "71", "70"]),
+        ((8, 0), ["80"]),
+        ((8, 6), ["86", "85", "84", "83", "82", "81", "80"]),
+        ((9, 0), ["90a"]),
+        ((10, 0), ["100a"]),
+        ((12, 0), ["120a"]),
+    ],
+)
+def test_a_device_runs_code_of_its_own_and_of_older_minors(
+    capability: tuple[int, int], architectures: list[str]
+) -> None:
+    assert served_by(capability) == architectures
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """A Hopper with FlashInfer 0.6.18 installed, no modules and no compiler; what is loaded is listed."""
+    loaded: list[str] = []
+    flashinfer, ffi = ModuleType("flashinfer"), ModuleType("tvm_ffi")
+    flashinfer.__version__ = "0.6.18"  # type: ignore[attr-defined]
+    ffi.load_module = loaded.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flashinfer", flashinfer)
+    monkeypatch.setitem(sys.modules, "tvm_ffi", ffi)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(flashinfer_modules, "compiler", lambda: None)
+    monkeypatch.setenv("AERIE_KERNELS", str(tmp_path))
+    return loaded
+
+
+def test_a_prebuilt_module_is_found(device: list[str]) -> None:
+    path = prebuilt_path("0.6.18", "90a", module_name(torch.bfloat16, 128))
+    path.parent.mkdir(parents=True)
+    path.touch()
+    load_module(SHAPE)
+    assert device == [str(path)]
+
+
+@pytest.mark.parametrize(("version", "architecture"), [("0.7.2", "90a"), ("0.6.18", "80")])
+def test_a_module_of_another_release_or_architecture_is_not(device: list[str], version: str, architecture: str) -> None:
+    path = prebuilt_path(version, architecture, module_name(torch.bfloat16, 128))
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(ConfigError, match=r"no prebuilt attention module .* sm_90a .* make kernels ARCHS=90a"):
+        load_module(SHAPE)
+    assert not device
+
+
+def test_names_tell_modules_apart() -> None:
+    names = {module_name(dtype, size) for dtype in (torch.bfloat16, torch.float16) for size in (64, 128)}
+    assert len(names) == 4
+
+
+@pytest.fixture
+def nvcc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A compiler that lists two architectures."""
+    path = tmp_path / "nvcc"
+    path.write_text("#!/bin/sh\necho sm_80\necho sm_90\n", encoding="ascii")
+    path.chmod(0o755)
+    monkeypatch.setattr(flashinfer_prebuild, "compiler", lambda: path)
+    return path
+
+
+def test_unknown_architectures_are_refused_with_the_known_ones(nvcc: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ARCHS has 70; .* knows 80 90 90a"):
+        flashinfer_prebuild.main(["70", "80"], ["bf16"], [128])
+
+
+def test_unknown_dtypes_and_sizes_are_refused(nvcc: Path) -> None:
+    with pytest.raises(ConfigError, match=r"DTYPES are of bf16 f16 and HEAD_DIMS of 64 128 256"):
+        flashinfer_prebuild.main(["80"], ["fp32"], [128])
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flashinfer_prebuild, "compiler", lambda: None)
+    with pytest.raises(ConfigError, match="no CUDA compiler: install one, or name its folder in CUDA_HOME"):
+        flashinfer_prebuild.main(["90a"], ["bf16"], [128])
