@@ -33,7 +33,7 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
     return ModelConfig(
         architecture=architecture,
         hidden_size=int(data["hidden_size"]),
-        intermediate_size=int(data["intermediate_size"]),
+        intermediate_size=_inner_width(data),
         layers=int(data["num_hidden_layers"]),
         heads=heads,
         kv_heads=int(data.get("num_key_value_heads") or heads),
@@ -50,6 +50,13 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
         dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
         end_ids=end_ids(folder, data),
     )
+
+
+def _inner_width(data: dict[str, Any]) -> int:
+    """Of a dense layer, or of all its experts together: what memory is planned with."""
+    experts = data.get("num_experts") or data.get("num_local_experts") or data.get("n_routed_experts") or 1
+    width = data.get("moe_intermediate_size") or data["intermediate_size"]
+    return max(int(data["intermediate_size"]), int(experts) * int(width))
 
 
 def refusals(data: dict[str, Any], longest: int) -> Iterator[str]:

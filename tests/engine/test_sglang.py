@@ -1,6 +1,7 @@
 """What `engine.kind: sglang-model` says where SGLang is missing or another; the rest is tested beside SGLang itself."""
 
 import importlib.metadata
+import json
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,13 @@ def test_the_pinned_release_needs_no_import_to_read_a_shape(monkeypatch: pytest.
     shape = read_target(config)
     for name in ("hidden_size", "layers", "heads", "kv_heads", "head_dim", "vocabulary", "max_positions", "end_ids"):
         assert getattr(shape, name) == getattr(native, name)
+
+
+def test_memory_is_planned_for_all_experts(tmp_path: Path) -> None:
+    from engine.sglang.shapes import read_shape
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    others = {"vocab_size": 300, "max_position_embeddings": 256, "num_experts": 8, "moe_intermediate_size": 48}
+    (tmp_path / "config.json").write_text(json.dumps(sizes | others | {"architectures": ["Qwen3MoeForCausalLM"]}))
+    shape = read_shape(tmp_path)
+    assert (shape.intermediate_size, shape.kv_heads, shape.head_dim) == (8 * 48, 4, 16)
