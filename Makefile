@@ -12,7 +12,7 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test check format experiments demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test gpu-check gpu-bench check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,6 +52,13 @@ setup-peers: $(STAMP) ## build llama.cpp and export the demo target for it, to m
 
 image-test: $(STAMP) ## lint the images; build and run the CPU one where buildah and podman are (BASE_IMAGE=)
 	@BASE_IMAGE="$(BASE_IMAGE)" TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python -m pytest tests/docker --image -rs
+
+gpu-check: $(STAMP) ## on a GPU: its tests, then attention, graphs and tokens against what they must be
+	@$(BIN)/python -m pytest -m gpu -rs
+	@$(BIN)/aerie probe gpu-check --json bench/results/gpu/check.json
+
+gpu-bench: $(STAMP) ## on a GPU: plain and speculative decoding and attention, on a shape with random weights
+	@$(BIN)/aerie probe gpu-bench --out bench/results/gpu
 
 check: $(STAMP) ## formatting, lint and types
 	@$(BIN)/ruff format --check .

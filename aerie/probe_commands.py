@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aerie.gpu_commands import gpus
 from aerie.lane import make_lane
 from aerie.probe_options import (
     QUICK_PROMPTS,
@@ -28,6 +29,7 @@ from aerie.timing_probes import timings
 
 probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 probes.add_typer(timings)
+probes.add_typer(gpus)
 
 
 @probes.command("compare")

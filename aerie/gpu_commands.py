@@ -1,0 +1,111 @@
+"""`aerie probe gpu-check` and `aerie probe gpu-bench`: a GPU's answers, then its speed; docs/gpu.md says more."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aerie.lane import make_lane
+from aerie.probe_options import Json, Overrides, Quick, config_of, end, say
+from contracts.config import Config
+from contracts.errors import ConfigError
+
+gpus = typer.Typer()
+
+Target = Annotated[str, typer.Argument(help="A config file")]
+_LOADS = "1,2,4,8,16,32,64"
+
+
+@gpus.command("gpu-check")
+def check_command(
+    target: Target = "configs/serve/tiny-dummy.yaml",
+    overrides: Overrides = None,
+    json: Json = None,
+    quick: Quick = False,
+    only: Annotated[str, typer.Option(help="Checks, comma-separated")] = "attention,graphs,speculation,soak",
+) -> None:
+    """Holds a GPU's attention, graphs and tokens against what they must be; ends with code 1 where they are not."""
+    config = config_of(target, overrides)
+    cells: list[dict[str, object]] = []
+    for name in only.split(","):
+        for cell in _check(name, config, quick=quick):
+            cells.append(cell)
+            say(f"{name}: {cell['case']}: {cell['detail']}")
+    end("Checks", cells, {"check": "s", "case": "s", "passed": "s", "detail": "s"}, config, json)
+    if any(cell["passed"] is False for cell in cells):
+        raise typer.Exit(1)
+
+
+def _check(name: str, config: Config, *, quick: bool) -> Iterator[dict[str, object]]:
+    from probe import gpu_check
+
+    exact = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
+    few: Any = {"requests": 4, "max_tokens": 8} if quick else {}
+    if name == "attention":
+        for dtype in ("float32", "bfloat16"):
+            own = config.model_copy(update={"model": config.model.model_copy(update={"dtype": dtype})})
+            sizes: Any = {"rows": (1, 2), "nodes": (1, 8), "lengths": (0, 1, 128)} if quick else {}
+            yield from gpu_check.check_attention(own, **sizes)
+    elif name == "graphs":
+        yield from gpu_check.check_graphs(exact, make_lane, **few)
+    elif name == "speculation":
+        yield from gpu_check.check_speculation(
+            config, make_lane, dtypes=("float32",) if quick else ("float32", "bfloat16"), **few
+        )
+    elif name == "soak":
+        yield from gpu_check.check_soak(exact, make_lane, requests=12 if quick else 200)
+    else:
+        raise ConfigError(f"no check is called {name!r}; known: attention, graphs, speculation, soak")
+
+
+@gpus.command("gpu-bench")
+def bench_command(
+    target: Target = "configs/serve/llama-3.1-8b-dummy.yaml",
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results")] = Path("bench/results/gpu"),
+    quick: Quick = False,
+    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = "plain,speculation,attention",
+    batches: Annotated[str, typer.Option(help="Rows of plain decoding")] = _LOADS + ",128,256",
+    loads: Annotated[str, typer.Option(help="Rows of speculation")] = _LOADS,
+    acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "2,3,4,5,6",
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
+) -> None:
+    """Plain and speculative decoding and attention alone, on a shape with random weights."""
+    from probe import gpu_bench
+
+    config = config_of(target, overrides)
+    if quick:
+        batches, loads, acceptance, prompt, steps = "1,2", "1,2", "2", 20, 4
+    wanted: Any = {"prompt": prompt, "steps": steps, "say": say}
+    for name in only.split(","):
+        if name == "plain":
+            cells = gpu_bench.measure_plain(config, make_lane, batches=_numbers(batches), **wanted)
+        elif name == "speculation":
+            lengths = [float(value) for value in acceptance.split(",")]
+            cells = gpu_bench.measure_speculation(
+                config, make_lane, acceptances=lengths, batches=_numbers(loads), **wanted
+            )
+        elif name == "attention":
+            sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
+            cells = gpu_bench.measure_attention(config, say=say, **sizes)
+        else:
+            raise ConfigError(f"no part is called {name!r}; known: plain, speculation, attention")
+        end(name, cells, _columns(name), config, out / f"{name}.json")
+        if name != "attention":
+            from probe.gpu_plots import draw
+
+            draw(out / f"{name}.png", cells)
+
+
+def _columns(name: str) -> dict[str, str]:
+    if name == "attention":
+        return {"backend": "s", "rows": "d", "nodes": "d", "length": "d", "microseconds": ".1f"}
+    columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
+    columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}
+    return columns if name == "plain" else {"simulated_acceptance": "g"} | columns
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(value) for value in text.split(",")]

@@ -1,0 +1,96 @@
+"""Attention alone, on random pages: each backend at hand on the same rows, nodes and lengths. For the GPU probes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+from engine.attention import Attention, make_attention
+from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.device import device_name, free_bytes, resolve_device, resolve_dtype
+from engine.kv_pool import KVPool
+from engine.model_config import read_model_config
+
+_NAMES = ("flashinfer", "triton", "cpu", "reference")
+_DENSE_MOST = 1 << 22
+"""Queries times positions past which `reference` is left out: it writes its masks and scores out in full."""
+
+
+class Backends:
+    """Of a config's target shape and device; those that cannot be made here are left out, and `missing` says why."""
+
+    def __init__(self, config: Config) -> None:
+        model = read_model_config(Path(config.model.path))
+        self._device = resolve_device(config)
+        dtype = resolve_dtype(config, model.dtype, self._device)
+        page = config.engine.page_size
+        self.shape = AttentionShape(model.heads, model.kv_heads, model.head_dim, page, dtype, self._device)
+        self.device_name = device_name(self._device)
+        self.made: dict[str, Attention] = {}
+        self.missing: dict[str, str] = {}
+        for name in _NAMES:
+            try:
+                if name != "cpu" or self._device.type == "cpu":
+                    self.made[name] = make_attention(name, self.shape)
+            except (ConfigError, ImportError) as error:
+                self.missing[name] = str(error)
+
+    def fits(self, rows: int, length: int) -> bool:
+        """Whether the pages of such rows take less than half of the free memory."""
+        shape = self.shape
+        taken = rows * (length + shape.page_size) * 2 * shape.kv_heads * shape.head_dim * shape.dtype.itemsize
+        return 2 * taken < free_bytes(self._device)
+
+    def runs(self, rows: int, nodes: int, length: int) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+        """A call of each backend, planned, on one layer; trees are chains, which cost the same."""
+        inputs, pool, query = self.case(rows, nodes, length)
+        for name, backend in self.made.items():
+            if name == "reference" and rows * nodes * length > _DENSE_MOST:
+                continue
+            planned = backend.plan(inputs)
+            yield name, lambda backend=backend, planned=planned: backend.run(planned, query, pool, 0)  # type: ignore[misc]
+
+    def case(self, rows: int, nodes: int, length: int) -> tuple[AttentionInputs, KVPool, Tensor]:
+        """Rows of `length` tokens and `nodes` nodes each, in shuffled pages, with ancestor words."""
+        shape, device = self.shape, self._device
+        size = shape.page_size
+        pages = -(-(length + nodes) // size)
+        generator = torch.Generator(device).manual_seed(rows * nodes + length)
+        pool = KVPool(
+            layers=1,
+            pages=rows * pages + 1,
+            page_size=size,
+            kv_heads=shape.kv_heads,
+            head_dim=shape.head_dim,
+            dtype=shape.dtype,
+            device=device,
+        )
+        for side in (pool.keys, pool.values):
+            side.copy_(torch.randn(side.shape, generator=generator, device=device))
+        words = torch.tensor([_word(node) for node in range(nodes)], device=device).repeat(rows)
+        inputs = AttentionInputs(
+            qo_indptr=torch.arange(0, rows * nodes + 1, nodes, dtype=torch.int32),
+            kv_indptr=torch.arange(0, rows * pages + 1, pages, dtype=torch.int32),
+            kv_indices=(torch.from_numpy(np.random.default_rng(0).permutation(rows * pages)) + 1).int().to(device),
+            last_page_len=torch.full((rows,), length + nodes - (pages - 1) * size, dtype=torch.int32),
+            prefix_lens=torch.full((rows,), length, dtype=torch.int32, device=device),
+            words=words,
+            page_size=size,
+        )
+        query = torch.randn(rows * nodes, shape.heads, shape.head_dim, generator=generator, device=device)
+        return inputs, pool, query.to(shape.dtype)
+
+    def wait(self) -> None:
+        """Until the device has done what was launched."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _word(node: int) -> int:
+    """Of a chain's node: itself and all before it, as a signed 64-bit number."""
+    word = (1 << node + 1) - 1
+    return word - (1 << 64) if word >> 63 else word

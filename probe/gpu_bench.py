@@ -1,0 +1,145 @@
+"""`aerie probe gpu-bench`: what a GPU gives, measured in a few minutes on a model's shape with random weights.
+
+plain        plain decoding by batch, as a fraction of the device's roofline; the host's time of a step
+speculation  simulated acceptance by batch: tokens/s, where a step's time goes, idle shares with overlap and without
+attention    every backend at hand, by rows, nodes and length
+
+Runs on a CPU too, where it shows that it works and measures little. Every cell names its device, and what is simulated.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+from contracts.step import Capacity, Lane
+from probe.drive import MakeLane
+from probe.overlap import Roofline
+from probe.peaks import roofline_of
+from probe.steady import Steady, steady
+
+Cell = dict[str, Any]
+Say = Callable[[str], None]
+
+
+def measure_plain(
+    config: Config, make_lane: MakeLane, *, batches: Sequence[int], prompt: int, steps: int, say: Say = lambda _: None
+) -> list[Cell]:
+    """Without a head, overlapped and synchronous at each batch."""
+    plain = config.model_copy(
+        update={"spec": config.spec.model_copy(update={"head": "none", "simulate_acceptance": None})}
+    )
+    cells = []
+    with closing(make_lane(plain)) as lane:
+        roofline = roofline_of(plain, lane.capacity)
+        for batch in batches:
+            for overlap in (True, False):
+                cells.append(_measured(lane, plain, roofline, batch, overlap, prompt, steps))
+            say(f"plain, {batch} rows: {cells[-2]['tokens_per_s']:.0f} tokens/s")
+    return cells
+
+
+def measure_speculation(
+    config: Config,
+    make_lane: MakeLane,
+    *,
+    acceptances: Sequence[float],
+    batches: Sequence[int],
+    prompt: int,
+    steps: int,
+    say: Say = lambda _: None,
+) -> list[Cell]:
+    """A lane for each acceptance, since graphs hold it. Raises ConfigError where there is no head."""
+    cells = []
+    for acceptance in acceptances:
+        spec = config.spec.model_copy(update={"simulate_acceptance": acceptance})
+        own = config.model_copy(update={"spec": spec})
+        with closing(make_lane(own)) as lane:
+            if not lane.capacity.drafts:
+                raise ConfigError("the target has no head to draft with; set spec.head", param="spec.head")
+            roofline = roofline_of(own, lane.capacity)
+            for batch in batches:
+                for overlap in (True, False):
+                    measured = _measured(lane, own, roofline, batch, overlap, prompt, steps)
+                    cells.append(measured | {"acceptance": "simulated", "simulated_acceptance": acceptance})
+                say(f"simulated acceptance {acceptance:g}, {batch} rows: {cells[-2]['tokens_per_s']:.0f} tokens/s")
+    return cells
+
+
+def _measured(
+    lane: Lane, config: Config, roofline: Roofline | None, batch: int, overlap: bool, prompt: int, steps: int
+) -> Cell:
+    scheduler = config.scheduler.model_copy(update={"overlap": overlap})
+    run = steady(lane, config.model_copy(update={"scheduler": scheduler}), rows=batch, prompt=prompt, steps=steps)
+    return {
+        **_origin(lane.capacity),
+        "batch": batch,
+        "overlap": overlap,
+        "tokens_per_s": run.tokens_per_s,
+        "acceptance_length": run.acceptance_length,
+        "step_ms": 1e3 * run.seconds / run.steps,
+        "host_ms_per_step": 1e3 * run.host_seconds / run.steps,
+        "idle_share": run.idle_share,
+        "phase_ms": {name: 1e3 * spent / run.steps for name, spent in run.phase_seconds.items()},
+        "e_sys": None if roofline is None else _efficiency(run, roofline),
+    }
+
+
+def _efficiency(run: Steady, roofline: Roofline) -> float:
+    """The roofline's time of verifying what was verified, over the time that it took; drafting counts as waste."""
+    mean = run.context / (run.steps * run.rows)
+    lengths = np.full(run.rows, mean, dtype=np.int32)
+    ideal = roofline.step_seconds(lengths, run.verified // run.steps, 0, 0)
+    return ideal * run.steps / run.seconds
+
+
+def _origin(capacity: Capacity) -> Cell:
+    names = ("device", "dtype", "attention", "graphs", "graph_seconds", "graph_bytes", "weights")
+    return {name: capacity.report.get(name) for name in names}
+
+
+def measure_attention(
+    config: Config,
+    *,
+    rows: Sequence[int] = (1, 8, 32),
+    nodes: Sequence[int] = (1, 8, 16, 32, 64),
+    lengths: Sequence[int] = (1024, 8192, 32768),
+    repeats: int = 20,
+    say: Say = lambda _: None,
+) -> list[Cell]:
+    """One layer of the target's shape; the median of `repeats` runs of each backend that can be made here."""
+    from probe.attention_cases import Backends
+
+    backends = Backends(config)
+    cells = []
+    for count in rows:
+        for width in nodes:
+            for length in lengths:
+                if not backends.fits(count, length + width):
+                    continue
+                for name, run in backends.runs(count, width, length):
+                    times = sorted(_timed(run, backends.wait) for _ in range(repeats))
+                    cells.append(
+                        {
+                            "device": backends.device_name,
+                            "backend": name,
+                            "rows": count,
+                            "nodes": width,
+                            "length": length,
+                            "microseconds": 1e6 * times[len(times) // 2],
+                        }
+                    )
+        say(f"attention of {count} rows: {len(cells)} cells")
+    return cells
+
+
+def _timed(run: Callable[[], object], wait: Callable[[], None]) -> float:
+    wait()
+    began = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - began

@@ -1,0 +1,144 @@
+"""`aerie probe gpu-check`: is a GPU's answer the right one? Before anything is measured.
+
+attention    every backend at hand against `reference`, by rows, nodes and lengths
+graphs       replayed steps commit the tokens of eager ones
+speculation  plain rows, chains and trees give the same tokens; in 16 bit as far as margins explain the rest
+soak         arrivals and aborts at random: every request ends once, and all pages come back
+
+Takes random weights of a small shape, fp32 where tokens must be equal. Runs on a CPU too.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import torch
+
+from contracts.config import Config
+from contracts.messages import Abort, Failed, Finished, Generate
+from contracts.sampling import SamplingParams
+from contracts.step import Lane
+from engine.attention import planned_for
+from probe.attention_cases import Backends
+from probe.compare import Grid, compare
+from probe.drive import MakeLane, ask, drive
+from scheduler import Scheduler
+
+Cell = dict[str, Any]
+Say = Callable[[str], None]
+
+LENGTHS = (0, 1, 127, 128, 1000, 8000, 32000)
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+_TEMPERATURES = (0.0, 0.8)
+
+
+def check_attention(
+    config: Config, *, rows: Sequence[int] = (1, 8, 32), nodes: Sequence[int] = (1, 8, 16, 32, 64),
+    lengths: Sequence[int] = LENGTHS,
+) -> Iterator[Cell]:  # fmt: skip
+    """The largest difference of each backend, trees and causal rows, over all cases that fit."""
+    backends = Backends(config)
+    worst: dict[str, float] = dict.fromkeys((name for name in backends.made if name != "reference"), 0.0)
+    cases = 0
+    for count in rows:
+        for width in nodes:
+            for length in lengths:
+                if backends.fits(count, length + width):
+                    cases += 1
+                    for name, difference in _differences(backends, count, width, length):
+                        worst[name] = max(worst[name], difference)
+    limit = _TOLERANCE[backends.shape.dtype]
+    for name, difference in worst.items():
+        detail = f"{cases} cases, largest difference {difference:.1e}, limit {limit:.0e}"
+        yield _cell(
+            "attention", f"{name}, {str(backends.shape.dtype).removeprefix('torch.')}", difference < limit, detail
+        )
+    for name, reason in backends.missing.items():
+        yield _cell("attention", name, None, f"left out: {reason}")
+
+
+def _differences(backends: Backends, rows: int, nodes: int, length: int) -> Iterator[tuple[str, float]]:
+    inputs, pool, query = backends.case(rows, nodes, length)
+    reference = backends.made["reference"]
+    expected = reference.run(reference.plan(inputs), query, pool, 0).float()
+    for name, backend in backends.made.items():
+        if name != "reference":
+            answer = backend.run(planned_for(backend, inputs), query, pool, 0).float()
+            yield name, float((answer - expected).abs().max())
+
+
+def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max_tokens: int = 48) -> Iterator[Cell]:
+    """Greedy and sampled rows, by graphs and without."""
+    answers = {}
+    for graphs in (True, False):
+        own = config.model_copy(update={"engine": config.engine.model_copy(update={"graphs": graphs})})
+        with closing(make_lane(own)) as lane:
+            recorded = lane.capacity.report.get("graphs") or 0
+            asked = ask(_prompts(requests, lane), _TEMPERATURES, max_tokens=max_tokens)
+            answers[graphs] = drive(lane, own, asked, concurrency=config.scheduler.max_running).tokens
+            if graphs and not recorded:
+                yield _cell(
+                    "graphs", "tokens", None, "nothing was recorded: a CPU, or attention that cannot be captured"
+                )
+                return
+    same = sum(one == other for one, other in zip(answers[True], answers[False], strict=True))
+    yield _cell("graphs", "tokens", same == requests, f"{same} of {requests} requests equal, {recorded} graphs")
+
+
+def check_speculation(
+    config: Config, make_lane: MakeLane, *, dtypes: Sequence[str], requests: int = 8, max_tokens: int = 32
+) -> Iterator[Cell]:
+    """Against plain rows of the same dtype; a difference in 16 bit must be explained by the margin of the choice."""
+    with closing(make_lane(config)) as lane:
+        prompts = _prompts(requests, lane)
+    load = min(8, config.scheduler.max_running)
+    grid = Grid(
+        temperatures=_TEMPERATURES, concurrencies=(1, load), dtypes=dtypes, synchronous_at=(), max_tokens=max_tokens
+    )
+    for cell in compare(config, prompts, make_lane, grid):
+        exact = cell["dtype"] == "float32"
+        passed = cell["identical"] == 1 if exact else cell["unexplained"] == 0
+        detail = f"identical {cell['identical']:.3f}, unexplained {cell['unexplained']}"
+        name = f"{cell['mode']}, {cell['dtype']}, T = {cell['temperature']:g}, {cell['concurrency']} at once"
+        yield _cell("speculation", name, passed, detail)
+
+
+def check_soak(config: Config, make_lane: MakeLane, *, requests: int = 200, seed: int = 0) -> Iterator[Cell]:
+    """Requests come and are given up at random times."""
+    choose = random.Random(seed)
+    ends: dict[str, int] = {}
+    with closing(make_lane(config)) as lane:
+        scheduler = Scheduler(lane, config)
+        prompts = _prompts(requests, lane)
+        waiting = [_request(index, prompt, choose) for index, prompt in enumerate(prompts)]
+        failed = 0
+        while waiting or not scheduler.idle:
+            if waiting and choose.random() < 0.4:
+                ends[waiting[-1].id] = 0
+                scheduler.submit(waiting.pop())
+            if ends and choose.random() < 0.1:
+                scheduler.submit(Abort(id=choose.choice(list(ends))))
+            for reply in scheduler.turn():
+                failed += isinstance(reply, Failed)
+                if isinstance(reply, Failed | Finished):
+                    ends[reply.id] += 1
+        scheduler.check()
+    once = sum(count == 1 for count in ends.values())
+    detail = f"{once} of {requests} ended once, {failed} failed, all pages came back"
+    yield _cell("soak", "arrivals and aborts", once == requests and not failed, detail)
+
+
+def _request(index: int, prompt: list[int], choose: random.Random) -> Generate:
+    sampling = SamplingParams(temperature=choose.choice((0.0, 0.9)), seed=index, max_tokens=choose.randint(1, 60))
+    return Generate(id=f"request-{index}", prompt=prompt, sampling=sampling)
+
+
+def _prompts(count: int, lane: Lane) -> list[list[int]]:
+    choose, most = random.Random(1), lane.capacity.vocabulary - 1
+    return [[choose.randint(2, most) for _ in range(choose.randint(1, 90))] for _ in range(count)]
+
+
+def _cell(check: str, case: str, passed: bool | None, detail: str) -> Cell:
+    """`passed` None: it could not be tried here."""
+    return {"check": check, "case": case, "passed": passed, "detail": detail}

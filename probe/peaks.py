@@ -1,0 +1,46 @@
+"""The fastest that a device could run a model: its published peaks, and the roofline of a target on it."""
+
+from pathlib import Path
+
+from contracts.config import Config
+from contracts.step import Capacity
+from engine.memory import parameter_count
+from engine.model_config import read_model_config
+from probe.overlap import Roofline
+
+_PEAKS = {
+    "H100 PCIe": (2.0e12, 756e12),
+    "H100": (3.35e12, 989e12),
+    "H200": (4.8e12, 989e12),
+    "A100": (2.0e12, 312e12),
+    "L40S": (0.864e12, 362e12),
+    "L4": (0.3e12, 121e12),
+    "B200": (8.0e12, 2250e12),
+}
+"""Bytes a second, and multiply-adds in dense bf16 as operations a second, by what a device's name contains; the makers'
+data sheets have them. The first that fits counts.
+"""
+
+
+def peaks_of(device: str) -> tuple[float, float] | None:
+    return next((peaks for name, peaks in _PEAKS.items() if name in device), None)
+
+
+def roofline_of(config: Config, capacity: Capacity) -> Roofline | None:
+    """Of a deployment's target; None on a device whose peaks are not known. Drafting counts as waste, so it is free."""
+    peaks = peaks_of(str(capacity.report.get("device")))
+    if peaks is None:
+        return None
+    model = read_model_config(Path(config.model.path))
+    itemsize = 4 if capacity.report.get("dtype") == "float32" else 2
+    read = parameter_count(model) - (0 if model.tied_embeddings else model.vocabulary * model.hidden_size)
+    return Roofline(
+        bandwidth=peaks[0],
+        flops=peaks[1],
+        weight_bytes=float(read * itemsize),
+        parameters=float(read),
+        kv_bytes=2.0 * model.layers * model.kv_heads * model.head_dim * itemsize,
+        attention_flops=4.0 * model.layers * model.heads * model.head_dim,
+        draft_seconds=0.0,
+        draft_token_seconds=0.0,
+    )

@@ -1,0 +1,149 @@
+"""A batch that decodes steadily: so many rows, one step after the other, nobody coming or going.
+
+What the measurements of a GPU run (`gpu_bench`); any lane will do. The time of a step is the wall's, and is split into
+what the lane worked, what the host did beside it, and what neither did.
+"""
+
+import gc
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from contracts import wire
+from contracts.config import Config
+from contracts.errors import AerieError, ConfigError
+from contracts.messages import Batch, Failed, Generate
+from contracts.sampling import SamplingParams
+from contracts.step import Lane
+from probe.lane_log import LaneLog, StepTimes
+from scheduler import Scheduler
+
+WARM_UP = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """Of `steps` decode steps of `rows` rows."""
+
+    rows: int
+    steps: int
+    seconds: float
+    committed: int
+    verified: int
+    """Nodes, roots included."""
+    context: int
+    """Tokens that rows held, summed over steps and rows."""
+    busy_seconds: float
+    host_seconds: float
+    """The wall's, less the wait for the lane."""
+    phase_seconds: dict[str, float]
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.committed / self.seconds
+
+    @property
+    def acceptance_length(self) -> float:
+        return self.committed / (self.rows * self.steps)
+
+    @property
+    def idle_share(self) -> float:
+        """Of the wall, the part in which the lane had no work."""
+        return max(0.0, 1 - self.busy_seconds / self.seconds)
+
+
+def steady(lane: Lane, config: Config, *, rows: int, prompt: int, steps: int) -> Steady:
+    """Rows of `prompt` random tokens each, greedy, which end only after the last step. Raises ConfigError where they do
+    not fit.
+    """
+    depth = (
+        max((shape.depth for shape in config.spec.by_load), default=config.spec.depth) if lane.capacity.drafts else 0
+    )
+    length = prompt + (steps + 2 * WARM_UP) * (depth + 1)
+    _check_room(lane, rows, length)
+    log = LaneLog(lane)
+    running = config.scheduler.model_copy(update={"max_running": rows})
+    scheduler = Scheduler(log, config.model_copy(update={"scheduler": running}))
+    _fill(scheduler, rows, prompt, length)
+    for _ in range(WARM_UP):
+        _turn(scheduler)
+    gc.collect()
+    gc.freeze()
+    first, context = len(log.steps), 0
+    began = time.perf_counter()
+    while len(log.steps) - first < steps:
+        _turn(scheduler)
+        context += int(scheduler.rows.settled[scheduler.rows.decoding].sum())
+    seconds = time.perf_counter() - began
+    gc.unfreeze()
+    measured = log.steps[first:]
+    _empty(scheduler, rows)
+    return _summed(rows, measured, seconds, context, nodes=_nodes(config, rows) if lane.capacity.drafts else 1)
+
+
+def _summed(rows: int, measured: list[StepTimes], seconds: float, context: int, nodes: int) -> Steady:
+    phases: dict[str, float] = {}
+    for times in measured:
+        for name, spent in times.phases.items():
+            phases[name] = phases.get(name, 0.0) + spent
+    return Steady(
+        rows=rows,
+        steps=len(measured),
+        seconds=seconds,
+        committed=sum(times.committed for times in measured),
+        verified=nodes * rows * len(measured),
+        context=context,
+        busy_seconds=sum(phases.values()),
+        host_seconds=seconds - sum(times.settled - times.waiting for times in measured),
+        phase_seconds=phases,
+    )
+
+
+def _nodes(config: Config, rows: int) -> int:
+    """That the config verifies of a row while so many run."""
+    spec = config.spec
+    if not spec.by_load:
+        return spec.nodes
+    return next((shape.nodes for shape in sorted(spec.by_load, key=lambda s: s.rows) if rows <= shape.rows), 1)
+
+
+def _check_room(lane: Lane, rows: int, length: int) -> None:
+    capacity = lane.capacity
+    pages = rows * -(-(length + capacity.reserve) // capacity.page_size)
+    if rows > capacity.rows or length > capacity.max_length or pages >= capacity.pages:
+        raise ConfigError(
+            f"{rows} rows of {length} tokens take {pages} pages; the lane has {capacity.rows} rows of at most "
+            f"{capacity.max_length} tokens and {capacity.pages - 1} pages: measure fewer rows or steps, or raise "
+            f"scheduler.max_running, model.max_length or engine.memory_share",
+            param="scheduler.max_running",
+        )
+
+
+def _fill(scheduler: Scheduler, rows: int, prompt: int, length: int) -> None:
+    """Brings all rows through their prompts."""
+    tokens = np.random.default_rng(1).integers(2, scheduler.ready().vocabulary, (rows, prompt))
+    sampling = SamplingParams(max_tokens=length - prompt, ignore_eos=True)
+    for row in range(rows):
+        scheduler.submit(Generate(id=f"request-{row}", prompt=tokens[row].tolist(), sampling=sampling))
+    while scheduler.rows.decoding.sum() < rows:
+        _turn(scheduler)
+
+
+def _empty(scheduler: Scheduler, rows: int) -> None:
+    from contracts.messages import Abort
+
+    for row in range(rows):
+        scheduler.submit(Abort(id=f"request-{row}"))
+    while not scheduler.idle:
+        _turn(scheduler)
+
+
+def _turn(scheduler: Scheduler) -> None:
+    """With all that a scheduler process does in a turn but the socket."""
+    replies = scheduler.turn()
+    for reply in replies:
+        if isinstance(reply, Failed):
+            raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
+    if replies:
+        wire.encode(Batch(messages=replies))
