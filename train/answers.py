@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -59,10 +60,13 @@ def _generate(model: LlamaForCausalLM, prompts: list[list[int]], temperature: fl
     ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
     seen = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     how = {"temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
-    output = model.generate(
+    whole: Any = model  # its generate() is typed for another class
+    output = whole.generate(
         ids, attention_mask=seen, max_new_tokens=limit, pad_token_id=pad, do_sample=bool(how), **how
     )
-    return [_until_end(row, model.config.eos_token_id) for row in output[:, width:].tolist()]
+    end = model.config.eos_token_id
+    assert isinstance(end, int)
+    return [_until_end(row, end) for row in output[:, width:].tolist()]
 
 
 def _until_end(reply: list[int], end: int) -> list[int]:

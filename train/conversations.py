@@ -58,7 +58,9 @@ class Renderer:
         return self._pieces[text]
 
     def _special(self, token: str) -> int:
-        return int(self._tokenizer.convert_tokens_to_ids(token))
+        found = self._tokenizer.convert_tokens_to_ids(token)
+        assert isinstance(found, int)
+        return found
 
 
 def epoch(

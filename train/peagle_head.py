@@ -7,6 +7,7 @@ of `embed_tokens`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,7 +76,8 @@ class ParallelHead(nn.Module):
         `turns` are cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool says
         which elements (the last dimension) each may attend to.
         """
-        for index, layer in enumerate(self.layers):
+        layers: list[Any] = list(self.layers)  # of two kinds
+        for index, layer in enumerate(layers):
             if index == 0:
                 read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
             else:
@@ -89,7 +91,7 @@ class ParallelHead(nn.Module):
         return self.lm_head(self.norm(output))
 
 
-def _attend(shape: HeadShape, attention: nn.Module, read: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
     q, k, v = (
         getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)
         for name in ("q", "k", "v")
@@ -106,7 +108,8 @@ def start_like(head: ParallelHead, model: LlamaForCausalLM, vocabulary: DraftVoc
     """Begins as the target's last layer, final norm and output rows, read from the highest tap, as an EAGLE-3 head does
     (`train/start.py`); deeper layers begin as nothing added.
     """
-    first, last, hidden = head.layers[0], model.model.layers[-1], head.shape.head.hidden
+    layers: list[Any] = list(head.layers)
+    first, last, hidden = layers[0], model.model.layers[-1], head.shape.head.hidden
     head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
     for name in ("q_proj", "k_proj", "v_proj"):
         getattr(first.self_attn, name).weight[:, hidden:] = getattr(last.self_attn, name).weight
@@ -118,7 +121,7 @@ def start_like(head: ParallelHead, model: LlamaForCausalLM, vocabulary: DraftVoc
     first.mlp.down_proj.weight[:, :wide] = last.mlp.down_proj.weight[:, :wide]
     first.hidden_norm.weight.copy_(last.input_layernorm.weight)
     first.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
-    for deeper in head.layers[1:]:
+    for deeper in layers[1:]:
         deeper.self_attn.o_proj.weight.zero_()
         deeper.mlp.down_proj.weight.zero_()
     head.norm.weight.copy_(model.model.norm.weight)

@@ -53,7 +53,8 @@ def pretrain(run: TargetRun) -> None:
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
     """Writes weights in bf16 (the model is left so), configuration, tokenizer and template."""
-    model.to(torch.bfloat16).save_pretrained(out)
+    nn.Module.to(model, torch.bfloat16)
+    model.save_pretrained(out)
     save_tokenizer(tokenizer, out)
 
 
