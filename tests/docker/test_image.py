@@ -19,7 +19,7 @@ from tests.docker import podman
 
 pytestmark = pytest.mark.timeout(5400)
 QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
-_START_SECONDS = 240
+_START_SECONDS = 600
 
 
 @dataclass
