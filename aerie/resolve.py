@@ -25,6 +25,11 @@ def with_local_model(config: Config) -> Config:
     name = config.model.path
     if not name:
         raise ConfigError("model.path is empty; name a model folder or a hub id ORG/MODEL", param="model.path")
+    if config.engine.kind == "native" and config.sglang.model_fields_set:
+        key = f"sglang.{sorted(config.sglang.model_fields_set)[0]}"
+        raise ConfigError(
+            f"{key} is set and engine.kind is native, which runs on one device; set engine.kind", param=key
+        )
     folder, called = Path(name), Path(name).resolve().name
     if not folder.is_dir():
         if not is_hub_id(name):

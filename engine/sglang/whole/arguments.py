@@ -73,7 +73,8 @@ def server_arguments(config: Config) -> dict[str, Any]:
         **_speculation(config),
     }
     if config.model.weights == "dummy":
-        arguments["load_format"] = "dummy"
+        arguments |= {"load_format": "dummy"}
+        arguments |= {"speculative_draft_load_format": "dummy"} if drafts(config) else {}
     return arguments | _further(config)
 
 
@@ -124,6 +125,12 @@ def _device(config: Config) -> dict[str, Any]:
 
 def _speculation(config: Config) -> dict[str, Any]:
     spec = config.spec
+    if spec.simulate_acceptance is not None:
+        raise ConfigError(
+            f"spec.simulate_acceptance is {spec.simulate_acceptance:g}; only Aerie's own engine simulates by it; SGLang's "
+            "reads SGLANG_SIMULATE_ACC_LEN in its environment",
+            param="spec.simulate_acceptance",
+        )
     if not drafts(config):
         return {}
     nodes = spec.nodes

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.config import Config
+from contracts.labels import labels
 from contracts.messages import Generate, Ready
 from engine.sglang.whole.arguments import drafts, unused_settings
 from engine.sglang.whole.tally import Load
@@ -91,6 +92,7 @@ class EngineBackend:
             "head": config.spec.head if self.depth else "none",
             "seeds_give_the_same_text": False,
             "unused_settings": ", ".join(unused_settings(config)) or "none",
+            **labels(config),
         }
 
 

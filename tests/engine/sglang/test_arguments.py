@@ -78,6 +78,11 @@ def test_a_head_and_its_shape() -> None:
     }
 
 
+def test_dummy_weights_are_the_heads_too() -> None:
+    given = arguments_of("spec.head=h", "model.weights=dummy")
+    assert given["load_format"] == given["speculative_draft_load_format"] == "dummy"
+
+
 def test_a_chain_has_a_node_for_each_guess_and_the_root() -> None:
     assert arguments_of("spec.head=h", "spec.depth=7")["speculative_num_draft_tokens"] == 8
     with pytest.raises(ConfigError, match=r"spec.nodes is 6; a chain of spec.depth 7 has 8 nodes"):
@@ -105,6 +110,7 @@ def test_several_machines() -> None:
         ),
         (("sglang.nnodes=2", "sglang.node_rank=2"), "sglang.node_rank is 2; with sglang.nnodes 2 it is at most 1"),
         (("sglang.nnodes=2",), "sglang.dist_init_addr is not set"),
+        (("spec.simulate_acceptance=2.5",), "spec.simulate_acceptance is 2.5"),
         (("engine.attention=reference",), "engine.attention reference is Aerie's own"),
         (("sglang.arguments.tp_size=2",), "sglang.arguments.tp_size is a setting of Aerie's: say sglang.tp"),
         (("sglang.arguments.max_running_requests=8",), "say scheduler.max_running"),
