@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,19 @@ _START_SECONDS = 600.0
 _STOP_SECONDS = 30.0
 
 
+def served_target(config: PipelineConfig) -> AbstractContextManager[str]:
+    """The target alone, behind the base URL of its API."""
+    threads = f"engine.threads={config.features.threads}"
+    return served([config.target, "spec.head=none", *_template(config), threads, *config.evaluate.settings])
+
+
 @contextlib.contextmanager
-def served_target(config: PipelineConfig) -> Iterator[str]:
-    """`aerie serve` of the target alone, on a free port of this machine; the base URL of its API.
+def served(words: list[str]) -> Iterator[str]:
+    """`aerie serve` with these words, on a free port of this machine; gives the base URL of its API.
 
     Raises AerieError with what it printed where it does not start.
     """
-    words = [config.target, "spec.head=none", "server.port=0", "server.log_requests=false", *_template(config)]
-    words += [f"engine.threads={config.features.threads}", *config.evaluate.settings]
-    command = [sys.executable, "-m", "aerie", "serve", *words]
+    command = [sys.executable, "-m", "aerie", "serve", *words, "server.port=0", "server.log_requests=false"]
     with tempfile.TemporaryFile("w+") as output:
         server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "500"})
         try:

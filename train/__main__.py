@@ -10,6 +10,8 @@ from pydantic import ValidationError
 
 from train.config import TrainConfig, load_config
 
+CORPUS = Path(__file__).parent / "data/docstrings.jsonl.gz"
+
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Train the demo pair: a target, then its EAGLE-3 head."
 )
@@ -27,6 +29,22 @@ def text(
     _unless_there(out, again)
     write(out, entries := collect())
     typer.echo(f"{out}: {len(entries)} entries")
+
+
+@app.command()
+def questions(
+    out: Annotated[Path, typer.Argument(help="Where to write prompts, .jsonl.")],
+    count: Annotated[int, typer.Option(help="How many.")] = 600,
+    held_out: Annotated[bool, typer.Option("--held-out", help="In phrasings that are never taught.")] = False,
+    again: Again = False,
+) -> None:
+    """Write questions about the pinned docstrings as prompts for `aerie train`."""
+    from train.docstrings import read
+    from train.questions import as_prompts
+
+    _unless_there(out, again)
+    out.write_text(as_prompts(read(CORPUS), count, held_out=held_out), encoding="utf-8")
+    typer.echo(f"{out}: {count} prompts")
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """How people ask about a documented name: the phrasings that the demo target learns, and those kept for tests."""
 
+import json
 import random
 
 from train.docstrings import Entry
@@ -38,3 +39,11 @@ def conversation(entries: list[Entry], rng: random.Random) -> list[dict[str, str
         messages.append({"role": "user", "content": ask(entry, rng.choice(TAUGHT))})
         messages.append({"role": "assistant", "content": entry.text})
     return messages
+
+
+def as_prompts(entries: list[Entry], count: int, *, held_out: bool, seed: int = 0) -> str:
+    """JSON Lines of `count` questions about different entries, always the same for one seed."""
+    rng = random.Random(f"{seed} {'held out' if held_out else 'taught'}")
+    phrasings = HELD_OUT if held_out else TAUGHT
+    asked = [ask(entry, rng.choice(phrasings)) for entry in rng.sample(entries, count)]
+    return "".join(json.dumps({"messages": [{"role": "user", "content": text}]}) + "\n" for text in asked)

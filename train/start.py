@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tup
 
 
 def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
-    config = model.config
+    config: Any = model.config
     return HeadShape(
         hidden=config.hidden_size,
         intermediate=run.intermediate_size,

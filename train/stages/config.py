@@ -92,6 +92,8 @@ class FeaturesStage(Section):
     shard_tokens: int = Field(default=65_536, ge=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Arithmetic of the target, that of serving by default."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the target runs; `auto` is the GPU where there is one."""
     threads: int = Field(default=1, ge=1)
 
 

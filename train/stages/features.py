@@ -37,7 +37,7 @@ def make_features(config: PipelineConfig) -> Path:
     renderer = ChatRenderer(target, None if config.template is None else Path(config.template), model.end_ids)
     about = {"target": weights_hash(target), "template": template_hash(renderer.source)}
     inputs = {respond.STAGE: input_hash(work, respond.STAGE), **about}
-    begun = begin(work, STAGE, stage.model_dump(mode="json", exclude={"threads"}), inputs)
+    begun = begin(work, STAGE, stage.model_dump(mode="json", exclude={"threads", "device"}), inputs)
     counts: Counter[str] = Counter()
     longest = min(stage.longest, model.max_positions)
     documents = _documents(work, renderer, longest, counts)
@@ -48,7 +48,9 @@ def make_features(config: PipelineConfig) -> Path:
     width = (len(boundaries) + 1) * model.hidden_size
     computed = None
     if stage.mode == "offline":
-        computed = ServedTarget(target, boundaries, longest=longest, dtype=stage.dtype, threads=stage.threads)
+        computed = ServedTarget(
+            target, boundaries, longest=longest, dtype=stage.dtype, threads=stage.threads, device=stage.device
+        )
         _estimate(documents, tokens, tokens * (width * _BF16 + 5), storage, computed)
     about |= {"boundaries": " ".join(map(str, boundaries)), "final": "before the norm"}
     shards = _write(stage, storage, documents, computed, about)

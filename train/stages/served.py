@@ -35,11 +35,13 @@ class States:
 class ServedTarget:
     """A loaded target with room for one conversation of `longest` tokens."""
 
-    def __init__(self, folder: Path, boundaries: tuple[int, ...], *, longest: int, dtype: str, threads: int) -> None:
+    def __init__(
+        self, folder: Path, boundaries: tuple[int, ...], *, longest: int, dtype: str, threads: int, device: str = "auto"
+    ) -> None:
         torch.set_num_threads(threads)
         model = read_model_config(folder)
         longest = min(longest, model.max_positions)
-        engine: dict[str, Any] = {"kv_tokens": max(64, longest + 1), "threads": threads, "device": "cpu"}
+        engine: dict[str, Any] = {"kv_tokens": max(64, longest + 1), "threads": threads, "device": device}
         config = parse_config(
             {
                 "model": {"path": str(folder), "dtype": dtype, "max_length": longest},
@@ -52,26 +54,28 @@ class ServedTarget:
         self._target = load_target(config, model, sizes, (*boundaries, model.layers))
         self._width = len(boundaries) * model.hidden_size
         self._page = sizes.page_size
+        self._device = sizes.device
 
     @torch.inference_mode()
     def states(self, ids: list[int]) -> States:
         """Of a conversation that is not empty and not longer than `longest`."""
-        count, page = len(ids), self._page
+        count, page, device = len(ids), self._page, self._device
         pages = -(-count // page)
-        positions = torch.arange(count)
+        positions = torch.arange(count, device=device)
         inputs = AttentionInputs(
             qo_indptr=torch.tensor([0, count], dtype=torch.int32),
             kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
-            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32),  # page 0 is the dummy page
+            kv_indices=torch.arange(1, pages + 1, dtype=torch.int32, device=device),  # page 0 is the dummy page
             last_page_len=torch.tensor([count - (pages - 1) * page], dtype=torch.int32),
-            prefix_lens=torch.zeros(1, dtype=torch.int32),
+            prefix_lens=torch.zeros(1, dtype=torch.int32, device=device),
             words=None,
             page_size=page,
         )
-        none = torch.zeros(0, dtype=torch.int64)
-        output = self._target.forward(torch.tensor(ids), positions, positions + page, inputs, none, taps=True)
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        tokens = torch.tensor(ids, device=device)
+        output = self._target.forward(tokens, positions, positions + page, inputs, none, taps=True)
         assert output.taps is not None
-        taps = output.taps.bfloat16()
+        taps = output.taps.bfloat16().cpu()
         return States(taps[:, : self._width].clone(), taps[:, self._width :].clone())
 
 

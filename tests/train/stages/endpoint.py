@@ -24,7 +24,7 @@ class Endpoint:
     """`failing` requests are answered 503 first; `asked` counts all."""
 
     def __init__(self, target: Path, *, failing: int = 0, token_ids: bool = True) -> None:
-        words = [f"model.path={target}", "spec.head=none", "engine.lane=inline", "engine.kv_tokens=2048"]
+        words = [f"model.path={target}", "spec.head=none", "engine.lane=inline", "engine.kv_tokens=4096"]
         self._config = load_config(None, [*words, "model.dtype=float32", "scheduler.max_running=2"])
         self._lane = InlineLane(build_worker(self._config))
         self._tokenizer = Tokenizer(target)

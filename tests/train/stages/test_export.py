@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,19 @@ from contracts.provenance import template_hash, template_source, weights_hash
 from engine.model_config import read_model_config
 from spec.build import build_worker
 from spec.card import Origin, check_origin, origin_of, promised
-from spec.loader import open_head
+from spec.loader import load_head, open_head
 from tests.train.stages.tiny import ENGINE, changed, run_to
 from train.export import load_exported
 from train.stages.config import PipelineConfig
 from train.stages.evaluate import as_table, conditional
 from train.stages.export import shape_of
+from train.stages.served import OutputEnd
+
+
+@dataclass(frozen=True)
+class _Lender:
+    embeddings: torch.Tensor
+    output_weight: torch.Tensor
 
 
 def test_both_layouts_hold_the_trained_bits(shared: PipelineConfig) -> None:
@@ -42,6 +50,22 @@ def test_an_exported_head_loads_back_bit_equal(shared: PipelineConfig) -> None:
         assert torch.equal(weight.bfloat16(), stored[name])
     opened = open_head(folder, read_model_config(Path(shared.target)), torch.float32)
     assert opened.config.taps == (2, 4, 5) and opened.config.draft_vocabulary == 300
+
+
+def test_serving_reads_one_head_from_both_layouts(shared: PipelineConfig) -> None:
+    folder, target = run_to(shared, "export"), Path(shared.target)
+    end, model = OutputEnd(target), read_model_config(target)
+    opened = [open_head(folder / name, model, torch.float32) for name in ("specforge", "speculators")]
+    assert replace(opened[0].config, source="") == replace(opened[1].config, source="")
+    one, other = (load_head(found, _Lender(end.embedding, end.output)) for found in opened)
+    for part in ("fc", "output"):
+        assert torch.equal(getattr(one, part).weight, getattr(other, part).weight)
+    inner = [(head.layers[0].attention, head.layers[0].mlp) for head in (one, other)]
+    layers = [(attention.qkv, attention.output, mlp.gate_up, mlp.down) for attention, mlp in inner]
+    assert all(torch.equal(mine.weight, theirs.weight) for mine, theirs in zip(*layers, strict=True))
+    assert torch.equal(one.embeddings, other.embeddings)
+    assert one.draft_to_target is not None and other.draft_to_target is not None
+    assert torch.equal(one.draft_to_target, other.draft_to_target)
 
 
 def test_the_speculators_config_says_the_same_in_its_own_words(shared: PipelineConfig) -> None:
