@@ -127,8 +127,8 @@ def _speculation(config: Config) -> dict[str, Any]:
     spec = config.spec
     if spec.simulate_acceptance is not None:
         raise ConfigError(
-            f"spec.simulate_acceptance is {spec.simulate_acceptance:g}; only Aerie's own engine simulates by it; SGLang's "
-            "reads SGLANG_SIMULATE_ACC_LEN in its environment",
+            f"spec.simulate_acceptance is {spec.simulate_acceptance:g}; only Aerie's own engine simulates by it: leave "
+            "it out (SGLang reads SGLANG_SIMULATE_ACC_LEN in its environment)",
             param="spec.simulate_acceptance",
         )
     if not drafts(config):

@@ -105,6 +105,7 @@ def _start(arguments: dict[str, Any], config: Config) -> Any:
     if config.engine.device == "cpu":
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
         os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", _cores(config.sglang))
+    logging.getLogger("sglang").setLevel(logging.WARNING)  # it tells all of its arguments, twice
     import sglang
 
     logging.getLogger("sglang.srt.entrypoints.engine").addFilter(_is_news)
