@@ -45,6 +45,9 @@ class Runtime(Protocol):
     def active(self) -> AbstractContextManager[None]:
         """Inside, work is launched on the runtime's stream."""
 
+    def catch_up(self) -> None:
+        """Waits for whatever was launched on any stream: models are loaded on another one than steps run on."""
+
     def event(self) -> Event: ...
 
     def pinned(self, size: int) -> Tensor:
@@ -69,6 +72,9 @@ class Cuda:
     def active(self) -> AbstractContextManager[None]:
         return torch.cuda.stream(self._stream)
 
+    def catch_up(self) -> None:
+        torch.cuda.synchronize(self.device)
+
     def event(self) -> Event:
         return torch.cuda.Event(enable_timing=True)
 
@@ -76,10 +82,11 @@ class Cuda:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
     def capture(self, function: Callable[[], T]) -> Recording[T]:
+        self.catch_up()
         with self.active():
             for _ in range(_WARM_UPS):
                 function()
-        torch.cuda.synchronize(self.device)
+        self.catch_up()
         before = torch.cuda.mem_get_info(self.device)[0]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):

@@ -137,8 +137,8 @@ class HeldPass:
         self._attention = attention
         self._tables = tables = state.tables
         device = state.device
-        self.prefix_lens = torch.zeros(rows, dtype=torch.int32, device=device)
-        """[rows]: the recording fills it with true lengths."""
+        self.prefix_lens = torch.zeros(rows, dtype=torch.int64, device=device)
+        """[rows] int64: the recording fills it with true lengths."""
         self._indptr = torch.arange(0, rows * queries + 1, queries, dtype=torch.int32)
         dummies = torch.full((rows,), tables.dummy_row, device=device)
         pages = cover(np.full(rows, reach, dtype=np.int32), tables.page_size, state.transfer)

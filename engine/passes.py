@@ -108,7 +108,7 @@ class Places:
     real: Tensor | None = None
     """[n] bool in a captured graph: the other rows are surplus, and commit nothing; None where all are a plan's."""
     prefix_lens: Tensor | None = None
-    """[n] int32 in a captured graph: where its attention reads true lengths."""
+    """[n] int64 in a captured graph: where its attention reads true lengths."""
 
 
 def stage_decode(state: DeviceState, plan: StepPlan) -> Places:

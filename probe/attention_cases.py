@@ -77,7 +77,7 @@ class Backends:
             kv_indptr=torch.arange(0, rows * pages + 1, pages, dtype=torch.int32),
             kv_indices=(torch.from_numpy(np.random.default_rng(0).permutation(rows * pages)) + 1).int().to(device),
             last_page_len=torch.full((rows,), length + nodes - (pages - 1) * size, dtype=torch.int32),
-            prefix_lens=torch.full((rows,), length, dtype=torch.int32, device=device),
+            prefix_lens=torch.full((rows,), length, device=device),
             words=words,
             page_size=size,
         )

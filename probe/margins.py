@@ -121,7 +121,7 @@ class Margins:
             kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
             kv_indices=torch.arange(1, pages + 1, dtype=torch.int32, device=self._device),
             last_page_len=torch.tensor([size - (pages - 1) * self._page], dtype=torch.int32),
-            prefix_lens=torch.zeros(1, dtype=torch.int32, device=self._device),
+            prefix_lens=torch.zeros(1, dtype=torch.int64, device=self._device),
             words=None,
             page_size=self._page,
         )

@@ -39,6 +39,7 @@ class CudaLane:
         assert worker.runtime is not None, "the worker was built for a CPU"
         self._worker = worker
         self._runtime = worker.runtime
+        self._runtime.catch_up()
         self._flying: deque[Pending] = deque()
 
     @property

@@ -111,6 +111,8 @@ class StandIn:
     def active(self) -> Iterator[None]:
         yield
 
+    def catch_up(self) -> None: ...
+
     def event(self) -> StandInEvent:
         return StandInEvent()
 
