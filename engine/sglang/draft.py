@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from sglang.srt.model_executor.forward_context import ForwardContext, forward_context
 from sglang.srt.models.llama_eagle3 import LlamaForCausalLMEagle3
+from sglang.srt.utils.common import reserve_rope_cache_for_long_sequences
 from sglang.srt.utils.hf_transformers_utils import get_config
 from torch import Tensor
 
@@ -32,6 +33,7 @@ class SglangDraft:
         finally:
             torch.set_default_dtype(before)
         model.load_weights(_tensors(folder))
+        reserve_rope_cache_for_long_sequences(model, config)  # as long as the target's, whatever the head's config says
         self._model: Any = model.eval()
         self._backend = backend
 

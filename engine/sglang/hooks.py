@@ -34,6 +34,7 @@ _BATCH = "sglang.srt.model_executor.forward_batch_info"
 HOOKS: tuple[Hook, ...] = (
     Hook("sglang.srt.server_args:ServerArgs", attributes=("resolve_once",)),
     Hook("sglang.srt.runtime_context:publish", ("server_args", "role", "ranks")),
+    Hook("sglang.srt.runtime_context:get_parallel"),
     Hook("sglang.srt.runtime_context:SpawnRanks", ("world_rank", "gpu_id")),
     Hook("sglang.srt.configs.model_config:ModelConfig.from_server_args", ("server_args",)),
     Hook("sglang.srt.distributed.bootstrap:init_parallel_runtime", ("server_args", "device", "dist_port")),
@@ -83,6 +84,12 @@ TAP_HOOKS: tuple[Hook, ...] = (
     Hook(f"{_BATCH}:CaptureHiddenMode", attributes=("NULL", "FULL")),
     Hook("sglang.srt.models.llama:LlamaForCausalLM.set_eagle3_layers_to_capture", ("layer_ids",)),
     Hook("sglang.srt.models.llama:LlamaForCausalLM.get_embed_and_head"),
+    Hook("sglang.srt.models.registry:ModelRegistry", attributes=("models",)),
+    Hook("sglang.srt.models.llama_eagle3:LlamaForCausalLMEagle3", ("config",), ("load_weights", "get_hot_token_id")),
+    Hook("sglang.srt.model_executor.forward_context:ForwardContext", ("attn_backend",)),
+    Hook("sglang.srt.model_executor.forward_context:forward_context", ("ctx",)),
+    Hook("sglang.srt.utils.common:reserve_rope_cache_for_long_sequences", ("model", "model_config")),
+    Hook("sglang.srt.utils.hf_transformers_utils:get_config", ("model", "trust_remote_code")),
 )
 
 

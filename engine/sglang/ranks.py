@@ -45,7 +45,7 @@ class RanksLane:
         outputs: list[StepOutput] = self._each(CpuLane.settle)
         first = outputs[0]
         for rank, output in enumerate(outputs[1:], 1):
-            if not (np.array_equal(output.lengths, first.lengths) and np.array_equal(output.endings, first.endings)):
+            if not _same(output, first):
                 self.kill()
                 raise EngineDead(f"rank {rank} disagrees with rank 0 about step {first.number}; all ranks were ended")
         return first
@@ -77,3 +77,14 @@ class RanksLane:
                     self.kill()
                     raise
         return [received[rank] for rank in range(len(self._lanes))]
+
+
+def _same(output: StepOutput, first: StepOutput) -> bool:
+    """Whether two ranks committed the same; what stands past `counts` is undefined."""
+    committed = np.arange(first.token_ids.shape[1]) < first.counts[:, None]
+    return (
+        np.array_equal(output.counts, first.counts)
+        and np.array_equal(output.lengths, first.lengths)
+        and np.array_equal(output.endings, first.endings)
+        and np.array_equal(output.token_ids[committed], first.token_ids[committed])
+    )

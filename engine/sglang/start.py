@@ -15,7 +15,7 @@ from sglang.srt.runtime_context import SpawnRanks, publish
 from sglang.srt.server_args import ServerArgs
 
 from contracts.config import Config
-from engine.memory import Sizes
+from engine.memory import GPU_SHARE, Sizes
 from engine.sglang.attention import NAME, PagedAttention, register
 from engine.sglang.place import Place, free_port
 
@@ -58,7 +58,7 @@ def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: P
     bootstrap.init_layer_runtime(model_config=model)
     runner = ModelRunner(
         model_config=model,
-        mem_fraction_static=_memory_share(config),
+        mem_fraction_static=config.engine.memory_share or GPU_SHARE,
         gpu_id=index,
         nccl_port=port,
         server_args=args,
@@ -88,7 +88,3 @@ def _speak_gloo() -> None:
         return make_group(*args, **(given | {"use_pynccl": False, "use_custom_allreduce": False}))
 
     parallel_state.init_model_parallel_group = make_gloo_group
-
-
-def _memory_share(config: Config) -> float:
-    return config.engine.memory_share or 0.9

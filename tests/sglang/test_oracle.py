@@ -74,7 +74,10 @@ HEADS: dict[str, tuple[dict[str, Any], dict[str, Tensor]]] = {
         specforge_config(TAPS, fc_norm=True, norm_output=True),
         head_tensors(extra={f"fc_norm.{tap}.weight": (models.HIDDEN,) for tap in range(3)}),
     ),
-    "a RoPE of its own": (specforge_config(TAPS, rope_theta=500.0), head_tensors()),
+    "a RoPE of its own, said to be short": (
+        specforge_config(TAPS, rope_theta=500.0, max_position_embeddings=8),
+        head_tensors(),
+    ),
 }
 
 

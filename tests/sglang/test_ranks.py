@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,20 +70,63 @@ def tokens(lane: Any) -> list[list[int]]:
     return [row.out for row in rows]
 
 
+def tokens_of(folder: Path, ranks: int, before: Callable[[], None] = lambda: None) -> list[list[int]]:
+    """What a deployment of so many ranks gives, in a fork in which `before` ran first."""
+
+    def body() -> None:
+        before()
+        with_lane(folder, ranks, lambda lane: (folder / "tokens").write_text(json.dumps(tokens(lane))) and None)
+
+    run_forked(body)
+    found: list[list[int]] = json.loads((folder / "tokens").read_text())
+    return found
+
+
+def err_on_rank_1() -> None:
+    """Every choice of rank 1 is another token, and its paths end at the root."""
+    import engine.passes
+    import spec.round
+    from engine.sglang.place import mine
+
+    choose, accept = engine.passes.choose, spec.round.accept
+
+    def choose_otherwise(*args: Any, **given: Any) -> Any:
+        chosen = choose(*args, **given)
+        return chosen if mine().rank == 0 else (chosen + 1) % 64
+
+    def accept_nothing(*args: Any, **given: Any) -> Any:
+        found = accept(*args, **given)
+        if mine().rank == 0:
+            return found
+        return replace(found, counts=found.counts * 0, tokens=(found.tokens + 1) % 64)
+
+    engine.passes.choose, spec.round.accept = choose_otherwise, accept_nothing
+
+
 def test_two_ranks_give_the_tokens_of_one(tmp_path: Path) -> None:
-    found: list[list[list[int]]] = []
-    for ranks in (1, 2):
+    """Also where rank 1 would choose otherwise: what rank 0 chose stands."""
+    alone = tokens_of(tmp_path, 1)
+    assert [len(out) for out in alone] == [12, 12]
+    assert tokens_of(tmp_path, 2) == alone
+    assert tokens_of(tmp_path, 2, err_on_rank_1) == alone
 
-        def body(ranks: int = ranks) -> None:
-            def keep(lane: Any) -> None:
-                (tmp_path / str(ranks)).write_text(json.dumps(tokens(lane)))
 
-            with_lane(tmp_path, ranks, keep)
+def test_ranks_that_disagree_are_ended(tmp_path: Path) -> None:
+    """Were nothing broadcast: the outputs are compared besides."""
 
-        run_forked(body)
-        found.append(json.loads((tmp_path / str(ranks)).read_text()))
-    assert found[0] == found[1]
-    assert [len(out) for out in found[0]] == [12, 12]
+    def body() -> None:
+        err_on_rank_1()
+        import engine.sglang.target
+
+        engine.sglang.target.SglangTarget.agree = lambda _self, values: values  # type: ignore[method-assign]
+
+        def disagree(lane: Any) -> None:
+            with pytest.raises(EngineDead, match="rank 1 disagrees with rank 0"):
+                tokens(lane)
+
+        with_lane(tmp_path, 2, disagree)
+
+    run_forked(body)
 
 
 def test_a_rank_that_dies_ends_all(tmp_path: Path) -> None:
