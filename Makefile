@@ -10,9 +10,15 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
+GPU_VENV := .venv-gpu
+GPU_STAMP := $(GPU_VENV)/.installed
+ARCHS ?= 75 80 89 90a 100a 120a
+DTYPES ?= bf16 f16
+HEAD_DIMS ?= 64 128
+FLASHINFER ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test gpu-check gpu-bench check format experiments demo-model
+.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -52,6 +58,21 @@ setup-peers: $(STAMP) ## build llama.cpp and export the demo target for it, to m
 
 image-test: $(STAMP) ## lint the images; build and run the CPU one where buildah and podman are (BASE_IMAGE=)
 	@BASE_IMAGE="$(BASE_IMAGE)" TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python -m pytest tests/docker --image -rs
+
+setup-gpu-contracts: $(GPU_STAMP) ## create .venv-gpu with FlashInfer and Triton, for a machine without a GPU
+
+$(GPU_STAMP): pyproject.toml constraints.txt constraints-gpu.txt scripts/install.sh scripts/gpu_contracts.sh
+	@PYTHON="$(PYTHON)" VENV="$(GPU_VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
+	@VENV="$(GPU_VENV)" FLASHINFER="$(FLASHINFER)" sh scripts/gpu_contracts.sh
+	@touch $@
+
+kernels: $(GPU_STAMP) ## compile attention modules for ARCHS= and pack them under build/kernels; needs nvcc, no GPU
+	@$(GPU_VENV)/bin/python -m engine.attention.flashinfer_prebuild "$(ARCHS)" "$(DTYPES)" "$(HEAD_DIMS)"
+
+test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, tested on a CPU
+	@$(MAKE) --no-print-directory kernels ARCHS=90a DTYPES=bf16 HEAD_DIMS=64
+	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/test_attention.py \
+		$(wildcard tests/engine/test_flashinfer_*.py tests/engine/test_triton_*.py)
 
 gpu-check: $(STAMP) ## on a GPU: its tests, then attention, graphs and tokens against what they must be
 	@$(BIN)/python -m pytest -m gpu -rs
