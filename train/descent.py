@@ -6,7 +6,7 @@ in the same order, and ends in the same bytes.
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,17 +15,13 @@ from torch import nn
 from torch.optim import Optimizer
 
 from train import checkpoint
-from train.conversations import Batch, Sample, batches
+from train.conversations import Batch
 from train.loss import Judged, acceptance_length
 from train.muon import Muon
 from train.schedule import set_rate, share
 
 _ADAM_BETAS = (0.9, 0.95)
 _TOLD_EVERY = 25
-
-Key = tuple[int, int]
-Rendering = Callable[[int], list[Sample]]
-"""The conversations of an epoch, by its number; the same number gives the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +41,21 @@ def descend(
     model: nn.Module,
     course: Course,
     work: Path,
-    data: Callable[[int], Iterator[tuple[Key, Batch]]],
-    judge: Callable[[int, Key, Batch], Iterable[Judged]],
+    found: Sequence[Batch],
+    seed: int,
+    judge: Callable[[int, int, Batch], Iterable[Judged]],
     note: Callable[[int, Judged], None],
 ) -> None:
-    """`data` gives batches from a step on; `judge` a batch's losses, each of which is sent back before the next."""
+    """`judge` gives a batch's losses, by step and the batch's number; each is sent back before the next is asked."""
     optimizers = _optimizers(model)
     start = checkpoint.load(work, model, optimizers)
-    ahead = data(start)
+    ahead = shuffled(found, seed=seed, skip=start)
     for step in range(start, course.steps):
         level = share(step, steps=course.steps, warmup=course.warmup, decay=course.decay)
         for optimizer, rate in zip(optimizers, (course.matrix_rate, course.vector_rate), strict=True):
             set_rate(optimizer, rate * level)
-        key, batch = next(ahead)
-        for judged in judge(step, key, batch):
+        number, batch = next(ahead)
+        for judged in judge(step, number, batch):
             if judged.loss.requires_grad:
                 judged.loss.backward()
             note(step + 1, judged)
@@ -109,20 +106,14 @@ class Progress:
         self._tally.add(judged)
 
 
-def epochs(rendering: Rendering, *, tokens: int, longest: int, seed: int, skip: int) -> Iterator[tuple[Key, Batch]]:
-    """Batches without end, each with its key; `skip` are behind already."""
-    number = 0
+def shuffled(found: Sequence[Batch], *, seed: int, skip: int) -> Iterator[tuple[int, Batch]]:
+    """The same batches without end, each with its number, every epoch in an order of its own; `skip` are behind."""
+    epoch = 0
     while True:
-        rng = random.Random(f"{seed} batches {number}")
-        samples = list(rendering(number))
-        rng.shuffle(samples)
-        keyed = [
-            ((number, index), batch)
-            for index, batch in enumerate(batches(samples, tokens=tokens, longest=longest, rng=rng))
-        ]
-        yield from keyed[skip:]
-        skip = max(0, skip - len(keyed))
-        number += 1
+        order = random.Random(f"{seed} order {epoch}").sample(range(len(found)), len(found))
+        for number in order[skip:]:
+            yield number, found[number]
+        skip, epoch = max(0, skip - len(order)), epoch + 1
 
 
 def _update(model: nn.Module, optimizers: list[Optimizer], clip: float) -> None:

@@ -41,7 +41,7 @@ def train_head(config: TrainConfig) -> None:
     entries = read(Path(config.target.corpus))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     vocabulary = started_vocabulary(run, entries, tokenizer)
-    _keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
+    keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
     print(f"draft vocabulary covers {vocabulary.coverage:.2%} of the corpus's answer tokens", flush=True)
     head, target = started_head(run, folder, vocabulary)
     own = [
@@ -134,7 +134,7 @@ def _batches(
         number += 1
 
 
-def _keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
+def keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
     """Notes the draft vocabulary at the start of a run. Raises ValueError where the run began with another."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,7 +39,6 @@ class Muon(Optimizer):
     def _momentum(self, weight: Tensor, decay: float) -> Tensor:
         """Nesterov's look-ahead on the running mean of gradients."""
         assert weight.grad is not None
-        assert weight.grad is not None
         mean: Tensor = self.state[weight]["momentum"].lerp_(weight.grad, 1 - decay)
         return weight.grad.lerp(mean, decay)
 

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from train.answers import answer, answer_all, load_samples, save_samples
 from train.config import TrainConfig
 from train.conversations import Batch, Renderer, Sample, batches, conversations
-from train.descent import Course, Key, Progress, Tally, descend, epochs
+from train.descent import Course, Progress, Tally, descend
 from train.docstrings import Entry, read
-from train.features import FrozenTarget
+from train.features import Features, FeatureStore, FrozenTarget
+from train.head_run import keep_vocabulary
 from train.loss import Judged
 from train.peagle_config import ParallelRun
 from train.peagle_elements import Drop
@@ -38,21 +40,20 @@ def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
     entries = read(Path(pair.target.corpus))
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     vocabulary = started_vocabulary(pair.head, entries, tokenizer)
+    keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
     head, target = started_parallel(run, pair, vocabulary, tokenizer)
     own = [sample for t in pair.head.answer_temperatures for sample in _answers(pair, target, tokenizer, entries, t)]
-    renderer = Renderer(tokenizer)
+    rng = random.Random(f"{run.seed} peagle")
+    samples = conversations(entries, Renderer(tokenizer), rng) + own
+    rng.shuffle(samples)
+    found = list(batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng))
+    store = FeatureStore(target)
 
-    def rendering(number: int) -> list[Sample]:
-        return conversations(entries, renderer, random.Random(f"{run.seed} peagle {number}")) + own
-
-    def data(skip: int) -> Iterator[tuple[Key, Batch]]:
-        return epochs(rendering, tokens=run.tokens_per_batch, longest=run.longest, seed=run.seed, skip=skip)
-
-    def judge(step: int, key: Key, batch: Batch) -> Iterator[Judged]:
-        return _judged(run, head, target, vocabulary, batch, step)
+    def judge(step: int, number: int, batch: Batch) -> Iterator[Judged]:
+        return _judged(run, head, target.embedding, vocabulary, batch, store.features(number, batch.ids), step)
 
     course = Course(run.steps, run.matrix_rate, run.vector_rate, run.warmup, run.decay, run.clip, run.checkpoint_every)
-    descend(head, course, Path(run.work) / "checkpoint", data, judge, Progress(run.depth).add)
+    descend(head, course, Path(run.work) / "checkpoint", found, run.seed, judge, Progress(run.depth).add)
     measured = measure_parallel(run, head, target, vocabulary, tokenizer, entries)
     print(measured, flush=True)
     export_parallel(
@@ -95,13 +96,18 @@ def _answers(
 
 
 def _judged(
-    run: ParallelRun, head: ParallelHead, target: FrozenTarget, vocabulary: DraftVocabulary, batch: Batch, step: int
+    run: ParallelRun,
+    head: ParallelHead,
+    embedding: Tensor,
+    vocabulary: DraftVocabulary,
+    batch: Batch,
+    features: Features,
+    step: int,
 ) -> Iterator[Judged]:
-    features = target.features(batch.ids)
     lesson = Lesson(batch.ids, batch.answer, features.taps, features.logits)
     generator = torch.Generator().manual_seed(run.seed * 1_000_003 + step)
     drop = Drop(run.depth, run.rate, run.floor)
-    return judge_parallel(head, target.embedding, lesson, vocabulary, drop, generator, limit=run.elements)
+    return judge_parallel(head, embedding, lesson, vocabulary, drop, generator, limit=run.elements)
 
 
 @torch.no_grad()
@@ -120,6 +126,7 @@ def measure_parallel(
     whole = run.model_copy(update={"rate": 1.0, "floor": 1.0})
     tally = Tally(run.depth)
     for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
-        for judged in _judged(whole, head, target, vocabulary, batch, 0):
+        features = target.features(batch.ids)
+        for judged in _judged(whole, head, target.embedding, vocabulary, batch, features, 0):
             tally.add(judged)
     return f"greedy answers to {len(questions)} held-out questions: {tally.line()}"

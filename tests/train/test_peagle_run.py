@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
@@ -125,6 +125,23 @@ def test_one_conversation_is_learned_served_and_accepted(
     assert [*prompt, *row.out] == sample.ids
     full = np.array(row.accepted[1:-1])  # the last round ends with the row
     assert full.mean() >= 0.95 * 4, row.accepted
+
+
+def test_another_draft_vocabulary_is_refused_on_resume(
+    config: TrainConfig, run: ParallelRun, target: LlamaForCausalLM, tmp_path: Path
+) -> None:
+    (tmp_path / "peagle-work").mkdir()
+    save_file({"draft_to_target": torch.arange(300)}, tmp_path / "peagle-work/vocabulary.safetensors")
+    with pytest.raises(ValueError, match="another draft vocabulary"):
+        train_parallel(run, config)
+
+
+def test_the_shipped_config_is_that_of_the_demo_target() -> None:
+    run, pair = load_parallel(Path("configs/train/demo-peagle.yaml"))
+    assert pair.target.out == "models/demo/target"
+    served = yaml.safe_load(Path("configs/serve/demo-peagle.yaml").read_text())
+    assert served["spec"]["head"] == run.out and served["model"]["path"] == pair.target.out
+    assert served["spec"]["depth"] <= run.depth
 
 
 def test_the_command_refuses_what_is_missing_or_finished(

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from train.conversations import Batch, Sample, batches
-from train.descent import Course, Key, Progress, descend
+from train.descent import Course, Progress, descend
 from train.experiments.config import Arm, Experiment, Proxy
 from train.experiments.proxy import Pair, answers
 from train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
@@ -44,18 +44,8 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
     torch.manual_seed(seed)
     head = _begun(proxy, arm, pair, teacher, vocabulary)
     rng = random.Random(f"{seed} batches")
-    kept = list(enumerate(batches(samples, tokens=experiment.tokens_per_batch, longest=_LONGEST, rng=rng)))
+    found = list(batches(samples, tokens=experiment.tokens_per_batch, longest=_LONGEST, rng=rng))
     lost = _lost(arm, head, teacher, vocabulary, seed)
-
-    def data(skip: int) -> Iterator[tuple[Key, Batch]]:
-        number = 0
-        while True:
-            order = random.Random(f"{seed} order {number}").sample(kept, len(kept))
-            for index, batch in order[skip:]:
-                yield (0, index), batch
-            skip = max(0, skip - len(order))
-            number += 1
-
     course = Course(
         steps=experiment.steps,
         matrix_rate=experiment.matrix_rate,
@@ -69,8 +59,9 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
         head,
         course,
         folder / "work",
-        data,
-        lambda step, key, batch: lost(step, key[1], batch),
+        found,
+        seed,
+        lost,
         Progress(arm.depth).add,
     )
     told = {"trained_on": f"experiment {experiment.name}, arm {arm.name}, seed {seed}", "measured": "by its experiment"}
