@@ -96,7 +96,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     else:
         from spec.sglang_head import SglangHead
 
-        head = SglangHead(folder, target, shape, weights, pool, head_attention)
+        head = SglangHead(folder, shape, weights, pool, head_attention)
     report = _report(checkpoint, head, target.bytes)
     state = make_state(
         target,

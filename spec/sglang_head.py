@@ -11,7 +11,6 @@ from torch import Tensor
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
 from engine.sglang.build import load_sglang_draft
-from engine.target import LoadedTarget
 from spec.head import Head, HeadWeights
 from spec.head_config import HeadConfig
 
@@ -22,7 +21,6 @@ class SglangHead(Head):
     def __init__(
         self,
         folder: Path,
-        target: LoadedTarget,
         config: HeadConfig,
         weights: HeadWeights,
         pool: KVPool,
@@ -32,7 +30,7 @@ class SglangHead(Head):
         self.pool = pool
         self.attention = attention
         self.weights = weights
-        self._draft = load_sglang_draft(folder, target, pool, attention)
+        self._draft = load_sglang_draft(folder, weights.embeddings, pool, attention)
 
     def turns(self, positions: Tensor) -> Tensor:
         return positions

@@ -5,7 +5,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from contracts.config import Config
+from contracts.errors import ConfigError
 from engine.attention import Attention, make_attention
 from engine.attention.inputs import AttentionShape
 from engine.kv_pool import KVPool
@@ -14,7 +17,6 @@ from engine.model_config import ModelConfig
 from engine.sglang.place import mine
 from engine.sglang.release import model_release
 from engine.sglang.shapes import read_shape, refuse_layers
-from engine.target import LoadedTarget
 
 if TYPE_CHECKING:
     from engine.sglang.draft import SglangDraft
@@ -65,11 +67,20 @@ def load_sglang_target(
     return SglangTarget(model, runner, backend, pool, boundaries)
 
 
-def load_sglang_draft(folder: Path, target: LoadedTarget, pool: KVPool, attention: Attention) -> "SglangDraft":
-    """SGLang's own EAGLE-3 head of `folder`, beside a target of SGLang that is loaded already."""
+def load_sglang_draft(folder: Path, embeddings: Tensor, pool: KVPool, attention: Attention) -> "SglangDraft":
+    """SGLang's own EAGLE-3 head of `folder`, beside a target of SGLang that is loaded already.
+
+    `embeddings` [vocabulary, hidden] are the target's, or the head's own. Raises ConfigError on several ranks.
+    """
+    if mine().ranks > 1:
+        raise ConfigError(
+            f"the head in {folder} scales its RoPE in a way that only SGLang's own head computes, which runs on one "
+            f"rank here; sglang.tp is {mine().ranks}: set sglang.tp=1, or engine.kind=sglang for SGLang's own engine",
+            param="sglang.tp",
+        )
     from engine.sglang.attention import PagedAttention
     from engine.sglang.draft import SglangDraft
 
     draft = SglangDraft(folder, PagedAttention(attention, pool), pool.keys.dtype, pool.keys.device)
-    draft.share_embeddings(target.embeddings)
+    draft.share_embeddings(embeddings)
     return draft

@@ -44,7 +44,7 @@ class SglangDraft:
         return ids
 
     def share_embeddings(self, embeddings: Tensor) -> None:
-        """The target's, of a head that brought none."""
+        """[vocabulary, hidden]: the target's, of a head that brought none."""
         self._model.model.embed_tokens.weight.data = embeddings
 
     def fuse(self, taps: Tensor) -> Tensor:

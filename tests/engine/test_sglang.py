@@ -5,9 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from contracts.config import parse_config
 from contracts.errors import ConfigError
+from engine.attention.cpu import CpuAttention
 from engine.build import read_target
 
 
@@ -49,3 +51,14 @@ def test_memory_is_planned_for_all_experts(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(sizes | others | {"architectures": ["Qwen3MoeForCausalLM"]}))
     shape = read_shape(tmp_path)
     assert (shape.intermediate_size, shape.kv_heads, shape.head_dim) == (8 * 48, 4, 16)
+
+
+def test_a_head_of_sglangs_layers_runs_on_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    from engine.kv_pool import KVPool
+    from engine.sglang import place
+    from engine.sglang.build import load_sglang_draft
+
+    monkeypatch.setattr(place, "_taken", place.Place(rank=1, ranks=2))
+    pool = KVPool(layers=1, pages=2, page_size=4, kv_heads=1, head_dim=4, dtype=torch.float32)
+    with pytest.raises(ConfigError, match=r"one rank here; sglang\.tp is 2"):
+        load_sglang_draft(Path("head"), torch.zeros(4, 4), pool, CpuAttention())
