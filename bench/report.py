@@ -86,7 +86,14 @@ def _notes(own: list[Row]) -> list[str]:
     cautions = {line["caution"] for line in lines if line.get("caution")}
     reasons = {f"{line['target']} failed: {line['reason']}" for line in lines if "reason" in line}
     unmeasured = {line.get("joules_per_token") for line in lines} - {None} == {"not measured"}
-    return [*sorted(cautions), *sorted(reasons), *(["energy: not measured"] if unmeasured else [])]
+    unreal = set().union(*(labels_of(line) for line in lines))
+    return [*sorted(unreal), *sorted(cautions), *sorted(reasons), *(["energy: not measured"] if unmeasured else [])]
+
+
+def labels_of(line: dict[str, Any]) -> set[str]:
+    """What the server of a cell said is not real about it, in its own capitals."""
+    told = ((line.get("server") or {}).get("config") or {}).get("engine") or {}
+    return {f"{line['target']}: {told[key]}" for key in ("weights", "acceptance") if told.get(key)}
 
 
 def _targets(sweep: dict[str, Any], cells: list[dict[str, Any]], tried: list[dict[str, Any]]) -> list[Block]:

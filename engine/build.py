@@ -77,6 +77,7 @@ def make_capacity(
         "architecture": model.architecture,
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
+        "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,
