@@ -3,6 +3,7 @@
 Only with `--image`, as `make image-test` gives it: a build downloads PyTorch.
 """
 
+import contextlib
 import json
 import socket
 import threading
@@ -49,8 +50,8 @@ def image(request: pytest.FixtureRequest) -> str:
     return podman.IMAGE
 
 
-@pytest.fixture
-def container(image: str) -> Iterator[Container]:
+@contextlib.contextmanager
+def started(image: str, *command: str) -> Iterator[Container]:
     """As compose starts it, on a port and with routes that the environment chooses, as a managed platform does."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -58,7 +59,7 @@ def container(image: str) -> Iterator[Container]:
     hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     routes = {"AIP_HTTP_PORT": str(port), "AIP_HEALTH_ROUTE": "/alive", "AIP_PREDICT_ROUTE": "/predict"}
     named = [word for key, value in routes.items() for word in ("--env", f"{key}={value}")]
-    done = podman.say("podman", "run", "-d", "--name", name, "--network", "host", *hardened, *named, image)
+    done = podman.say("podman", "run", "-d", "--name", name, "--network", "host", *hardened, *named, image, *command)
     assert done.returncode == 0, done.stderr
     running = Container(name, f"http://127.0.0.1:{port}")
     try:
@@ -70,6 +71,20 @@ def container(image: str) -> Iterator[Container]:
         yield running
     finally:
         podman.say("podman", "rm", "--force", "--time", "1", name)
+
+
+@pytest.fixture
+def container(image: str) -> Iterator[Container]:
+    with started(image) as running:
+        yield running
+
+
+@pytest.fixture
+def patient(image: str) -> Iterator[Container]:
+    """One that gives running requests all the time that a slow machine needs."""
+    config = ["serve", "configs/serve/demo.yaml", "server.host=0.0.0.0", "server.drain_seconds=300"]
+    with started(image, *config) as running:
+        yield running
 
 
 def test_it_is_healthy_answers_and_can_do_no_harm(container: Container) -> None:
@@ -90,26 +105,26 @@ def test_it_is_healthy_answers_and_can_do_no_harm(container: Container) -> None:
     assert "CapEff:\t0000000000000000" in said and "NoNewPrivs:\t1" in said
 
 
-def test_sigterm_lets_a_stream_end_and_leaves_with_0(container: Container) -> None:
+def test_sigterm_lets_a_stream_end_and_leaves_with_0(patient: Container) -> None:
     body = {"messages": QUESTION, "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
-    with container.post("/v1/chat/completions", body) as stream:
+    with patient.post("/v1/chat/completions", body, 300) as stream:
         first = stream.readline()
         assert first.startswith(b"data: ")
-        stop = threading.Thread(target=podman.say, args=("podman", "stop", "--time", "60", container.name))
+        stop = threading.Thread(target=podman.say, args=("podman", "stop", "--time", "330", patient.name))
         stop.start()
-        refused = _refusal(container)
+        refused = _refusal(patient)
         rest = stream.read().decode()
-    stop.join(90)
+    stop.join(60)
     assert refused["error"]["code"] == "draining"
     events = [line for line in rest.splitlines() if line.startswith("data: ")]
     assert events[-1] == "data: [DONE]"
     assert json.loads(events[-2].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
-    assert container.inspect(".State.ExitCode") == "0"
+    assert patient.inspect(".State.ExitCode") == "0"
 
 
 def _refusal(container: Container) -> dict[str, Any]:
     """What /ready says once the drain has begun."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             urllib.request.urlopen(f"{container.url}/alive", timeout=5).close()

@@ -64,7 +64,11 @@ class Server:
         return code
 
     def __enter__(self) -> "Server":
-        return self.wait_ready()
+        try:
+            return self.wait_ready()
+        except BaseException:  # a server that comes too late must not outlive its test
+            self.__exit__(None, None, None)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.process.poll() is None:
