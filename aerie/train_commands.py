@@ -17,7 +17,7 @@ def train_command(
 ) -> None:
     """Train a draft head: each stage reads the folders of earlier ones and writes its own.
 
-    aerie train all configs/train/demo-pipeline.yaml
+    aerie train all configs/train/pipeline.yaml
 
     A stage that was killed goes on where it was; a finished one is never written over.
     """

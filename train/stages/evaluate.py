@@ -33,8 +33,7 @@ Measure = Callable[[PipelineConfig, Path, dict[str, list[list[int]]]], Iterator[
 def evaluate(config: PipelineConfig, measure: Measure) -> Path:
     """Raises AerieError where the config names no held-out prompts."""
     stage, work, target = config.evaluate, Path(config.work), Path(config.target)
-    if not stage.tasks:
-        raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
+    check_tasks(stage)
     heads = {TRAINED: work / fit.STAGE / fit.HEAD}
     inputs = {fit.STAGE: input_hash(work, fit.STAGE), "target": weights_hash(target)}
     if stage.baseline is not None:
@@ -58,6 +57,12 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
         draw_evaluation(begun.path, cells)
     say(table)
     return begun.finish({"cells": len(cells), "prompts": {task: len(ids) for task, ids in prompts.items()}})
+
+
+def check_tasks(stage: EvaluateStage) -> None:
+    """Raises AerieError where there is nothing to measure on."""
+    if not stage.tasks:
+        raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
 
 
 def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[list[int]]]:

@@ -54,8 +54,8 @@ def train_head(config: PipelineConfig) -> Path:
 def _train(config: PipelineConfig, processes: Processes) -> Path:
     stage, work = config.train, Path(config.work)
     torch.set_num_threads(stage.threads)
-    shards = Shards(work / features.STAGE)
     inputs = {name: input_hash(work, name) for name in (features.STAGE, vocabulary.STAGE)}
+    shards = Shards(work / features.STAGE)
     inputs |= {"target": shards.index.target}
     if stage.start_from is not None:
         inputs["start_from"] = weights_hash(Path(stage.start_from))
@@ -73,7 +73,7 @@ def _train(config: PipelineConfig, processes: Processes) -> Path:
             return work / STAGE
         write_head(run.head.cpu(), run.vocabulary, _made(folder / HEAD))
     last = last_line(folder)
-    return begun.finish({"steps": run.steps, "rows": run.steps * stage.accumulate, "processes": "any", "last": last})
+    return begun.finish({"steps": run.steps, "rows": run.steps * stage.accumulate, "last": last})
 
 
 def _made(folder: Path) -> Path:

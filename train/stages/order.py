@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.errors import AerieError
+from contracts.provenance import template_source
+from engine.model_config import read_model_config
 from train.stages import evaluate, export, features, filter, fit, prompts, respond, vocabulary
 from train.stages.config import PipelineConfig
 from train.stages.evaluate import Measure
 from train.stages.folder import MANIFEST, Finished, discard
 from train.stages.progress import say
+from train.stages.served import tap_boundaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, 
 
 def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
     """Every stage in order; those that are finished, with this config and from these inputs, are kept."""
+    check(config)
     done = Path(config.work)
     for name in STAGES:
         try:
@@ -61,6 +65,21 @@ def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
             say(f"{name}: finished, kept")
             done = Path(config.work) / name
     return done
+
+
+def check(config: PipelineConfig) -> None:
+    """What would otherwise be found hours later. Raises AerieError."""
+    target = Path(config.target)
+    model = read_model_config(target)
+    tap_boundaries(config.features.taps, model)
+    if template_source(target, None if config.template is None else Path(config.template)) is None:
+        raise AerieError(f"{target} has no chat template; give one with template: FILE")
+    if config.vocabulary.size > model.vocabulary:
+        raise AerieError(f"vocabulary.size is {config.vocabulary.size}; the target has {model.vocabulary} ids")
+    evaluate.check_tasks(config.evaluate)
+    filter.evaluation_prompts(config)
+    if config.train.start_from is not None and not Path(config.train.start_from).is_dir():
+        raise AerieError(f"no head at {config.train.start_from} (train.start_from)")
 
 
 def counts_of(folder: Path) -> str:

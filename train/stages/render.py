@@ -40,6 +40,7 @@ class ChatRenderer:
             raise AerieError(f"{folder} has no chat template; give one with template: FILE")
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._end_ids = frozenset(end_ids)
+        self._end = self._closing()
 
     def documents(self, turns: Turns) -> list[Document]:
         """One for the whole conversation where its renderings extend each other, else one for each answer.
@@ -64,13 +65,26 @@ class ChatRenderer:
         turn = turns[index]
         if "token_ids" in turn:
             prompt, answer = turn["prompt_token_ids"], turn["token_ids"]
+            if turn.get("finish_reason") == "stop" and answer[-1] not in self._end_ids:  # some endpoints keep it back
+                answer = [*answer, *self._end]
             return Document([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
         prompt = self.prompt(turns[:index])
         whole = self._render(turns[: index + 1], ready=False)
         if whole[: len(prompt)] != prompt or not self._thought_kept(turn, whole[len(prompt) :]):
-            whole = [*prompt, *self._encode(_said(turn)), *sorted(self._end_ids)[:1]]
+            whole = [*prompt, *self._encode(_said(turn)), *self._end]
         answer = self._until_end(whole[len(prompt) :], turn)
         return Document([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
+
+    def _closing(self) -> list[int]:
+        """The end token with which the template closes an answer: a model may have several. Empty where it has none."""
+        asked = [{"role": "user", "content": ""}]
+        try:
+            closed = self._render([*asked, {"role": "assistant", "content": ""}], ready=False)[
+                len(self.prompt(asked)) :
+            ]
+        except ValueError:  # a template may refuse empty turns
+            closed = sorted(self._end_ids)
+        return next(([token] for token in closed if token in self._end_ids), [])
 
     def _thought_kept(self, turn: dict[str, Any], answer: list[int]) -> bool:
         thought = turn.get("reasoning_content")

@@ -20,7 +20,7 @@ QUESTION = "What does textwrap.wrap do?"
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_conversation_by_heart_is_accepted_to_its_depth(pipeline: PipelineConfig, tmp_path: Path) -> None:
     """With the demo target, whose answers are text (a random one repeats itself), and real servers."""
     write_prompts(tmp_path / "prompts.jsonl", [QUESTION])

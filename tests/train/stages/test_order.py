@@ -1,13 +1,18 @@
 """The whole way, from prompts to an exported head, and what stands between a finished stage and a second start."""
 
 import json
+import re
+from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.train.stages.tiny import run_to, tree_bytes
+from contracts.errors import AerieError
+from tests.train.stages.tiny import SURROUNDINGS, changed, run_to, tree_bytes
 from train.stages.config import PipelineConfig
-from train.stages.order import STAGES
+from train.stages.folder import Finished
+from train.stages.order import STAGES, run_all, run_stage
 
 
 def test_the_whole_way(shared: PipelineConfig) -> None:
@@ -20,3 +25,36 @@ def test_the_whole_way(shared: PipelineConfig) -> None:
     trained, exported = (load_file(work / name / "model.safetensors") for name in ("train/head", "export/specforge"))
     assert trained.keys() == exported.keys()
     assert all(torch.equal(trained[name], exported[name]) for name in trained)
+
+
+def test_what_is_finished_is_kept_and_what_changed_is_named(shared: PipelineConfig, ready: PipelineConfig) -> None:
+    run_to(shared, "export")
+    before = tree_bytes(Path(shared.work))
+    run_all(shared, SURROUNDINGS)
+    assert tree_bytes(Path(shared.work)) == before
+    with pytest.raises(Finished, match=r"--again"):
+        run_stage("filter", shared, SURROUNDINGS)
+    with pytest.raises(AerieError, match=r"filter was made with another longest"):
+        run_all(changed(ready, filter={"longest": 30}), SURROUNDINGS)
+    (Path(ready.work) / "filter").rename(Path(ready.work) / "filter.old")
+    run_stage("filter", changed(ready, filter={"longest": 40}), SURROUNDINGS)
+    with pytest.raises(AerieError, match=r"respond was made with another filter \(inputs"):
+        run_all(changed(ready, filter={"longest": 40}), SURROUNDINGS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"evaluate": {"tasks": {}}}, "no held-out prompts"),
+        ({"evaluate": {"tasks": {"x": "nowhere.jsonl"}}}, "nowhere.jsonl"),
+        ({"vocabulary": {"size": 401}}, "401; the target has 400"),
+        ({"features": {"taps": [1, 9]}}, "features.taps"),
+        ({"train": {"start_from": "nowhere"}}, "train.start_from"),
+        ({"target": "nowhere"}, "nowhere"),
+    ],
+    ids=str,
+)
+def test_what_would_fail_hours_later_fails_at_once(pipeline: PipelineConfig, settings: dict, told: str) -> None:
+    with pytest.raises(AerieError, match=re.escape(told)):
+        run_all(changed(pipeline, **settings), SURROUNDINGS)
+    assert not Path(pipeline.work).exists()

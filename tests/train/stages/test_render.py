@@ -52,9 +52,16 @@ def test_a_cut_answer_has_no_end_token(renderer: ChatRenderer) -> None:
 
 
 def test_generated_ids_are_taken_as_they_are(renderer: ChatRenderer) -> None:
-    turn = ANSWER | {"prompt_token_ids": [1, 2, 3], "token_ids": [9, 8]}
+    turn = ANSWER | {"prompt_token_ids": [1, 2, 3], "token_ids": [9, 8], "finish_reason": "length"}
     (document,) = renderer.documents([USER, turn])
     assert document.ids == [1, 2, 3, 9, 8] and document.answer == [False] * 3 + [True] * 2
+
+
+def test_an_end_token_that_was_kept_back_is_added(renderer: ChatRenderer) -> None:
+    end = renderer.tokenizer.eos_token_id
+    for given in ([9, 8], [9, 8, end]):
+        (document,) = renderer.documents([USER, ANSWER | {"prompt_token_ids": [1, 2, 3], "token_ids": given}])
+        assert document.ids == [1, 2, 3, 9, 8, end] and document.answer == [False] * 3 + [True] * 3
 
 
 def test_thoughts_stay_where_they_were_thought(target: Path, tmp_path: Path) -> None:
