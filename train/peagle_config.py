@@ -17,6 +17,8 @@ class ParallelRun(BaseModel):
     out: str
     work: str
     """Folder of checkpoints; a run goes on from the one it finds there."""
+    start_from: str | None = None
+    """An exported EAGLE-3 head of the pair whose projection, layer, norm and output the head begins with."""
     layers: int = Field(ge=1)
     intermediate_size: int
     depth: int = Field(ge=1)

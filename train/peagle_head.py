@@ -6,6 +6,7 @@ Parameter names are the keys of SpecForge's P-EAGLE checkpoints, but for the mas
 of `embed_tokens`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import LlamaForCausalLM
 
+from contracts.errors import ConfigError
 from train.head import HeadShape, Layer, Mlp
 from train.unroll import rotate
 from train.vocabulary import DraftVocabulary
@@ -126,3 +128,23 @@ def start_like(head: ParallelHead, model: LlamaForCausalLM, vocabulary: DraftVoc
         deeper.mlp.down_proj.weight.zero_()
     head.norm.weight.copy_(model.model.norm.weight)
     head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
+
+
+@torch.no_grad()
+def start_from(head: ParallelHead, weights: Mapping[str, Tensor]) -> None:
+    """Begins as a trained EAGLE-3 head, so that only mask slots and deeper layers are new; those add nothing yet.
+
+    `weights` are named as SpecForge names them. Raises ConfigError where one is missing or of another shape.
+    """
+    for name, parameter in head.named_parameters():
+        theirs = name.replace("layers.0.", "midlayer.")
+        if name.startswith("mask_") or theirs.startswith("layers."):
+            continue
+        if theirs not in weights or weights[theirs].shape != parameter.shape:
+            found = f"shape {tuple(weights[theirs].shape)}" if theirs in weights else "none"
+            raise ConfigError(
+                f"start_from: {theirs} should have shape {tuple(parameter.shape)}; the head has {found}. Name an "
+                f"EAGLE-3 head of the same target, draft vocabulary and intermediate_size",
+                param="start_from",
+            )
+        parameter.copy_(weights[theirs])

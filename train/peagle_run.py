@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -23,7 +24,7 @@ from train.loss import Judged
 from train.peagle_config import ParallelRun
 from train.peagle_elements import Drop
 from train.peagle_export import export_parallel
-from train.peagle_head import ParallelHead, ParallelShape, start_like
+from train.peagle_head import ParallelHead, ParallelShape, start_from, start_like
 from train.peagle_loss import Lesson, judge_parallel
 from train.questions import HELD_OUT
 from train.start import started_head, started_vocabulary
@@ -78,6 +79,8 @@ def started_parallel(
     torch.manual_seed(run.seed)
     head = ParallelHead(ParallelShape(single.shape, run.layers, tokenizer.pad_token_id))
     start_like(head, target.model, vocabulary)
+    if run.start_from is not None:
+        start_from(head, load_file(Path(run.start_from) / "model.safetensors"))
     return head, target
 
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from train.head import HeadShape
+from contracts.errors import ConfigError
+from train.head import Head, HeadShape
 from train.loss import Judged, loss_mask
 from train.peagle_elements import Drop, elements, kept_anchors, seen, segments
-from train.peagle_head import ParallelHead, ParallelShape
+from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.peagle_loss import Lesson, judge_parallel, outputs
-from train.unroll import rope, rotate
+from train.unroll import rope, rotate, unroll
 from train.vocabulary import DraftVocabulary
 
 DEPTH, MASK = 4, 49
@@ -218,3 +219,26 @@ def test_rotations_are_those_of_the_other_head() -> None:
     cosines, sines = rope(3, 8, 10000.0, torch.zeros(1, dtype=torch.float64))
     x = torch.randn(8, dtype=torch.float64)
     assert torch.allclose(rotate(x, cosines[0], sines[0]), x)
+
+
+def test_a_head_begun_from_an_eagle3_one_reads_pairs_as_it_does() -> None:
+    parallel, embedding = head_of(layers=2)
+    torch.manual_seed(2)
+    single = Head(parallel.shape.head).double()
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        torch.nn.init.zeros_(parallel.layers[1].get_submodule(name).weight)
+    start_from(parallel, single.state_dict())
+    given = lesson()
+    found = elements(kept_anchors(given.answer, Drop(1, 1.0, 1.0), torch.Generator()))
+    expected = next(iter(unroll(single, embedding, given.ids, given.taps, 1)))
+    torch.testing.assert_close(outputs(parallel, embedding, given, found), expected)
+
+
+def test_a_head_of_other_sizes_is_no_start() -> None:
+    parallel, _ = head_of()
+    weights = Head(parallel.shape.head).state_dict()
+    with pytest.raises(ConfigError, match=r"lm_head.weight should have shape \(25, 24\); the head has shape \(7, 24\)"):
+        start_from(parallel, weights | {"lm_head.weight": torch.zeros(7, 24)})
+    del weights["norm.weight"]
+    with pytest.raises(ConfigError, match=r"norm.weight .* the head has none"):
+        start_from(parallel, weights)
