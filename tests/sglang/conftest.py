@@ -2,9 +2,14 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.sglang.engines import Zygote
 
 HERE = Path(__file__).parent
 STUB = HERE / "stub"
@@ -24,3 +29,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.filterwarnings("default"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(400))
+
+
+@pytest.fixture(scope="session")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Zygote]":
+    """What forks servers of SGLang's whole engine."""
+    from tests.sglang.engines import Zygote
+
+    one = Zygote(tmp_path_factory.mktemp("engines"))
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def expected() -> str:
+    """What Aerie's own engine says to the question of the engines' tests."""
+    from aerie import LLM, SamplingParams
+    from tests.sglang.engines import QUESTION
+
+    with LLM("models/demo/target", spec__head="none", model__dtype="float32", engine__threads=1) as llm:
+        (result,) = llm.chat(QUESTION, SamplingParams(temperature=0, max_tokens=48), use_tqdm=False)
+        text: str = result.outputs[0].text
+        return text

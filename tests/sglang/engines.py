@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,14 +41,14 @@ EAGLE3 = (
 class Zygote:
     """See `zygote.py`. One for a test session; the servers that it forks end with it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: Path = Path(sys.executable)) -> None:
         self._folder = folder
         self._count = 0
         path = os.pathsep.join([str(HERE / "shim"), str(HERE / "stub"), str(HOME)])
         environment = {"PYTHONPATH": path, "SGLANG_RETURN_ORIGINAL_LOGPROB": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._log = (folder / "zygote.log").open("ab")
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py")],
+            [str(python), str(HERE / "zygote.py")],
             cwd=HOME,
             env=os.environ | environment,
             stdin=subprocess.PIPE,
@@ -158,3 +160,41 @@ def _command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+def answer(server: EngineServer) -> str:
+    """What it says to the question, greedily."""
+    with server.client() as client:
+        done = client.chat.completions.create(model="target", messages=QUESTION, temperature=0, max_tokens=48)
+    return done.choices[0].message.content or ""
+
+
+def metric(server: EngineServer, name: str) -> float:
+    """A metric of Aerie's, summed over its labels."""
+    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"aerie:{name}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+def settles(check: Callable[[], bool], seconds: float = 20) -> bool:
+    """Whether something becomes true in time."""
+    deadline = time.monotonic() + seconds
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def stream(server: EngineServer, after_three: Callable[[], None]) -> list[str]:
+    """The events of a long answer; something happens after the third."""
+    body = {"messages": QUESTION, "temperature": 0, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode(), headers)
+    events = []
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        for line in filter(bytes.strip, answer):
+            events.append(line.decode())
+            if len(events) == 3:
+                after_three()
+    return events

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from openai import BadRequestError, OpenAI
 
-from tests.sglang.engines import EAGLE3, PLAIN, QUESTION, EngineServer, Zygote
+from tests.sglang.engines import EAGLE3, PLAIN, QUESTION, EngineServer, Zygote, metric, settles, stream
 
 WORDS = (
     "What does textwrap.dedent do?",
@@ -20,13 +19,6 @@ WORDS = (
     "How do I use json.dumps?",
     "What is collections.Counter?",
 )
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    one = Zygote(tmp_path_factory.mktemp("engines"))
-    yield one
-    one.close()
 
 
 @pytest.fixture(scope="module")
@@ -73,20 +65,6 @@ def get(server: EngineServer, path: str) -> str:
         return text
 
 
-def metric(server: EngineServer, name: str) -> float:
-    lines = [line for line in get(server, "/metrics").splitlines() if line.startswith(f"aerie:{name}{{")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
-
-
-def settles(check: Any, seconds: float = 20) -> bool:
-    deadline = time.monotonic() + seconds
-    while not check():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-
 def test_it_answers_what_aerie_answers_token_for_token(server: EngineServer, ours: list[list[int]]) -> None:
     with server.client() as client:
         answers = [ask(client, word).choices[0].token_ids for word in WORDS]
@@ -96,7 +74,7 @@ def test_it_answers_what_aerie_answers_token_for_token(server: EngineServer, our
 def test_a_stream_brings_the_same_tokens_and_the_usage(server: EngineServer, ours: list[list[int]]) -> None:
     with server.client() as client:
         events = list(ask(client, WORDS[0], stream=True, stream_options={"include_usage": True}))
-    ids = [token for event in events for choice in event.choices for token in choice.token_ids or []]
+    ids = [token for event in events for choice in event.choices for token in getattr(choice, "token_ids", None) or []]
     assert ids == ours[0]
     assert events[-1].usage.completion_tokens == len(ours[0]) and len(events) > 3
 
@@ -189,25 +167,10 @@ def test_a_caller_that_leaves_frees_its_place(server: EngineServer) -> None:
 def test_a_rank_that_dies_ends_requests_with_an_error_and_the_code_says_so(zygote: Zygote) -> None:
     with zygote.serve(*PLAIN) as server:
         server.wait_ready()
-        events = _stream(server, lambda: os.kill(server.rank("sglang::scheduler"), signal.SIGKILL))
+        events = stream(server, lambda: os.kill(server.rank("sglang::scheduler"), signal.SIGKILL))
         assert "engine_dead" in events[-2] and "SGLang's engine died" in events[-2]
         assert server.wait() == 1
         assert settles(lambda: not server.processes())
-
-
-def _stream(server: EngineServer, after_three: Any) -> list[str]:
-    """The events of a long answer; something happens after the third."""
-    body = {"messages": QUESTION, "temperature": 0, "max_tokens": 1500, "ignore_eos": True, "stream": True}
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{server.url}/v1/chat/completions", json.dumps(body).encode(), headers)
-    events = []
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        for line in answer:
-            if line.strip():
-                events.append(line.decode())
-            if len(events) == 3 and line.strip():
-                after_three()
-    return events
 
 
 def test_a_head_of_another_model_does_not_start(zygote: Zygote, tmp_path: Path) -> None:

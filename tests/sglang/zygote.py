@@ -48,6 +48,7 @@ def main() -> None:
             _say(_start(asked["words"], asked["environment"], asked["log"]))
         else:
             _say(_code(asked, codes))
+    os._exit(0)  # what it has imported need not be put in order
 
 
 def _start(words: list[str], environment: dict[str, str], log: str) -> int:

@@ -1,0 +1,32 @@
+"""Two replicas of Aerie's own engine behind SGLang's gateway, one of them killed under load: scripts/scale_out.py."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOME = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.timeout(600)
+def test_no_request_is_lost_that_had_not_begun(tmp_path: Path) -> None:
+    words = ["--requests", "24", "--concurrency", "4", "--max-tokens", "48", "--logs", str(tmp_path)]
+    settings = ["engine.threads=1", "engine.kv_tokens=8192", "model.dtype=float32"]
+    for setting in settings:
+        words += ["--set", setting]
+    done = subprocess.run(
+        [sys.executable, "scripts/scale_out.py", *words],
+        cwd=HOME,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    logs = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in tmp_path.glob("*.log"))
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
+    line = json.loads(done.stdout)
+    assert line["lost"] == 0 and line["ended"] + line["cut_while_streaming"] == 24
+    assert line["cut_while_streaming"] <= 4  # no more than ran at once
+    assert len(line["requests_by_replica"]) == 2 and line["replicas_at_the_end"] == 2
