@@ -53,8 +53,8 @@ agreement: $(STAMP) ## our load generator beside an independent one on the same 
 		build/aiperf/bin/python -m pip install --quiet --disable-pip-version-check aiperf==0.13.0; }
 	@$(BIN)/python scripts/agreement.py --json bench/results/agreement.json
 
-setup-peers: $(STAMP) ## build llama.cpp and export the demo target for it, to measure beside
-	@sh scripts/peers/llama_cpp.sh $(BIN)/python
+setup-peers: $(STAMP) ## build llama.cpp from source, to measure beside
+	@sh scripts/peers/llama_cpp.sh build $(BIN)/python
 
 image-test: $(STAMP) ## lint the images; build and run the CPU one where buildah and podman are (BASE_IMAGE=)
 	@BASE_IMAGE="$(BASE_IMAGE)" TORCH_INDEX="$(TORCH_INDEX)" $(BIN)/python -m pytest tests/docker --image -rs

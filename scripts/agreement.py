@@ -2,7 +2,7 @@
 
 Called by `make agreement`. Both send the same bodies in the same order at the same concurrency, in turn (A B, B A);
 each figure is what the tool itself reports. Prints both and their ratio over the pairs of runs, and ends with code 1
-where a ratio is further than `LIMIT` from 1.
+where a ratio is further than `LIMIT` from 1; TTFT has a slack of a millisecond besides.
 """
 
 import argparse
@@ -26,6 +26,8 @@ LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"
 ROUNDS = 24
 """Requests for each place: aiperf's throughput has the run's ragged end in it, ours has not; so many make it small."""
+TTFT_SLACK = 1.0
+"""Milliseconds by which the first text may differ, whatever the ratio: two event loops see it that far apart."""
 FIGURES = ("TPOT p50 (ms)", "TTFT p50 (ms)", "E2E p50 (ms)", "tokens/s")
 Figures = dict[str, float]
 
@@ -113,7 +115,9 @@ def compared(pairs: list[tuple[Figures, Figures]]) -> dict[str, Figures]:
 
 
 def agrees(found: dict[str, Figures]) -> bool:
-    return all(abs(figure["ratio"] - 1) <= LIMIT for figure in found.values())
+    first = found["TTFT p50 (ms)"]
+    close = abs(first["aerie"] - first["aiperf"]) <= TTFT_SLACK
+    return all(abs(figure["ratio"] - 1) <= LIMIT or (figure is first and close) for figure in found.values())
 
 
 def measure(chosen: argparse.Namespace, server: Server) -> dict[str, dict[str, Figures]]:

@@ -1,21 +1,36 @@
 #!/bin/sh
-# Builds llama.cpp's server from the source that the package llama-cpp-python carries, for this machine's processor, and
-# exports the demo target for it. Called by `make setup-peers`; needs cmake and a C++ compiler, and several minutes.
+# llama.cpp's server, for the sweep that sets it beside Aerie:
+#   llama_cpp.sh build PYTHON     builds it for this processor, from the source that llama-cpp-python carries; called
+#                                 by `make setup-peers`, needs cmake and a C++ compiler, takes several minutes
+#   llama_cpp.sh serve KIND FLAGS exports the demo target anew, as it may have changed, with weights of KIND, and serves it
 set -eu
 cd "$(dirname "$0")/../.."
-python=$1
-out=build/peers
+place=build/peers
 release=0.3.36
 
-command -v cmake >/dev/null 2>&1 || { echo "aerie: no cmake; install it and a C++ compiler (Debian: cmake g++)" >&2; exit 1; }
-mkdir -p "$out"
-for kind in bf16 f16; do
-    [ -s "$out/demo-$kind.gguf" ] || "$python" scripts/peers/export_gguf.py models/demo/target "$out/demo-$kind.gguf" --kind "$kind"
-done
-[ -x "$out/llama.cpp/bin/llama-server" ] && exit 0
-"$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$out" "llama-cpp-python==$release"
-tar -xzf "$out/llama_cpp_python-$release.tar.gz" -C "$out"
-cmake -S "$out/llama_cpp_python-$release/vendor/llama.cpp" -B "$out/llama.cpp" -DCMAKE_BUILD_TYPE=Release \
-    -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
-    -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
-cmake --build "$out/llama.cpp" --target llama-server --parallel "${JOBS:-2}"
+case $1 in
+build)
+    command -v cmake >/dev/null 2>&1 || {
+        echo "aerie: no cmake; install it and a C++ compiler (Debian: cmake g++)" >&2
+        exit 1
+    }
+    mkdir -p "$place"
+    "$2" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$place" "llama-cpp-python==$release"
+    tar -xzf "$place/llama_cpp_python-$release.tar.gz" -C "$place"
+    cmake -S "$place/llama_cpp_python-$release/vendor/llama.cpp" -B "$place/llama.cpp" -DCMAKE_BUILD_TYPE=Release \
+        -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
+        -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
+    cmake --build "$place/llama.cpp" --target llama-server --parallel "${JOBS:-2}"
+    ;;
+serve)
+    kind=$2
+    shift 2
+    [ -x "$place/llama.cpp/bin/llama-server" ] || {
+        echo "aerie: no $place/llama.cpp/bin/llama-server; make setup-peers builds it" >&2
+        exit 1
+    }
+    mkdir -p "$place"
+    python scripts/peers/export_gguf.py models/demo/target "$place/demo-$kind.gguf" --kind "$kind"
+    exec "$place/llama.cpp/bin/llama-server" --model "$place/demo-$kind.gguf" "$@"
+    ;;
+esac

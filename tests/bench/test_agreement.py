@@ -49,3 +49,6 @@ def test_the_median_of_pairs_decides(agreement: ModuleType) -> None:
     assert found["tokens/s"]["ratio"] == pytest.approx(1.04) and agreement.agrees(found)
     assert not agreement.agrees(agreement.compared([*pairs, *pairs[2:], *pairs[2:]]))
     assert not agreement.agrees(agreement.compared([(base | {"TPOT p50 (ms)": 94.0}, base)]))
+    short = base | {"TTFT p50 (ms)": 10.0, "TPOT p50 (ms)": 10.0}
+    assert agreement.agrees(agreement.compared([(short | {"TTFT p50 (ms)": 10.9}, short)]))
+    assert not agreement.agrees(agreement.compared([(short | {"TPOT p50 (ms)": 10.9}, short)]))
