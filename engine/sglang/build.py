@@ -26,7 +26,26 @@ if TYPE_CHECKING:
 def read_sglang_shape(config: Config) -> ModelConfig:
     """The target's shape. Raises ConfigError without the pinned SGLang, and on a model that is not served."""
     model_release()
-    return read_shape(Path(config.model.path), config.model.max_length)
+    shape = read_shape(Path(config.model.path), config.model.max_length)
+    _check_spread(config, shape)
+    return shape
+
+
+def _check_spread(config: Config, shape: ModelConfig) -> None:
+    for name in ("pp", "dp", "ep", "nnodes"):
+        if getattr(config.sglang, name) > 1:
+            raise ConfigError(
+                f"sglang.{name} is {getattr(config.sglang, name)}; engine.kind sglang-model spreads over the ranks of "
+                f"sglang.tp on one machine only: set sglang.{name}=1, or engine.kind=sglang",
+                param=f"sglang.{name}",
+            )
+    ranks = config.sglang.tp
+    if shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads):
+        raise ConfigError(
+            f"sglang.tp is {ranks}; the model's {shape.heads} heads and {shape.kv_heads} KV heads cannot be shared "
+            f"evenly by so many ranks",
+            param="sglang.tp",
+        )
 
 
 def load_sglang_target(

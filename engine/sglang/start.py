@@ -5,6 +5,7 @@ made as small as it allows: keys and values go to Aerie's.
 """
 
 import os
+from functools import wraps
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from sglang.srt.runtime_context import SpawnRanks, publish
 from sglang.srt.server_args import ServerArgs
 
 from contracts.config import Config
+from contracts.errors import ConfigError
 from engine.memory import GPU_SHARE, Sizes
 from engine.sglang.attention import NAME, PagedAttention, register
 from engine.sglang.place import Place, free_port
@@ -28,25 +30,7 @@ def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: P
     os.environ.setdefault("SGLANG_EAGER_INPUT_NO_COPY", "1")  # else every pass is copied into buffers of a fixed size
     register(backend)
     port = place.port or free_port()
-    args = ServerArgs(
-        model_path=config.model.path,
-        device=sizes.device.type,
-        dtype=str(sizes.dtype).removeprefix("torch."),
-        load_format="dummy" if config.model.weights == "dummy" else "auto",
-        attention_backend=NAME,
-        sampling_backend="pytorch",
-        tp_size=place.ranks,
-        page_size=1,
-        max_total_tokens=_OWN_TOKENS,
-        max_running_requests=sizes.rows,
-        context_length=sizes.max_length,
-        chunked_prefill_size=_OWN_TOKENS,
-        disable_radix_cache=True,
-        disable_overlap_schedule=True,
-        disable_cuda_graph=True,
-        skip_tokenizer_init=True,
-        log_level="error",
-    )
+    args = _server_args(config, sizes, place)
     args.resolve_once()
     index = _device_index(sizes.device, place)
     publish(args, role="scheduler", ranks=SpawnRanks(world_rank=place.rank, gpu_id=index))
@@ -69,6 +53,42 @@ def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: P
     return runner
 
 
+def _server_args(config: Config, sizes: Sizes, place: Place) -> ServerArgs:
+    """Aerie's settings, and those of `sglang.arguments` beside them. Raises ConfigError on one that is not for it."""
+    own = {
+        "model_path": config.model.path,
+        "device": sizes.device.type,
+        "dtype": str(sizes.dtype).removeprefix("torch."),
+        "load_format": "dummy" if config.model.weights == "dummy" else "auto",
+        "attention_backend": NAME,
+        "sampling_backend": "pytorch",
+        "tp_size": place.ranks,
+        "page_size": 1,
+        "max_total_tokens": _OWN_TOKENS,
+        "max_running_requests": sizes.rows,
+        "context_length": sizes.max_length,
+        "chunked_prefill_size": _OWN_TOKENS,
+        "disable_radix_cache": True,
+        "disable_overlap_schedule": True,
+        "disable_cuda_graph": True,
+        "skip_tokenizer_init": True,
+        "log_level": "error",
+    }
+    further = config.sglang.arguments
+    for name in further:
+        if name in own:
+            raise ConfigError(
+                f"sglang.arguments.{name} is given, and engine.kind sglang-model decides it: leave it out",
+                param=f"sglang.arguments.{name}",
+            )
+    try:
+        return ServerArgs(**own, **further)
+    except TypeError as error:
+        raise ConfigError(
+            f"sglang.arguments has a name that this SGLang does not know: {error}", param="sglang.arguments"
+        ) from None
+
+
 def _device_index(device: torch.device, place: Place) -> int:
     """A rank sees its own GPU alone (`place.take`), as the first. On a CPU the index names the rank's cores."""
     if device.type == "cuda":
@@ -84,6 +104,7 @@ def _speak_gloo() -> None:
     """On a CPU. SGLang would open NCCL for the ranks' groups beside it, wherever its library is installed."""
     make_group = parallel_state.init_model_parallel_group
 
+    @wraps(make_group)
     def make_gloo_group(*args: Any, **given: Any) -> Any:
         return make_group(*args, **(given | {"use_pynccl": False, "use_custom_allreduce": False}))
 

@@ -62,3 +62,21 @@ def test_a_head_of_sglangs_layers_runs_on_one_rank(monkeypatch: pytest.MonkeyPat
     pool = KVPool(layers=1, pages=2, page_size=4, kv_heads=1, head_dim=4, dtype=torch.float32)
     with pytest.raises(ConfigError, match=r"one rank here; sglang\.tp is 2"):
         load_sglang_draft(Path("head"), torch.zeros(4, 4), pool, CpuAttention())
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ({"pp": 2}, "sglang.pp is 2.*sglang.tp on one machine only"),
+        ({"nnodes": 2}, "sglang.nnodes is 2.*engine.kind=sglang"),
+        ({"tp": 3}, "sglang.tp is 3; the model's . heads and . KV heads cannot be shared evenly"),
+    ],
+)
+def test_ranks_that_the_model_layer_does_not_have_are_refused(
+    setting: dict[str, int], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.5.23")
+    config = parse_config({"engine": "sglang-model", "model": {"path": "models/demo/target"}, "sglang": setting})
+    with pytest.raises(ConfigError, match=says) as error:
+        read_target(config)
+    assert error.value.param == f"sglang.{next(iter(setting))}"

@@ -30,9 +30,11 @@ def sglang_config(folder: Path, **changes: dict[str, Any]) -> Config:
     return parse_config(data)
 
 
-def load(folder: Path, boundaries: tuple[int, ...] = (), *, kind: str = "sglang-model", length: int = 128) -> Any:
+def load(
+    folder: Path, boundaries: tuple[int, ...] = (), *, kind: str = "sglang-model", **changes: dict[str, Any]
+) -> Any:
     """A target of `folder`, by SGLang or by the native decoder."""
-    config = sglang_config(folder, engine={"kind": kind}, model={"max_length": length})
+    config = sglang_config(folder, engine={"kind": kind}, model={"max_length": 128}, **changes)
     shape = read_target(config)
     return load_target(config, shape, plan_sizes(config, shape, reserve=16), boundaries)
 

@@ -4,8 +4,10 @@ what Aerie's own decoder gives with the same weights.
 
 from pathlib import Path
 
+import pytest
 import torch
 
+from contracts.errors import ConfigError
 from tests.sglang.forked import run_forked
 from tests.sglang.models import Rows, close, load
 from tests.spec.models import write_target
@@ -78,5 +80,20 @@ def test_several_rows_extend_at_once_and_any_of_their_tokens_may_be_wanted(tmp_p
         close(both.logits[1], one.logits[0], 1e-5)
         assert both.taps is not None
         assert both.taps.shape == (10, 3 * 32)
+
+    run_forked(body)
+
+
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [("page_size", "sglang.arguments.page_size is given"), ("no_such_thing", "does not know.*no_such_thing")],
+)
+def test_further_arguments_are_passed_on_or_named(argument: str, says: str, tmp_path: Path) -> None:
+    folder = write_target(tmp_path / "target")
+
+    def body() -> None:
+        assert load(folder, sglang={"arguments": {"random_seed": 7}}).config.layers == 8
+        with pytest.raises(ConfigError, match=says):
+            load(folder, sglang={"arguments": {argument: 1}})
 
     run_forked(body)
