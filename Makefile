@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
+OLDEST_VENV := .venv-sglang-oldest
+OLDEST_STAMP := $(OLDEST_VENV)/.installed
 GPU_VENV := .venv-gpu
 GPU_STAMP := $(GPU_VENV)/.installed
 ARCHS ?= 75 80 89 90a 100a 120a
@@ -18,7 +20,7 @@ HEAD_DIMS ?= 64 128
 FLASHINFER ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench check format experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,6 +36,13 @@ setup-sglang: $(SGLANG_STAMP) ## create .venv-sglang with SGLang and its own PyT
 $(SGLANG_STAMP): pyproject.toml constraints-sglang.txt scripts/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(SGLANG_VENV)" EXTRAS="dev,sglang" CONSTRAINTS=constraints-sglang.txt WITH_UV=1 \
 		SIZE="10 GB" TORCH_INDEX= sh scripts/install.sh
+	@touch $@
+
+setup-sglang-oldest: $(OLDEST_STAMP) ## the same with the oldest SGLang that is served, for its tests
+
+$(OLDEST_STAMP): pyproject.toml constraints-sglang-oldest.txt scripts/install.sh
+	@PYTHON="$(PYTHON)" VENV="$(OLDEST_VENV)" EXTRAS="sglang-oldest" CONSTRAINTS=constraints-sglang-oldest.txt \
+		WITH_UV=1 SIZE="10 GB" TORCH_INDEX= sh scripts/install.sh
 	@touch $@
 
 serve: $(STAMP) ## serve the embedded model (CONFIG= HOST= PORT=)
