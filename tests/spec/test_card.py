@@ -1,4 +1,4 @@
-"""What a head's card promises, from either place, down to the depth that every draft reaches."""
+"""What a head's card promises, from either place, down to the depth that every draft reaches; and where it is from."""
 
 import math
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from contracts.config import SpecConfig, load_config, parse_config
-from spec.card import promised, shares_of
+from contracts.errors import ConfigError
+from spec.card import Origin, check_origin, origin_of, promised, shares_of
 from spec.registry import Pair, Promised, locate, read_pairs
 
 HOME = Path(__file__).parent.parent.parent
@@ -85,3 +86,23 @@ def test_the_shipped_heads_promise_something() -> None:
     found = promised(folder, config.spec, read_pairs())
     assert found is not None and len(found[0]) == config.spec.depth
     assert 1 < 1 + sum(found[0]) < 1 + config.spec.depth
+
+
+def test_front_matter_names_target_and_template(tmp_path: Path) -> None:
+    assert origin_of(tmp_path) is None
+    card = tmp_path / "README.md"
+    card.write_text("---\naerie:\n  target_weights: abc\n  chat_template: def\n---\n# A head\n")
+    assert origin_of(tmp_path) == Origin("abc", "def")
+    card.write_text("---\naerie:\n  target_weights: abc\n---\n# A head\n")
+    assert origin_of(tmp_path) == Origin("abc", None)
+    card.write_text("---\n- a list\n---\n# A head\n")
+    assert origin_of(tmp_path) is None
+
+
+def test_a_card_without_front_matter_may_name_its_target_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text(f"# A head\n\n* Target weights (sha256 of `model.safetensors`): `{'a' * 64}`\n")
+    assert origin_of(tmp_path) == Origin("a" * 64, None)
+    (tmp_path / "README.md").write_text("---\n: [\n---\n# A head of nothing\n")
+    assert origin_of(tmp_path) is None
+    with pytest.raises(ConfigError, match=r"no card"):
+        check_origin(tmp_path, load_config(None, ["model.path=nowhere"]))

@@ -15,7 +15,7 @@ from contracts.errors import ConfigError
 from contracts.provenance import template_hash, template_source, weights_hash
 from engine.model_config import read_model_config
 from spec.build import build_worker
-from spec.card import Origin, check_origin, origin_of, promised
+from spec.card import Origin, origin_of, promised
 from spec.loader import load_head, open_head
 from tests.train.stages.tiny import ENGINE, changed, run_to
 from train.export import load_exported
@@ -116,15 +116,6 @@ def test_provenance_may_be_required(shared: PipelineConfig, tmp_path: Path) -> N
     (bare / "README.md").unlink()
     with pytest.raises(ConfigError, match=r"no card that says which target"):
         build_worker(load_config(None, [*required, f"spec.head={bare}"]))
-
-
-def test_a_card_without_front_matter_may_name_its_target_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(f"# A head\n\n* Target weights (sha256 of `model.safetensors`): `{'a' * 64}`\n")
-    assert origin_of(tmp_path) == Origin("a" * 64, None)
-    (tmp_path / "README.md").write_text("---\n: [\n---\n# A head of nothing\n")
-    assert origin_of(tmp_path) is None
-    with pytest.raises(ConfigError, match=r"no card"):
-        check_origin(tmp_path, load_config(None, ["model.path=nowhere"]))
 
 
 def test_a_head_with_the_norms_of_eagle_3_1_is_served(ready: PipelineConfig) -> None:
