@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE not in item.path.parents:
             continue
-        item.add_marker(pytest.mark.filterwarnings("default"))
+        item.add_marker(pytest.mark.filterwarnings("ignore"))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(400))
 
