@@ -15,8 +15,8 @@ from engine.model_config import ModelConfig
 
 GPU_SHARE, CPU_SHARE = 0.9, 0.3
 """Defaults of engine.memory_share. A CPU's memory has other users, and its weights are not counted."""
-_STEP_LOGITS = 4
-"""Copies of a step's logits in fp32 that may live at once: raw, scaled, noise, their sum."""
+_STEP_LOGITS = 16
+"""Copies of a step's logits in fp32 that may live at once: raw, scaled, the noise's hashes, sorted with places."""
 _GRAPH_BYTES = 1 << 30
 """Set aside on a GPU for CUDA graphs, the attention workspace and the libraries' own buffers."""
 
@@ -119,10 +119,19 @@ def _kv_room(
 
 def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int) -> int:
     """The most that a step's own tensors take: activations of a layer, and the logits of every node."""
-    nodes = config.scheduler.max_running * reserve
+    nodes = _most_nodes(config) if reserve > 1 else config.scheduler.max_running
     tokens = max(config.scheduler.prefill_chunk, nodes)
     width = 4 * model.hidden_size + 3 * model.intermediate_size
-    return tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary + _GRAPH_BYTES
+    step = tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary
+    return step * (2 if config.engine.graphs else 1) + _GRAPH_BYTES  # recordings keep a step's memory of their own
+
+
+def _most_nodes(config: Config) -> int:
+    """Nodes of the largest step that the config's shapes can plan."""
+    rows, spec = config.scheduler.max_running, config.spec
+    if not spec.by_load:
+        return rows * spec.nodes
+    return max(rows, *(min(rows, load.rows) * load.nodes for load in spec.by_load))
 
 
 def _gib(count: int) -> str:

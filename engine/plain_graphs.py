@@ -43,6 +43,8 @@ class PlainGraphs:
         self._sizes = row_buckets(state.capacity.rows) if sizes is None else sizes
         self._held: dict[int, HeldPass] = {}
         self._answers: dict[PlainBucket, Answer] = {}
+        self._read: dict[PlainBucket, Places] = {}
+        """Tensors that recordings read, which have to outlive them."""
         for rows in reversed(self._sizes):  # the largest first: the others find its memory in the pool
             self._held[rows] = HeldPass(attention, state, rows, 1, 1)
             for sampling in Sampling:
@@ -76,7 +78,7 @@ class PlainGraphs:
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
         lay = uniform_layout(bucket.rows, 1, state.device)
-        places = Places(fixed.rows, fixed.turns, lay, held.cover, fixed.real, held.prefix_lens)
+        places = self._read[bucket] = Places(fixed.rows, fixed.turns, lay, held.cover, fixed.real, held.prefix_lens)
 
         def verify() -> Tensor:
             result = decode(state, places, NEEDS[bucket.sampling], taps=False)

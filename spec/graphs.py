@@ -33,7 +33,7 @@ from engine.state import DeviceState
 from spec.head import Head
 from spec.round import Opening, commit, drafted_answer, follow, open_round, propose, publish_round
 from spec.stage import Covers, Staged, reach
-from spec.tree import Tree, usable_nodes
+from spec.tree import usable_nodes
 from spec.verify import Nodes, verify
 
 
@@ -76,6 +76,8 @@ class RoundGraphs:
         self._sizes = sizes
         self._passes: dict[tuple[int, int, int, int], _Passes] = {}
         self._answers: dict[RoundBucket, Answer] = {}
+        self._read: dict[RoundBucket, Staged] = {}
+        """Tensors that recordings read, which have to outlive them."""
         for rows, depth, topk, nodes in self._shapes(spec):
             for sampling in Sampling:
                 self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
@@ -141,10 +143,10 @@ class RoundGraphs:
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
         passes = self._passes.setdefault(_shape(bucket), self._hold(bucket))
-        staged = _staged(bucket, fixed, passes, state.device)
-        made: dict[str, Any] = {}
+        staged = self._read[bucket] = _staged(bucket, fixed, passes, state.device)
+        made: dict[str, Any] = {}  # what families hand on; other buckets may take its memory, being replayed apart
 
-        def draft() -> tuple[Opening, Tree, Tensor | None]:
+        def draft() -> None:
             opening = _at_fixed_lengths(open_round(state, staged), passes)
             tree, noise = propose(
                 state,
@@ -154,7 +156,6 @@ class RoundGraphs:
                 edge_temperatures=self._spec.edge_temperatures,
             )
             made["drafted"] = opening, tree, noise
-            return opening, tree, noise
 
         def check() -> Tensor:
             opening, tree, noise = made["drafted"]
