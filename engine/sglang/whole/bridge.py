@@ -78,9 +78,13 @@ class Bridge:
         await self._socket.send(wire.encode(ready))
         endings = [asyncio.create_task(self._receive()), asyncio.create_task(self._watch())]
         others = [asyncio.create_task(self._send()), asyncio.create_task(self._tell())]
+        death: EngineDead | None
         try:
             done, _ = await asyncio.wait([*endings, *others], return_when=asyncio.FIRST_COMPLETED)
             death = done.pop().result()
+        except Exception as error:  # our bug: nobody is left waiting, and the log has the traceback
+            logger.exception("the bridge failed")
+            death = EngineDead(f"the bridge to SGLang's engine failed: {type(error).__name__}; restart the server")
         finally:
             for task in (*endings, *others):
                 task.cancel()

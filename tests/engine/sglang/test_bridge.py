@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,6 +45,7 @@ class ToyEngine:
         self.gate.set()
         self.running: dict[str, asyncio.Event] = {}
         self.reason: str | None = None
+        self.loads: Load | None = Load(running=1, tokens_used=3)
 
     async def generate(self, request: Generate) -> AsyncIterator[dict[str, Any]]:
         if request.prompt[0] == 13:
@@ -71,7 +73,7 @@ class ToyEngine:
             self.running[id].set()
 
     async def load(self) -> Load:
-        return Load(running=1, tokens_used=3, tokens_total=10)
+        return replace(self.loads, tokens_total=10)  # type: ignore[type-var]
 
     def death(self) -> str | None:
         return self.reason
@@ -229,6 +231,17 @@ async def test_a_dead_engine_ends_every_request_with_an_error_and_the_code_says_
         for _ in "ab":
             ending = await one.hear((Finished, Failed))
             assert isinstance(ending, Failed) and ending.code == "engine_dead" and "process 7" in ending.message
+        assert await one.exit_code == 1
+
+
+async def test_a_bug_of_the_bridge_leaves_nobody_waiting() -> None:
+    async with front() as one:
+        one.engine.gate.clear()
+        await one.say(generate("a", [5, 6]))
+        await one.hear(Snapshot)
+        one.engine.loads = None  # its next answer is none
+        ending = await one.ending("a")
+        assert isinstance(ending, Failed) and ending.code == "engine_dead" and "TypeError" in ending.message
         assert await one.exit_code == 1
 
 
