@@ -27,6 +27,8 @@ class ParallelRun(BaseModel):
     """Of the anchors that draft at a depth, the share that drafts at the next."""
     floor: float = Field(gt=0, le=1)
     """The share of all anchors that every depth keeps at least."""
+    depth_decay: float = Field(default=1.0, gt=0, le=1)
+    """Weight of a depth's loss relative to the one before; the paper weighs all alike."""
     elements: int = Field(ge=2)
     """Elements of a row that one pass computes at most; longer rows go in parts."""
     steps: int

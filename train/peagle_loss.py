@@ -1,6 +1,6 @@
 """The loss of a P-EAGLE head: all kept elements of a batch in one pass, or in parts whose gradients add up.
 
-Uniform over depths, without a recurrence: element (a, d) is judged by the target's distribution after column a + d + 1.
+There is no recurrence: element (a, d) is judged by the target's distribution after column a + d + 1.
 Called by `peagle_run`, by experiments, and, with nothing dropped, to measure.
 """
 
@@ -54,17 +54,20 @@ def judge_parallel(
     *,
     limit: int | None = None,
     objective: Objective = soft_cross_entropy,
+    decay: float = 1.0,
 ) -> Iterator[Judged]:
     """One result, or with a `limit` of elements one for each part: call backward on each before the next is taken.
 
-    Losses are sums over elements divided by the number of the whole batch's, so that parts add up. Elements whose
-    likeliest token cannot be drafted give no gradient, but count as misses.
+    Losses are sums over elements, those of depth d weighed by decay^d, divided by the weights of the whole batch, so
+    that parts add up. The paper weighs all alike. Elements whose likeliest token cannot be drafted give no gradient,
+    but count as misses.
     """
     kept = kept_anchors(lesson.answer, drop, generator, lesson.documents)
     top = lesson.logits.argmax(-1)
     judged = torch.stack([loss_mask(lesson.answer, depth, lesson.documents) for depth in range(drop.depth)], 1) & kept
     wanted = judged & torch.stack([looked_ahead(vocabulary.t2d[top], depth + 1) for depth in range(drop.depth)], 1)
-    total = max(1, int(wanted.sum()))
+    shares = decay ** torch.arange(drop.depth, device=kept.device, dtype=lesson.logits.dtype)
+    total = (wanted.sum((0, 2)) * shares).sum().clamp(min=1)
     columns = torch.arange(kept.shape[2], device=kept.device)
     parts = [(kept, columns >= 0)] if limit is None else segments(kept, limit)
     for part, answered in parts:
@@ -72,7 +75,7 @@ def judge_parallel(
         loss = lesson.logits.new_zeros(())
         own = wanted & answered
         if own.any():
-            loss = _part(head, embedding, lesson, vocabulary, part, own, top, objective, hits) / total
+            loss = _part(head, embedding, lesson, vocabulary, part, own, top, objective, shares, hits) / total
         yield _counted(loss, judged & answered, hits)
 
 
@@ -85,9 +88,12 @@ def _part(
     wanted: Tensor,
     top: Tensor,
     objective: Objective,
+    shares: Tensor,
     hits: Tensor,
 ) -> Tensor:
-    """The summed loss of `wanted` [rows, depth, columns]; marks in `hits` what would have been drafted right."""
+    """The summed loss of `wanted` [rows, depth, columns], by `shares` [depth]; marks in `hits` what would have been
+    drafted right.
+    """
     found = elements(part)
     output = outputs(head, embedding, lesson, found)
     rows, places = (wanted.flatten(1).gather(1, found.depths * wanted.shape[2] + found.anchors) & found.real).nonzero(
@@ -99,7 +105,12 @@ def _part(
     drafted = head.logits(output[rows, places]).to(goals.dtype)
     mass = (goals[:, ids].logsumexp(-1) - goals.logsumexp(-1)).exp()
     hits[rows, depths, anchors] = ids[drafted.argmax(-1)] == top[rows, anchors + depths + 1]
-    return objective(drafted, goals[:, ids].softmax(-1), mass)
+    wanted_ids = goals[:, ids].softmax(-1)
+    loss = drafted.new_zeros(())
+    for depth, share in enumerate(shares):
+        own = depths == depth
+        loss = loss + share * objective(drafted[own], wanted_ids[own], mass[own])
+    return loss
 
 
 def _counted(loss: Tensor, judged: Tensor, hits: Tensor) -> Judged:

@@ -110,7 +110,9 @@ def _judged(
     lesson = Lesson(batch.ids, batch.answer, features.taps, features.logits)
     generator = torch.Generator().manual_seed(run.seed * 1_000_003 + step)
     drop = Drop(run.depth, run.rate, run.floor)
-    return judge_parallel(head, embedding, lesson, vocabulary, drop, generator, limit=run.elements)
+    return judge_parallel(
+        head, embedding, lesson, vocabulary, drop, generator, limit=run.elements, decay=run.depth_decay
+    )
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from train.head import Head, HeadShape
-from train.loss import Judged, loss_mask
+from train.loss import Judged, looked_ahead, loss_mask
 from train.peagle_elements import Drop, elements, kept_anchors, seen, segments
 from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.peagle_loss import Lesson, judge_parallel, outputs
@@ -191,6 +191,24 @@ def test_the_loss_equals_a_sum_over_elements() -> None:
                 right[depth] += alive
     assert judged.loss.item() == pytest.approx(torch.stack(terms).mean().item(), abs=1e-9)
     assert judged.right.tolist() == right
+
+
+def test_depths_are_weighed_by_the_decay() -> None:
+    head, embedding = head_of()
+    given = lesson()
+
+    def loss(depth: int, decay: float) -> float:
+        drop = Drop(depth, 1.0, 1.0)
+        found = judge_parallel(head, embedding, given, VOCABULARY, drop, torch.Generator(), decay=decay, limit=20)
+        return sum(part.loss.item() for part in found)
+
+    first = loss(1, 1.0)
+    assert loss(DEPTH, 1e-9) == pytest.approx(first, abs=1e-6)
+    draftable = VOCABULARY.t2d[given.logits.argmax(-1)]
+    counts = [int((loss_mask(given.answer, d) & looked_ahead(draftable, d + 1)).sum()) for d in range(2)]
+    both = loss(2, 1.0)
+    deeper = (both * sum(counts) - first * counts[0]) / counts[1]
+    assert loss(2, 0.5) == pytest.approx((first * counts[0] + 0.5 * deeper * counts[1]) / (counts[0] + 0.5 * counts[1]))
 
 
 def test_power_a_slot_that_sees_a_later_pair_is_noticed() -> None:
