@@ -55,6 +55,11 @@ class CpuLane:
         return self._process.pid
 
     @property
+    def exit_code(self) -> int | None:
+        """Of the process; None while it runs."""
+        return self._process.exitcode
+
+    @property
     def connection(self) -> Connection:
         """Readable when an output, or the process's end, is there to be received."""
         return self._pipe

@@ -38,8 +38,11 @@ class RanksLane:
         return [lane.pid for lane in self._lanes]
 
     def launch(self, plan: StepPlan) -> None:
-        for lane in self._lanes:
-            lane.launch(plan)
+        for rank, lane in enumerate(self._lanes):
+            try:
+                lane.launch(plan)
+            except EngineDead as error:
+                raise self._ended(rank, error) from None
 
     def settle(self) -> StepOutput:
         outputs: list[StepOutput] = self._each(CpuLane.settle)
@@ -71,12 +74,21 @@ class RanksLane:
                 try:
                     received[rank] = receive(self._lanes[rank])
                 except EngineDead as error:
-                    self.kill()
-                    raise EngineDead(f"rank {rank} of {len(self._lanes)}: {error.message}") from None
+                    raise self._ended(rank, error) from None
                 except ConfigError:
                     self.kill()
                     raise
         return [received[rank] for rank in range(len(self._lanes))]
+
+    def _ended(self, rank: int, error: EngineDead) -> EngineDead:
+        """Ends all ranks. Names the one that died, which another that waited for it may have told first."""
+        dead = [(place, lane.exit_code) for place, lane in enumerate(self._lanes) if lane.exit_code]
+        self.kill()
+        said = error.message
+        if dead and dead[0][0] != rank:
+            rank, code = dead[0]
+            said = f"its process ended with exit code {code}; its requests are lost"
+        return EngineDead(f"rank {rank} of {len(self._lanes)}: {said}")
 
 
 def _same(output: StepOutput, first: StepOutput) -> bool:
