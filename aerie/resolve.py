@@ -11,6 +11,7 @@ from typing import Any
 from aerie.hub import fetch, is_hub_id
 from contracts.config import Config, load_config, parse_config
 from contracts.errors import ConfigError
+from contracts.sglang_section import SGLangConfig
 
 
 def resolve_config(target: str, overrides: list[str]) -> Config:
@@ -25,10 +26,11 @@ def with_local_model(config: Config) -> Config:
     name = config.model.path
     if not name:
         raise ConfigError("model.path is empty; name a model folder or a hub id ORG/MODEL", param="model.path")
-    if config.engine.kind == "native" and config.sglang.model_fields_set:
-        key = f"sglang.{sorted(config.sglang.model_fields_set)[0]}"
+    if config.engine.kind == "native" and config.sglang != SGLangConfig():
         raise ConfigError(
-            f"{key} is set and engine.kind is native, which runs on one device; set engine.kind", param=key
+            "the section sglang is set and engine.kind is native, which runs on one device; set engine.kind, or leave "
+            "ranks, machines and SGLang's arguments out",
+            param="sglang",
         )
     folder, called = Path(name), Path(name).resolve().name
     if not folder.is_dir():
