@@ -1,12 +1,10 @@
 """A weight matrix that activations pass through, laid out as this machine multiplies it fastest."""
 
-import warnings
-
 import torch
 from torch import Tensor
 
-_HALF_STEP = 2.0**-25
-"""Half the distance of the smallest fp16 numbers: the most that packing may move a weight by."""
+from engine.packing import pack
+
 _ALL = 1 << 62
 _FEW = 12
 """Tokens up to which one thread on the packed form keeps up with three on the columns."""
@@ -24,7 +22,7 @@ class Projection:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.device = weight.device
         self._size, self._bias = weight.shape, bias
-        self._packed = _pack(weight)
+        self._packed = pack(weight)
         self._few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
         self._matrix: Tensor | None = None
         if self._few < _ALL:
@@ -64,23 +62,3 @@ class Projection:
         held = [tensor for tensor in (self._matrix, self._bias) if tensor is not None]
         packed = 0 if self._packed is None else 2 * self._size.numel()
         return packed + sum(tensor.numel() * tensor.element_size() for tensor in held)
-
-
-def _pack(weight: Tensor) -> Tensor | None:
-    """None where packing does not pay, would change the weights, or this torch cannot do it."""
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
-        return None
-    if not hasattr(torch, "fbgemm_linear_fp16_weight_fp32_activation") or not _fits(weight):
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # both functions say once that a later torch may not have them
-        try:
-            packed = torch.fbgemm_pack_gemm_matrix_fp16(weight.contiguous())
-            torch.fbgemm_linear_fp16_weight_fp32_activation(weight[:1], packed, None)
-        except RuntimeError:  # a CPU that fbgemm does not know
-            return None
-    return packed
-
-
-def _fits(weight: Tensor) -> bool:
-    return bool(((weight.half().float() - weight).abs() <= _HALF_STEP).all())

@@ -51,6 +51,7 @@ AT_LOAD = {
     "engine/cuda.py",
     "engine/device.py",
     "engine/memory.py",
+    "engine/packing.py",
     "engine/model_config.py",
     "engine/weights.py",
     "engine/attention/flashinfer_modules.py",
