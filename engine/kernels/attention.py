@@ -5,8 +5,6 @@ queries, with all heads of one KV head folded in, over one split of the row's po
 the device, so the host's upper bounds cost nothing but empty programs. Softmax runs in base 2.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
@@ -15,23 +13,23 @@ LOG2_E = 1.4426950408889634
 
 @triton.jit
 def attend_tiles(
-    out: Any,
-    sums: Any,
-    query: Any,
-    keys: Any,
-    values: Any,
-    words: Any,
-    tile_rows: Any,
-    tile_firsts: Any,
-    qo_indptr: Any,
-    kv_indptr: Any,
-    kv_indices: Any,
-    prefix_lens: Any,
-    scale: Any,
-    query_stride: Any,
-    slot_stride: Any,
-    split_stride: Any,
-    page_size: Any,
+    out,
+    sums,
+    query,
+    keys,
+    values,
+    words,
+    tile_rows,
+    tile_firsts,
+    qo_indptr,
+    kv_indptr,
+    kv_indices,
+    prefix_lens,
+    scale,
+    query_stride,
+    slot_stride,
+    split_stride,
+    page_size,
     tree: tl.constexpr,
     splits: tl.constexpr,
     heads: tl.constexpr,
@@ -40,7 +38,7 @@ def attend_tiles(
     block_dim: tl.constexpr,
     block_queries: tl.constexpr,
     block_positions: tl.constexpr,
-) -> None:
+):
     """Grid (tiles, kv_heads, splits). `out` [splits, queries, heads, dim]: attention over a split; `sums` [splits,
     queries, heads]: log2 of its softmax sum, -inf where a query saw nothing. `scale` includes log2(e).
     """
@@ -78,16 +76,16 @@ def attend_tiles(
 
 @triton.jit
 def _span(
-    prefix_lens: Any,
-    kv_indptr: Any,
-    row: Any,
-    queries: Any,
-    split: Any,
-    page_size: Any,
+    prefix_lens,
+    kv_indptr,
+    row,
+    queries,
+    split,
+    page_size,
     tree: tl.constexpr,
     splits: tl.constexpr,
     block_positions: tl.constexpr,
-) -> Any:
+):
     """First position of a split, its end, and the row's true prefix length. A split is whole blocks of positions; what
     nobody can see is not visited: with words nothing past the 64th node, without them nothing past the last query.
     """
@@ -99,13 +97,13 @@ def _span(
 
 
 @triton.jit
-def _slots(pages: Any, positions: Any, inside: Any, page_size: Any) -> Any:
+def _slots(pages, positions, inside, page_size):
     page = tl.load(pages + positions // page_size, mask=inside, other=0).to(tl.int64)
     return page * page_size + positions % page_size
 
 
 @triton.jit
-def _seen(beyond: Any, word: Any, tree: tl.constexpr) -> Any:
+def _seen(beyond, word, tree: tl.constexpr):
     """[queries, positions]: by ancestor words, or causal, where `word` is the query's place in its row."""
     if tree:
         node = (word[:, None] >> tl.minimum(tl.maximum(beyond, 0), 63)[None, :].to(tl.int64)) & 1
@@ -114,7 +112,7 @@ def _seen(beyond: Any, word: Any, tree: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _fold(peak: Any, total: Any, mixed: Any, scores: Any, value: Any) -> Any:
+def _fold(peak, total, mixed, scores, value):
     """One block of positions into the running softmax: highest score, sum of weights and weighted values."""
     higher = tl.maximum(peak, tl.max(scores, 1))
     base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -125,15 +123,15 @@ def _fold(peak: Any, total: Any, mixed: Any, scores: Any, value: Any) -> Any:
 
 @triton.jit
 def merge_splits(
-    out: Any,
-    parts: Any,
-    sums: Any,
-    split_stride: Any,
+    out,
+    parts,
+    sums,
+    split_stride,
     splits: tl.constexpr,
     block_splits: tl.constexpr,
     dim: tl.constexpr,
     block_dim: tl.constexpr,
-) -> None:
+):
     """Grid (queries * heads): the parts [splits, ., dim] of a query's head, weighted by their softmax sums."""
     place = tl.program_id(0).to(tl.int64)
     each, columns = tl.arange(0, block_splits), tl.arange(0, block_dim)
