@@ -1,16 +1,16 @@
 """Replayed rounds commit what eager ones do: on a stand-in for CUDA graphs, no GPU having run them."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch.utils._python_dispatch import _disable_current_modes
 
-from contracts.config import LoadShape
 from contracts.sampling import SamplingParams
-from contracts.step import StepPlan
-from engine.graphs import Family, bucket_for, row_buckets
+from contracts.step import StepOutput, StepPlan
+from engine.graphs import Family, HeldPass, bucket_for, row_buckets
 from engine.lanes.cuda import CudaLane
-from engine.results import Pending
 from spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.engine.stand_in import HeldDense, NoWaits, StandIn
@@ -112,23 +112,20 @@ def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) 
 
 
 class _Calm:
-    """Launches under NoWaits, where attention does not plan, and reads outputs outside of it."""
+    """Launches decode steps under NoWaits, but for attention's plans, and reads outputs outside of it."""
 
     def __init__(self, worker: SpecWorker) -> None:
         self.capacity = worker.capacity
         self._worker = worker
         self.launched = 0
 
-    def step(self, plan: StepPlan) -> Any:
-        replayable = plan.decode is not None
-        if not replayable:
+    def step(self, plan: StepPlan) -> StepOutput:
+        if plan.decode is None:
             return self._worker.step(plan)
         self.launched += 1
-        pending: Pending
-        rounds = self._worker._rounds
-        assert rounds is not None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("engine.graphs.HeldPass.renew", _outside(rounds))
+            renew = HeldPass.renew
+            patch.setattr(HeldPass, "renew", lambda *given: _unwatched(renew, *given))
             with NoWaits():
                 pending = self._worker.launch(plan)
         return pending.output()
@@ -136,22 +133,12 @@ class _Calm:
     def close(self) -> None: ...
 
 
-def _outside(rounds: Any) -> Any:
-    from engine.graphs import HeldPass
-
-    renew = HeldPass.renew
-
-    def without_mode(self: Any, rows: Any, covered: Any) -> None:
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        with _disable_current_modes():
-            renew(self, rows, covered)
-
-    return without_mode
+def _unwatched(renew: Callable[..., None], *given: Any) -> None:
+    with _disable_current_modes():
+        renew(*given)
 
 
 def test_buckets() -> None:
     assert row_buckets(1) == [1] and row_buckets(7) == [1, 2, 4, 7] and row_buckets(64)[-3:] == [32, 48, 64]
     assert bucket_for(5, [2, 4, 8]) == 8 and bucket_for(9, [2, 4, 8]) is None
     assert [family.value for family in Family] == ["draft", "verify", "extend"]
-    assert LoadShape(rows=1, depth=0, nodes=1).topk == 1
