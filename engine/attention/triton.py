@@ -15,7 +15,8 @@ from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
 from engine.kv_pool import KVPool
 
-_BLOCK_POSITIONS = 64
+_BLOCK_BYTES = 128
+"""Of one column of a block of positions: 64 of 16 bits or 32 of fp32, so that the smallest GPUs hold a block."""
 _LEAST_SPLIT = 256
 """Positions below which a split costs more than it gives."""
 _MOST_SPLITS = 64
@@ -119,7 +120,7 @@ class TritonAttention:
             dim=shape.head_dim,
             block_dim=block_dim,
             block_queries=planned.block_queries,
-            block_positions=_BLOCK_POSITIONS,
+            block_positions=_BLOCK_BYTES // shape.dtype.itemsize,
         )
         if splits > 1:
             merge_splits[(query.shape[0] * shape.heads,)](

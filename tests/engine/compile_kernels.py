@@ -35,7 +35,7 @@ def attend(kind: str, *, tree: bool, splits: int) -> ASTSource:
         "heads": 32,
         "groups": 4,
         "block_queries": 64,
-        "block_positions": 64,
+        "block_positions": 32 if kind == "*fp32" else 64,
         **BLOCKS,
     }
     return source(attention.attend_tiles, {**pools, **TILES}, fixed)
