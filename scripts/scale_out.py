@@ -65,6 +65,7 @@ def main() -> int:
     words.add_argument("--json", type=Path, help="append the line to this file too")
     words.add_argument("--logs", type=Path, default=Path("build/scale_out"))
     given = words.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever ends this ends what it has started
     given.logs.mkdir(parents=True, exist_ok=True)
     line = asyncio.run(_scale_out(given))
     text = json.dumps(line)

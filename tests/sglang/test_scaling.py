@@ -16,17 +16,16 @@ def test_no_request_is_lost_that_had_not_begun(tmp_path: Path) -> None:
     settings = ["engine.threads=1", "engine.kv_tokens=8192", "model.dtype=float32"]
     for setting in settings:
         words += ["--set", setting]
-    done = subprocess.run(
-        [sys.executable, "scripts/scale_out.py", *words],
-        cwd=HOME,
-        capture_output=True,
-        text=True,
-        timeout=580,
-        check=False,
-    )
+    command = [sys.executable, "scripts/scale_out.py", *words]
+    process = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=540)
+    finally:
+        process.terminate()
+        process.wait(50)
     logs = "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in tmp_path.glob("*.log"))
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}\n{logs}"
-    line = json.loads(done.stdout)
+    assert process.returncode == 0, f"{output}\n{errors}\n{logs}"
+    line = json.loads(output)
     assert line["lost"] == 0 and line["ended"] + line["cut_while_streaming"] == 24
     assert line["cut_while_streaming"] <= 4  # no more than ran at once
     assert len(line["requests_by_replica"]) == 2 and line["replicas_at_the_end"] == 2
