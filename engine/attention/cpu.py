@@ -11,7 +11,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
 
-
 _OPEN, _SHUT = torch.tensor(0.0), torch.tensor(float("-inf"))
 
 
