@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/playground.md: `python -m tests.browser.pictures [FOLDER]`. Its times are of the moment."""
+"""Takes the pictures of docs/playground.md: `python -m tests.browser.pictures [FOLDER]`."""
 
 import asyncio
 import sys
