@@ -19,13 +19,13 @@ from probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shap
 from scheduler.drafting import NO_DRAFT, Drafting, Shape
 
 if TYPE_CHECKING:
-    from probe.margins import Divergence
+    from probe.margins import Divergence, Margins
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
 _WARM_UP_TOKENS = 8
-_ROUNDS = 16
-"""Requests, for each open at once, that measure the plain worker."""
+_ROUNDS = 20
+"""Requests, for each open at once, that measure a mode: one request at a time takes long. The reference asks all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ class _Bench:
     grid: Grid
     lane: Lane
     plain_lane: Lane
+    judge: "_Judge"
 
     def modes(self, concurrency: int) -> Iterator[tuple[str, Config, Shape]]:
         for mode, shape in self.grid.shapes(self.config, concurrency).items():
@@ -92,14 +93,10 @@ class _Bench:
         return drive(lane, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=case.concurrency)
 
     def plain_runs(self, prompts: Prompts, case: Case) -> dict[str, Run]:
-        """By path: rows that the head does not follow, and the worker without a head.
-
-        The second shows its speed on a few prompts, since one request at a time takes long.
-        """
-        few = prompts[: _ROUNDS * case.concurrency]
+        """By path: rows that the head does not follow, and the worker without a head."""
         return {
             "plain rows": self.run(self.config, prompts, case, lane=self.lane, speculation=False),
-            "plain worker": self.run(self.config, few, case, lane=self.plain_lane),
+            "plain worker": self.run(self.config, _few(prompts, case), case, lane=self.plain_lane),
         }
 
     def warm_up(self, prompts: Prompts) -> None:
@@ -111,6 +108,10 @@ class _Bench:
                 drive(self.lane, config, requests, concurrency=load)
 
 
+def _few(prompts: Prompts, case: Case) -> Prompts:
+    return prompts[: _ROUNDS * case.concurrency]
+
+
 @contextmanager
 def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
     shapes = [shape for load in grid.concurrencies for shape in grid.shapes(config, load).values()]
@@ -119,7 +120,7 @@ def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
     with closing(make_lane(wide)) as lane, closing(make_lane(plain)) as plain_lane:
         if not lane.capacity.drafts:
             raise ConfigError("the target has no head to compare with; set spec.head", param="spec.head")
-        yield _Bench(wide.model_copy(update={"spec": config.spec}), grid, lane, plain_lane)
+        yield _Bench(wide.model_copy(update={"spec": config.spec}), grid, lane, plain_lane, _Judge(config))
 
 
 def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Say) -> list[Cell]:
@@ -136,11 +137,11 @@ def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Sa
             paths = {name: run.tokens_per_s for name, run in plain.items()}
             runs = [run for name, run in plain.items() if name != path]
             off = _cell("off", NO_DRAFT, fastest, fastest, case)
-            off |= {"path": path, "paths": paths} | _equality(bench.config, [fastest, *runs], reference)
+            off |= {"path": path, "paths": paths} | _equality(bench.judge, [fastest, *runs], reference)
             cells.append(off)
             for mode, config, shape in bench.modes(load):
-                run = bench.run(config, prompts, case, lane=bench.lane)
-                cells.append(_cell(mode, shape, run, fastest, case) | _equality(bench.config, [run], reference))
+                run = bench.run(config, _few(prompts, case), case, lane=bench.lane)
+                cells.append(_cell(mode, shape, run, fastest, case) | _equality(bench.judge, [run], reference))
             say(f"{case.dtype}, T = {temperature}, {load} at once, {'overlapped' if overlap else 'synchronous'}")
     return cells
 
@@ -162,12 +163,12 @@ def _cell(mode: str, shape: Shape, run: Run, plain: Run, case: Case) -> Cell:
     }
 
 
-def _equality(config: Config, runs: Sequence[Run], reference: Run) -> Cell:
+def _equality(judge: "_Judge", runs: Sequence[Run], reference: Run) -> Cell:
     """Share of requests with the reference's tokens, in the worst of `runs`, and why the others part from it.
 
     A run may have asked the first of the reference's prompts only.
     """
-    mismatches = [divergence for run in runs for divergence in _divergences(config, run, reference)]
+    mismatches = [divergence for run in runs for divergence in judge.divergences(run, reference)]
     shares = [_identical(run, reference) for run in runs]
     excused = sum(divergence.excused for divergence in mismatches)
     return {
@@ -183,17 +184,25 @@ def _identical(run: Run, reference: Run) -> float:
     return sum(own == other for own, other in pairs) / len(pairs)
 
 
-def _divergences(config: Config, run: Run, reference: Run) -> "list[Divergence]":
-    if run.tokens == reference.tokens[: len(run.answers)]:
-        return []
-    from probe.margins import Margins  # torch, for those alone whose answers differ
+class _Judge:
+    """Says where answers part from the reference, and why; its model is loaded once some do."""
 
-    margins = Margins(config)
-    found = [
-        margins.divergence(answer.request, other, answer.tokens)
-        for answer, other in zip(run.answers, reference.tokens, strict=False)
-    ]
-    return [divergence for divergence in found if divergence is not None]
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._margins: Margins | None = None
+
+    def divergences(self, run: Run, reference: Run) -> "list[Divergence]":
+        if run.tokens == reference.tokens[: len(run.answers)]:
+            return []
+        if self._margins is None:
+            from probe.margins import Margins  # torch
+
+            self._margins = Margins(self._config)
+        found = [
+            self._margins.divergence(answer.request, other, answer.tokens)
+            for answer, other in zip(run.answers, reference.tokens, strict=False)
+        ]
+        return [divergence for divergence in found if divergence is not None]
 
 
 def _add_speedup_over_fastest(cells: list[Cell]) -> None:
