@@ -1,5 +1,5 @@
-"""Attention on a CPU: each row's pages are gathered and all rows run through one fused product, padded to the
-longest.
+"""Attention on a CPU: each row's pages are gathered and rows run through one fused product, padded to the longest; rows
+of very different lengths run in parts, so that a long prompt does not make every short one as long.
 """
 
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from engine.attention.inputs import AttentionInputs
+from engine.attention.parts import parts_of
 from engine.kv_pool import KVPool
 
 _OPEN, _SHUT = torch.tensor(0.0), torch.tensor(float("-inf"))
@@ -34,12 +35,26 @@ class _Plan:
     """Additive mask of the folded queries; made by the pass's first layer, which knows the dtype."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Rows that run apart: the flat queries of each part, and its plan."""
+
+    parts: tuple[tuple[Tensor, _Plan], ...]
+
+
 class CpuAttention:
     """Grouped queries are folded into the query axis, so that keys are never repeated."""
 
     name = "cpu"
 
-    def plan(self, inputs: AttentionInputs) -> _Plan:
+    def plan(self, inputs: AttentionInputs) -> _Plan | _Parts:
+        parts = parts_of(inputs.qo_indptr.diff().tolist(), inputs.kv_indptr.diff().tolist(), inputs.page_size)
+        if len(parts) == 1:
+            return self._padded(inputs)
+        taken = [_taken(inputs, torch.tensor(rows)) for rows in parts]
+        return _Parts(tuple((queries, self._padded(own)) for queries, own in taken))
+
+    def _padded(self, inputs: AttentionInputs) -> _Plan:
         counts = inputs.qo_indptr.diff()
         rows, most = counts.numel(), int(counts.max())
         page_counts = inputs.kv_indptr.diff()
@@ -63,12 +78,26 @@ class CpuAttention:
             collect=collect,
         )
 
-    def see(self, planned: _Plan, words: Tensor) -> _Plan:
+    def see(self, planned: _Plan | _Parts, words: Tensor) -> _Plan | _Parts:
+        if isinstance(planned, _Parts):
+            parts = ((queries, self._see(part, words.index_select(0, queries))) for queries, part in planned.parts)
+            return _Parts(tuple(parts))
+        return self._see(planned, words)
+
+    def _see(self, planned: _Plan, words: Tensor) -> _Plan:
         if planned.bits is None:
             planned.bits = _bits(planned.beyond)  # kept, for the levels of a draft all look from here
         return replace(planned, words=words, bias=None)
 
-    def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+    def run(self, planned: _Plan | _Parts, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        if not isinstance(planned, _Parts):
+            return self._run(planned, query, pool, layer)
+        mixed = torch.empty_like(query)
+        for queries, part in planned.parts:
+            mixed.index_copy_(0, queries, self._run(part, query.index_select(0, queries), pool, layer))
+        return mixed
+
+    def _run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         rows, most = planned.shape
         kv_heads, dim = pool.keys.shape[2:]
         groups = query.shape[1] // kv_heads
@@ -84,6 +113,29 @@ class CpuAttention:
         mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)
         flat = mixed.view(rows, kv_heads, groups, most, dim).permute(0, 3, 1, 2, 4).reshape(rows * most, -1, dim)
         return flat if planned.collect is None else flat.index_select(0, planned.collect)
+
+
+def _taken(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, AttentionInputs]:
+    """The flat queries of `rows`, and their inputs."""
+    queries, qo_indptr = _slices(inputs.qo_indptr, rows)
+    pages, kv_indptr = _slices(inputs.kv_indptr, rows)
+    return queries, replace(
+        inputs,
+        qo_indptr=qo_indptr,
+        kv_indptr=kv_indptr,
+        kv_indices=inputs.kv_indices.index_select(0, pages),
+        last_page_len=inputs.last_page_len.index_select(0, rows),
+        prefix_lens=inputs.prefix_lens.index_select(0, rows),
+        words=None if inputs.words is None else inputs.words.index_select(0, queries),
+    )
+
+
+def _slices(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The entries of `rows` in a ragged list, and the list's bounds when these are all it holds."""
+    starts, counts = indptr[rows].long(), indptr.diff()[rows].long()
+    bounds = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    entries = torch.arange(int(bounds[-1])) + (starts - bounds[:-1]).repeat_interleave(counts)
+    return entries, bounds.to(indptr.dtype)
 
 
 def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
