@@ -1,5 +1,5 @@
-"""Which rows of a batch run together where they are padded to the longest: one long prompt must not make every short row
-as long. Called by the CPU's attention when it plans a pass.
+"""Which rows of a batch run together where they are padded to the longest: one long prompt must not make every short
+row as long. Called by the CPU's attention when it plans a pass.
 """
 
 from itertools import accumulate
