@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Cell = dict[str, Any]
 Say = Callable[[str], None]
 _WARM_UP_TOKENS = 8
-_ROUNDS = 20
+_ROUNDS = 16
 """Requests, for each open at once, that measure a mode: one request at a time takes long. The reference asks all."""
 
 
@@ -96,7 +96,7 @@ class _Bench:
         """By path: rows that the head does not follow, and the worker without a head."""
         return {
             "plain rows": self.run(self.config, prompts, case, lane=self.lane, speculation=False),
-            "plain worker": self.run(self.config, _few(prompts, case), case, lane=self.plain_lane),
+            "plain worker": self.run(self.config, prompts, case, lane=self.plain_lane),
         }
 
     def warm_up(self, prompts: Prompts) -> None:
@@ -106,10 +106,6 @@ class _Bench:
             drive(self.plain_lane, self.config, requests, concurrency=load)
             for _, config, _ in self.modes(load):
                 drive(self.lane, config, requests, concurrency=load)
-
-
-def _few(prompts: Prompts, case: Case) -> Prompts:
-    return prompts[: _ROUNDS * case.concurrency]
 
 
 @contextmanager
@@ -124,13 +120,16 @@ def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
 
 
 def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Say) -> list[Cell]:
-    """All cells of a temperature, plain ones first, since the first of them is the reference."""
+    """All cells of a temperature, plain ones first, since the first of them is the reference; the highest load begins,
+    where asking every prompt is quick.
+    """
     cells: list[Cell] = []
     reference: Run | None = None
-    for load in bench.grid.concurrencies:
+    for load in sorted(bench.grid.concurrencies, reverse=True):
         for overlap in (True, False) if load in bench.grid.synchronous_at else (True,):
             case = Case(temperature, load, overlap, bench.config.model.dtype)
-            plain = bench.plain_runs(prompts, case)
+            asked = prompts if reference is None else prompts[: _ROUNDS * load]
+            plain = bench.plain_runs(asked, case)
             reference = reference or plain["plain rows"]
             path = max(plain, key=lambda name: plain[name].tokens_per_s)
             fastest = plain[path]
@@ -140,10 +139,10 @@ def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Sa
             off |= {"path": path, "paths": paths} | _equality(bench.judge, [fastest, *runs], reference)
             cells.append(off)
             for mode, config, shape in bench.modes(load):
-                run = bench.run(config, _few(prompts, case), case, lane=bench.lane)
+                run = bench.run(config, asked, case, lane=bench.lane)
                 cells.append(_cell(mode, shape, run, fastest, case) | _equality(bench.judge, [run], reference))
             say(f"{case.dtype}, T = {temperature}, {load} at once, {'overlapped' if overlap else 'synchronous'}")
-    return cells
+    return sorted(cells, key=lambda cell: cell["concurrency"])
 
 
 def _cell(mode: str, shape: Shape, run: Run, plain: Run, case: Case) -> Cell:
