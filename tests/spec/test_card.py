@@ -84,7 +84,8 @@ def test_the_shipped_heads_promise_something() -> None:
     folder = locate(config.spec.head)
     assert folder is not None
     found = promised(folder, config.spec, read_pairs())
-    assert found is not None and len(found[0]) == config.spec.depth
+    reached = min(shape.depth for shape in config.spec.by_load if shape.depth)
+    assert found is not None and len(found[0]) == reached
     assert 1 < 1 + sum(found[0]) < 1 + config.spec.depth
 
 
