@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import LlamaForCausalLM
 
 from contracts.errors import ConfigError
 from train.head import HeadShape, Layer, Mlp
 from train.unroll import rotate
-from train.vocabulary import DraftVocabulary
 
 _INIT_STD = 0.02
 
@@ -106,33 +104,8 @@ def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor,
 
 
 @torch.no_grad()
-def start_like(head: ParallelHead, model: LlamaForCausalLM, vocabulary: DraftVocabulary) -> None:
-    """Begins as the target's last layer, final norm and output rows, read from the highest tap, as an EAGLE-3 head does
-    (`train/start.py`); deeper layers begin as nothing added.
-    """
-    layers: list[Any] = list(head.layers)
-    first, last, hidden = layers[0], model.model.layers[-1], head.shape.head.hidden
-    head.fc.weight[:, -hidden:].add_(torch.eye(hidden))
-    for name in ("q_proj", "k_proj", "v_proj"):
-        getattr(first.self_attn, name).weight[:, hidden:] = getattr(last.self_attn, name).weight
-    first.self_attn.o_proj.weight.copy_(last.self_attn.o_proj.weight)
-    wide = min(head.shape.head.intermediate, last.mlp.gate_proj.weight.shape[0])
-    first.mlp.gate_proj.weight[:wide] = last.mlp.gate_proj.weight[:wide]
-    first.mlp.up_proj.weight[:wide] = last.mlp.up_proj.weight[:wide]
-    first.mlp.down_proj.weight.zero_()
-    first.mlp.down_proj.weight[:, :wide] = last.mlp.down_proj.weight[:, :wide]
-    first.hidden_norm.weight.copy_(last.input_layernorm.weight)
-    first.post_attention_layernorm.weight.copy_(last.post_attention_layernorm.weight)
-    for deeper in layers[1:]:
-        deeper.self_attn.o_proj.weight.zero_()
-        deeper.mlp.down_proj.weight.zero_()
-    head.norm.weight.copy_(model.model.norm.weight)
-    head.lm_head.weight.copy_(model.lm_head.weight[vocabulary.draft_to_target])
-
-
-@torch.no_grad()
 def start_from(head: ParallelHead, weights: Mapping[str, Tensor]) -> None:
-    """Begins as a trained EAGLE-3 head, so that only mask slots and deeper layers are new; those add nothing yet.
+    """Begins as an EAGLE-3 head, so that only mask slots and deeper layers are new; the layers add nothing yet.
 
     `weights` are named as SpecForge names them. Raises ConfigError where one is missing or of another shape.
     """
@@ -148,3 +121,7 @@ def start_from(head: ParallelHead, weights: Mapping[str, Tensor]) -> None:
                 param="start_from",
             )
         parameter.copy_(weights[theirs])
+    deeper: list[Any] = list(head.layers)[1:]
+    for layer in deeper:
+        layer.self_attn.o_proj.weight.zero_()
+        layer.mlp.down_proj.weight.zero_()

@@ -24,7 +24,7 @@ from train.loss import Judged
 from train.peagle_config import ParallelRun
 from train.peagle_elements import Drop
 from train.peagle_export import export_parallel
-from train.peagle_head import ParallelHead, ParallelShape, start_from, start_like
+from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.peagle_loss import Lesson, judge_parallel
 from train.questions import HELD_OUT
 from train.start import started_head, started_vocabulary
@@ -78,9 +78,8 @@ def started_parallel(
     single, target = started_head(sizes, Path(pair.target.out), vocabulary)
     torch.manual_seed(run.seed)
     head = ParallelHead(ParallelShape(single.shape, run.layers, tokenizer.pad_token_id))
-    start_like(head, target.model, vocabulary)
-    if run.start_from is not None:
-        start_from(head, load_file(Path(run.start_from) / "model.safetensors"))
+    trained = None if run.start_from is None else load_file(Path(run.start_from) / "model.safetensors")
+    start_from(head, single.state_dict() if trained is None else trained)
     return head, target
 
 
