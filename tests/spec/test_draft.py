@@ -1,140 +1,27 @@
 """Drafting against a rollout that recomputes everything for every node: chains, trees, greedy and sampled rows."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from contracts.sampling import MAX_STOP_IDS
-from contracts.step import PageUpdates, RowStarts
-from engine.batch import attention_inputs, cover
+from engine.batch import cover
 from engine.choose import Needs
 from engine.noise import gumbel
-from engine.row_tables import RowTables
 from engine.transfer import HostTransfer
 from spec.draft import Growth, Roots, draft, scratch_slots
-from spec.extend import Pairs, extend
-from spec.head import Head
-from spec.ranking import Ranking, ranking, step_noise
+from spec.ranking import ranking, step_noise
 from spec.tree import Tree
 from tests.spec import models
-from tests.spec.oracle import DenseHead, rollout
-
-PAGE = 4
-LENGTHS = (5, 12, 1)
-VD = 32
+from tests.spec.oracle import rollout
+from tests.spec.scene import LENGTHS, PAGE, VD, Scene, grown, make_tables
 
 
-class Scene:
-    """Three rows whose pairs are in the head's pool, on scattered pages, and the same as plain lists."""
-
-    def __init__(self, folder: Path, target: Path, temperatures: tuple[float, ...]) -> None:
-        from tests.spec.test_loader import Lent, load
-
-        tensors = models.head_tensors(draft_vocabulary=VD)
-        written = models.write(
-            folder, models.head_config(draft_vocabulary=VD), tensors | models.draft_maps(VD, ordered=False)
-        )
-        loaded = load(written, target)
-        pool = type(loaded.pool)(
-            layers=1, pages=64, page_size=PAGE, kv_heads=models.KV_HEADS, head_dim=models.HEAD_DIM, dtype=torch.float32
-        )
-        self.head = Head(loaded.config, loaded.weights, pool, loaded.attention, positions=64)
-        pool.keys.fill_(1e4)
-        pool.values.fill_(-1e4)
-        self.dense = DenseHead(tensors, Lent(target).embeddings)
-        self.temperatures = temperatures
-        self.tables = make_tables(temperatures)
-        torch.manual_seed(8)
-        self.tokens = [torch.randint(models.VOCABULARY, (n + 1,)).tolist() for n in LENGTHS]
-        self.taps = [torch.randn(n, 3 * models.HIDDEN) for n in LENGTHS]
-        self.seeds = self.fill()
-
-    def fill(self) -> Tensor:
-        """Extends every row's pairs -> seeds [3, H]."""
-        seeds = []
-        for row, length in enumerate(LENGTHS):
-            rows, positions = torch.full((length,), row), torch.arange(length)
-            inputs = attention_inputs(
-                self.tables,
-                torch.tensor([row]),
-                torch.tensor([0]),
-                cover(np.array([length], np.int32), PAGE, HostTransfer()),
-                torch.tensor([0, length], dtype=torch.int32),
-            )
-            tokens = torch.tensor(self.tokens[row][1:])
-            slots = self.tables.slots(rows, positions)
-            seeds.append(extend(self.head, Pairs(tokens, self.taps[row], positions, slots, inputs))[-1])
-        return torch.stack(seeds)
-
-    def roots(self) -> Roots:
-        return Roots(
-            owners=torch.arange(3),
-            lengths=torch.tensor(LENGTHS),
-            tokens=torch.tensor([tokens[-1] for tokens in self.tokens]),
-            seeds=self.seeds,
-            covered=cover(np.array(LENGTHS, np.int32) + 24, PAGE, HostTransfer()),
-        )
-
-    def ranking(self, depth: int, sharpness: float) -> Ranking:
-        needs = Needs(noise=any(self.temperatures), filters=False, bans=False)
-        noise = None
-        if needs.noise:
-            noise = step_noise(self.tables, torch.arange(3), torch.tensor(LENGTHS), depth, models.VOCABULARY)
-        return ranking(
-            self.tables,
-            torch.arange(3),
-            needs,
-            noise=noise,
-            mapping=self.head.weights.draft_to_target,
-            sharpness=sharpness,
-        )
-
-    def z_of(self, row: int, depth: int, sharpness: float) -> list[tuple[float, Tensor]] | None:
-        """Scale and noise of each level, restated."""
-        temperature, none = self.temperatures[row], torch.zeros(VD)
-        if temperature == 0:
-            return None
-        if math.isinf(sharpness):
-            return [(1 / temperature, none)] * depth
-        ids = self.head.target_ids(torch.arange(VD))
-        key = self.tables.noise_keys[row : row + 1]
-        return [
-            (sharpness / temperature, gumbel(key, torch.tensor([LENGTHS[row] + level]), ids)[0])
-            for level in range(1, depth + 1)
-        ]
-
-
-def grown(depth: int, topk: int, nodes: Sequence[int], taus: tuple[float, ...] = ()) -> Growth:
-    return Growth(depth, topk, torch.tensor(nodes), max(nodes), taus)
-
-
-def make_tables(temperatures: tuple[float, ...], **filters: list[float]) -> RowTables:
-    tables = RowTables(4, 16, PAGE)
-    rows = len(temperatures)
-    tables.staged_start(
-        RowStarts(
-            rows=np.arange(rows, dtype=np.int32),
-            noise_keys=np.arange(rows, dtype=np.int64) * 2**40 + 77,
-            temperatures=np.array(temperatures, np.float32),
-            top_ks=np.array(filters.get("top_ks", [0] * rows), np.int32),
-            top_ps=np.array(filters.get("top_ps", [1] * rows), np.float32),
-            min_ps=np.array(filters.get("min_ps", [0] * rows), np.float32),
-            prompt_lengths=np.ones(rows, np.int32),
-            limits=np.full(rows, 100, np.int32),
-            min_lengths=np.zeros(rows, np.int32),
-            stop_ids=np.full((rows, MAX_STOP_IDS), -1, np.int32),
-        ),
-        HostTransfer(),
-    )()
-    order = np.random.default_rng(0).permutation(np.arange(1, 49)).astype(np.int32)
-    pages = PageUpdates(np.repeat(np.arange(3), 16).astype(np.int32), np.tile(np.arange(16), 3).astype(np.int32), order)
-    tables.staged_pages(pages, HostTransfer())()
-    return tables
+def eagle_scene(folder: Path, target: Path, temperatures: tuple[float, ...]) -> Scene:
+    tensors = models.head_tensors(draft_vocabulary=VD)
+    return Scene(folder, target, temperatures, models.head_config(draft_vocabulary=VD), tensors)
 
 
 def assert_is_rollout(scene: Scene, tree: Tree, growth: Growth, sharpness: float) -> None:
@@ -182,7 +69,7 @@ def test_drafts_equal_the_rollout(
     temperatures: tuple[float, ...],
     sharpness: float,
 ) -> None:
-    scene = Scene(tmp_path, target_folder, temperatures)
+    scene = eagle_scene(tmp_path, target_folder, temperatures)
     growth = grown(depth, topk, nodes, taus)
     tree = draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert_is_rollout(scene, tree, growth, sharpness)
@@ -192,7 +79,7 @@ def test_drafts_equal_the_rollout(
 def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
     tmp_path: Path, target_folder: Path
 ) -> None:
-    scene = Scene(tmp_path, target_folder, (0, 0, 0))
+    scene = eagle_scene(tmp_path, target_folder, (0, 0, 0))
     before = scene.head.pool.keys.clone()
     growth = grown(4, 4, [16, 16, 16])
     draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(4, 1.5))
@@ -205,7 +92,7 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
 
 
 def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path) -> None:
-    scene = Scene(tmp_path, target_folder, (0, 1.0, 0))
+    scene = eagle_scene(tmp_path, target_folder, (0, 1.0, 0))
     growth = grown(9, 8, [64])
     tables = scene.tables
     roots = Roots(
