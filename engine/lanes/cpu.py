@@ -60,6 +60,11 @@ class CpuLane:
         return self._process.exitcode
 
     @property
+    def sentinel(self) -> int:
+        """Readable once the process has ended."""
+        return self._process.sentinel
+
+    @property
     def connection(self) -> Connection:
         """Readable when an output, or the process's end, is there to be received."""
         return self._pipe

@@ -17,6 +17,9 @@ from contracts.step import Capacity, StepOutput, StepPlan
 from engine.lanes.cpu import CpuLane
 from engine.sglang.place import free_port
 
+_DEATH_SECONDS = 1.0
+"""A rank hears of another's death by its connection, a moment before the process has an exit code."""
+
 
 class RanksLane:
     """Implements contracts.step.Lane. `factory` names a function (config, rank, ranks, port) that makes a worker."""
@@ -82,6 +85,8 @@ class RanksLane:
 
     def _ended(self, rank: int, error: EngineDead) -> EngineDead:
         """Ends all ranks. Names the one that died, which another that waited for it may have told first."""
+        if not self._lanes[rank].exit_code:
+            wait([lane.sentinel for place, lane in enumerate(self._lanes) if place != rank], _DEATH_SECONDS)
         dead = [(place, lane.exit_code) for place, lane in enumerate(self._lanes) if lane.exit_code]
         self.kill()
         said = error.message
