@@ -1,6 +1,7 @@
 """The target's own answers: generated in batches, for the head to learn from and for `recite` to judge."""
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from train.config import HeadRun
 from train.conversations import Renderer, Sample
 from train.docstrings import Entry
 from train.questions import TAUGHT, ask
@@ -41,6 +43,23 @@ def answer(
         for row, prompt, reply in zip(rows, prompts, _generate(model, prompts, temperature, limit), strict=True):
             samples[row] = Sample(prompt + reply, [False] * len(prompt) + [True] * len(reply))
     return [samples[row] for row in range(len(questions))]
+
+
+def own_answers(
+    run: HeadRun, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, entries: list[Entry]
+) -> list[Sample]:
+    """What the head of this run learns from beside the corpus, generated once and kept in its work folder."""
+    samples = []
+    for temperature in run.answer_temperatures:
+        path = Path(run.work) / f"answers-{temperature}.safetensors"
+        if not path.exists():
+            began = time.monotonic()
+            save_samples(answer_all(model, tokenizer, entries, temperature, seed=run.seed), path)
+            print(
+                f"answered {len(entries)} questions at T={temperature} in {time.monotonic() - began:.0f} s", flush=True
+            )
+        samples += load_samples(path)
+    return samples
 
 
 def answer_all(

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class Strict(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Architecture(_Strict):
+class Architecture(Strict):
     """The fields of a Llama `config.json` that a run chooses."""
 
     hidden_size: int
@@ -23,15 +25,12 @@ class Architecture(_Strict):
     tie_word_embeddings: bool
 
 
-class TargetRun(_Strict):
-    """Pre-training of a target on the pinned docstrings."""
+class Run(Strict):
+    """What every run says: where it reads and writes, and its course."""
 
-    corpus: str
     out: str
     work: str
-    """Folder of checkpoints; a run goes on from the one it finds there."""
-    vocabulary: int
-    architecture: Architecture
+    """Folder of checkpoints and of what is made on the way; a run goes on from what it finds there."""
     steps: int
     tokens_per_batch: int
     longest: int
@@ -46,36 +45,36 @@ class TargetRun(_Strict):
     checkpoint_every: int
 
 
-class HeadRun(_Strict):
-    """Training of the EAGLE-3 head on the finished target."""
+class TargetRun(Run):
+    """Pre-training of a target on the pinned docstrings."""
 
-    out: str
-    work: str
-    """Folder of checkpoints and of the target's own answers; a run goes on from what it finds there."""
+    corpus: str
+    vocabulary: int
+    architecture: Architecture
+
+
+class DraftRun(Run):
+    """Training of a head, of either kind, on a finished target."""
+
     intermediate_size: int
+    depth: int = Field(ge=1)
+    """How many tokens ahead the head learns to draft."""
+    clip: float
+
+
+class HeadRun(DraftRun):
+    """Training of the EAGLE-3 head; `depth` is its steps of training-time test."""
+
     draft_vocabulary: int
-    depth: int
-    """Steps of training-time test: how many tokens ahead the head learns to draft."""
     step_decay: float
     """How often each such step is trained relative to the one before."""
     renderings: int
     """In how many random phrasings and orders the corpus is asked; later epochs repeat them, their features kept."""
     answer_temperatures: tuple[float, ...]
     """The target answers every entry at each of these first; the head learns from those answers and the corpus."""
-    steps: int
-    tokens_per_batch: int
-    longest: int
-    matrix_rate: float
-    vector_rate: float
-    warmup: int
-    decay: float
-    clip: float
-    seed: int
-    threads: int
-    checkpoint_every: int
 
 
-class TrainConfig(_Strict):
+class TrainConfig(Strict):
     """A file of `configs/train/`."""
 
     target: TargetRun

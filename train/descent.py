@@ -1,27 +1,31 @@
 """The loop that brings a loss down: batches without end, a schedule, checkpoints, and an exact resume.
 
-Called by `peagle_run` and by experiments. A run that was killed goes on from its last checkpoint with the same batches
-in the same order, and ends in the same bytes.
+Called by `head_run`, `peagle_run` and experiments. A run that was killed goes on from its last checkpoint with the
+same batches in the same order, and ends in the same bytes.
 """
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from train import checkpoint
+from train.config import DraftRun
 from train.conversations import Batch
 from train.loss import Judged, acceptance_length
-from train.muon import Muon
+from train.optimizers import divided
 from train.schedule import set_rate, share
 
-_ADAM_BETAS = (0.9, 0.95)
 _TOLD_EVERY = 25
+
+Key = TypeVar("Key", bound=Hashable)
+"""What a batch is known by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,10 @@ class Course:
     checkpoint_every: int
 
 
+def course_of(run: DraftRun) -> Course:
+    return Course(run.steps, run.matrix_rate, run.vector_rate, run.warmup, run.decay, run.clip, run.checkpoint_every)
+
+
 def descend(
     model: nn.Module,
     course: Course,
@@ -46,16 +54,30 @@ def descend(
     judge: Callable[[int, int, Batch], Iterable[Judged]],
     note: Callable[[int, Judged], None],
 ) -> None:
-    """`judge` gives a batch's losses, by step and the batch's number; each is sent back before the next is asked."""
-    optimizers = _optimizers(model)
+    """On the same batches in every epoch, each known by its number."""
+    descend_along(model, course, work, lambda skip: shuffled(found, seed=seed, skip=skip), judge, note)
+
+
+def descend_along(
+    model: nn.Module,
+    course: Course,
+    work: Path,
+    ahead: Callable[[int], Iterator[tuple[Key, Batch]]],
+    judge: Callable[[int, Key, Batch], Iterable[Judged]],
+    note: Callable[[int, Judged], None],
+) -> None:
+    """`ahead` gives batches without end, those left out that are behind, each with its key; `judge` gives a batch's
+    losses, by step and key, and each is sent back before the next is asked. Checkpoints lie in `work`.
+    """
+    optimizers = divided(model)
     start = checkpoint.load(work, model, optimizers)
-    ahead = shuffled(found, seed=seed, skip=start)
+    coming = ahead(start)
     for step in range(start, course.steps):
         level = share(step, steps=course.steps, warmup=course.warmup, decay=course.decay)
         for optimizer, rate in zip(optimizers, (course.matrix_rate, course.vector_rate), strict=True):
             set_rate(optimizer, rate * level)
-        number, batch = next(ahead)
-        for judged in judge(step, number, batch):
+        key, batch = next(coming)
+        for judged in judge(step, key, batch):
             if judged.loss.requires_grad:
                 judged.loss.backward()
             note(step + 1, judged)
@@ -124,11 +146,3 @@ def _update(model: nn.Module, optimizers: list[Optimizer], clip: float) -> None:
     for optimizer in optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-
-
-def _optimizers(model: nn.Module) -> list[Optimizer]:
-    """Muon for matrices, AdamW for the output layer and all that is no matrix; frozen weights belong to none."""
-    learned = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
-    matrices = [weight for name, weight in learned if weight.ndim == 2 and not name.startswith("lm_head")]
-    others = [weight for name, weight in learned if weight.ndim != 2 or name.startswith("lm_head")]
-    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]

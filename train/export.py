@@ -4,13 +4,13 @@ Files: `config.json`, `model.safetensors` (bf16; `fc`, `midlayer.*`, `norm`, `lm
 The embedding is the target's and is not written.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from contracts.provenance import file_hash
 from train.head import Head, HeadShape
 from train.vocabulary import DraftVocabulary
 
@@ -95,10 +95,6 @@ def _card(shape: HeadShape, vocabulary: DraftVocabulary, target: Path, trained_o
         trained_on=trained_on,
         coverage=vocabulary.coverage,
         measured=measured,
-        weights=_sha256(target / "model.safetensors"),
-        tokenizer=_sha256(target / "tokenizer.json"),
+        weights=file_hash(target / "model.safetensors"),
+        tokenizer=file_hash(target / "tokenizer.json"),
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,37 +1,33 @@
 """Trains the EAGLE-3 head on the frozen target: on the corpus, and on what the target itself answers.
 
 The head has to guess what the target says, not what the corpus says; its goal at every position is the target's
-distribution. Matrices are updated by Muon, `lm_head` and norms by AdamW. Resumes from its checkpoint after a kill, in
-the same order of data.
+distribution. Called by `python -m train head CONFIG`; `descent` has the loop, which resumes exactly after a kill.
 """
 
 import random
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-from torch.optim import Optimizer
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from train import checkpoint
-from train.answers import answer_all, load_samples, save_samples
+from train.answers import own_answers
 from train.config import HeadRun, TrainConfig
 from train.conversations import Batch, Renderer, Sample, batches, conversations
+from train.descent import Progress, course_of, descend_along
 from train.docstrings import Entry, read
 from train.export import export
-from train.features import Features, FeatureStore, FrozenTarget
+from train.features import Features, FeatureStore
 from train.head import Head
-from train.loss import Judged
-from train.measure import Log, judged, measure
-from train.muon import Muon
-from train.schedule import set_rate, share
+from train.loss import Judged, judge
+from train.measure import measure
 from train.start import started_head, started_vocabulary
-from train.vocabulary import DraftVocabulary
+from train.unroll import unroll
+from train.vocabulary import DraftVocabulary, keep_vocabulary
 
-_ADAM_BETAS = (0.9, 0.95)
+Key = tuple[int, int]
+"""A batch's rendering of the data, and its number there."""
 
 
 def train_head(config: TrainConfig) -> None:
@@ -44,47 +40,23 @@ def train_head(config: TrainConfig) -> None:
     keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
     print(f"draft vocabulary covers {vocabulary.coverage:.2%} of the corpus's answer tokens", flush=True)
     head, target = started_head(run, folder, vocabulary)
-    own = [
-        sample
-        for temperature in run.answer_temperatures
-        for sample in _own(run, target, tokenizer, entries, temperature)
-    ]
-    optimizers = _optimizers(head)
-    work = Path(run.work) / "checkpoint"
-    start = checkpoint.load(work, head, optimizers)
-    data, store = _batches(run, entries, own, Renderer(tokenizer), skip=start), FeatureStore(target)
-    log = Log(run.depth)
-    for step in range(start, run.steps):
-        key, batch = next(data)
+    own = own_answers(run, target.model, tokenizer, entries)
+    store, renderer = FeatureStore(target), Renderer(tokenizer)
+
+    def ahead(skip: int) -> Iterator[tuple[Key, Batch]]:
+        return _batches(run, entries, own, renderer, skip=skip)
+
+    def learned(step: int, key: Key, batch: Batch) -> Iterator[Judged]:
         features = store.features(key, batch.ids)
-        log.add(step + 1, _train_step(run, step, head, target, vocabulary, optimizers, batch, features))
-        if (step + 1) % run.checkpoint_every == 0:
-            checkpoint.save(work, step + 1, head, optimizers)
-    measured = measure(run, head, target, vocabulary, tokenizer, entries)
+        yield _judged(head, target.embedding, vocabulary, batch, features, drawn_depth(run, step))
+
+    def asked(batch: Batch) -> Iterator[Judged]:
+        yield _judged(head, target.embedding, vocabulary, batch, target.features(batch.ids), run.depth)
+
+    descend_along(head, course_of(run), Path(run.work) / "checkpoint", ahead, learned, Progress(run.depth).add)
+    measured = measure(run, target, tokenizer, entries, asked)
     print(measured, flush=True)
     export(head, vocabulary, folder, Path(run.out), trained_on=_trained_on(run), measured=measured)
-
-
-def _train_step(
-    run: HeadRun,
-    step: int,
-    head: Head,
-    target: FrozenTarget,
-    vocabulary: DraftVocabulary,
-    optimizers: list[Optimizer],
-    batch: Batch,
-    features: Features,
-) -> Judged:
-    level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
-    for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
-        set_rate(optimizer, rate * level)
-    result = judged(head, target.embedding, vocabulary, batch, features, drawn_depth(run, step))
-    result.loss.backward()
-    nn.utils.clip_grad_norm_(head.parameters(), run.clip)
-    for optimizer in optimizers:
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-    return result
 
 
 def drawn_depth(run: HeadRun, step: int) -> int:
@@ -98,27 +70,16 @@ def drawn_depth(run: HeadRun, step: int) -> int:
     return depth
 
 
-def _optimizers(head: Head) -> list[Optimizer]:
-    matrices = [p for name, p in head.named_parameters() if p.ndim == 2 and not name.startswith("lm_head")]
-    others = [p for name, p in head.named_parameters() if p.ndim != 2 or name.startswith("lm_head")]
-    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]
-
-
-def _own(
-    run: HeadRun, target: FrozenTarget, tokenizer: PreTrainedTokenizerFast, entries: list[Entry], temperature: float
-) -> list[Sample]:
-    """The target's answers at this temperature, generated once and kept beside the checkpoints."""
-    path = Path(run.work) / f"answers-{temperature}.safetensors"
-    if not path.exists():
-        began = time.monotonic()
-        save_samples(answer_all(target.model, tokenizer, entries, temperature, seed=run.seed), path)
-        print(f"answered {len(entries)} questions at T={temperature} in {time.monotonic() - began:.0f} s", flush=True)
-    return load_samples(path)
+def _judged(
+    head: Head, embedding: Tensor, vocabulary: DraftVocabulary, batch: Batch, features: Features, depth: int
+) -> Judged:
+    outputs = unroll(head, embedding, batch.ids, features.taps, depth)
+    return judge(head, outputs, features.logits, batch.answer, vocabulary)
 
 
 def _batches(
     run: HeadRun, entries: list[Entry], own: list[Sample], renderer: Renderer, *, skip: int
-) -> Iterator[tuple[tuple[int, int], Batch]]:
+) -> Iterator[tuple[Key, Batch]]:
     """Batches without end, each with its key; an epoch has the corpus once and every answer of the target once."""
     number = 0
     while True:
@@ -132,15 +93,6 @@ def _batches(
         yield from keyed[skip:]
         skip = max(0, skip - len(keyed))
         number += 1
-
-
-def keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
-    """Notes the draft vocabulary at the start of a run. Raises ValueError where the run began with another."""
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({"draft_to_target": vocabulary.draft_to_target}, path)
-    if not torch.equal(load_file(path)["draft_to_target"], vocabulary.draft_to_target):
-        raise ValueError(f"the run in {path.parent} began with another draft vocabulary; move it away to start afresh")
 
 
 def _trained_on(run: HeadRun) -> str:

@@ -3,26 +3,19 @@
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from train.config import TrainConfig, load_config
+from train.config import DraftRun, TrainConfig, load_config
 
 
-class ParallelRun(BaseModel):
-    """Training of a P-EAGLE head on a finished target."""
+class ParallelRun(DraftRun):
+    """Training of a P-EAGLE head on a finished target; `depth` is how many tokens it learns to draft at once."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
     pair: str
     """The training config of the target and its EAGLE-3 head; its answers and its draft vocabulary serve here too."""
-    out: str
-    work: str
-    """Folder of checkpoints; a run goes on from the one it finds there."""
     start_from: str | None = None
     """An exported EAGLE-3 head of the pair whose projection, layer, norm and output the head begins with."""
     layers: int = Field(ge=1)
-    intermediate_size: int
-    depth: int = Field(ge=1)
-    """How many tokens the head learns to draft at once."""
     rate: float = Field(gt=0, le=1)
     """Of the anchors that draft at a depth, the share that drafts at the next."""
     floor: float = Field(gt=0, le=1)
@@ -31,18 +24,6 @@ class ParallelRun(BaseModel):
     """Weight of a depth's loss relative to the one before; the paper weighs all alike."""
     elements: int = Field(ge=2)
     """Elements of a row that one pass computes at most; longer rows go in parts."""
-    steps: int
-    tokens_per_batch: int
-    longest: int
-    matrix_rate: float
-    vector_rate: float
-    warmup: int
-    decay: float
-    """Share of the steps over which the rate falls to nothing."""
-    clip: float
-    seed: int
-    threads: int
-    checkpoint_every: int
 
 
 def load_parallel(path: Path) -> tuple[ParallelRun, TrainConfig]:

@@ -4,7 +4,6 @@ Files: `config.json` (taps as boundaries, at the top level), `model.safetensors`
 target with the mask's row in it, `mask_hidden`, `d2t`, `t2d`) and a model card.
 """
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from contracts.provenance import file_hash
 from train.peagle_head import ParallelHead, ParallelShape
 from train.vocabulary import DraftVocabulary
 
@@ -110,10 +110,6 @@ def _card(
         trained_on=trained_on,
         coverage=vocabulary.coverage,
         measured=measured,
-        weights=_sha256(target / "model.safetensors"),
-        tokenizer=_sha256(target / "tokenizer.json"),
+        weights=file_hash(target / "model.safetensors"),
+        tokenizer=file_hash(target / "tokenizer.json"),
     )
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -13,25 +13,21 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from train.answers import answer, answer_all, load_samples, save_samples
+from train.answers import own_answers
 from train.config import TrainConfig
-from train.conversations import Batch, Renderer, Sample, batches, conversations
-from train.descent import Course, Progress, Tally, descend
-from train.docstrings import Entry, read
+from train.conversations import Batch, Renderer, batches, conversations
+from train.descent import Progress, course_of, descend
+from train.docstrings import read
 from train.features import Features, FeatureStore, FrozenTarget
-from train.head_run import keep_vocabulary
 from train.loss import Judged
+from train.measure import measure
 from train.peagle_config import ParallelRun
 from train.peagle_elements import Drop
 from train.peagle_export import export_parallel
 from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.peagle_loss import Lesson, judge_parallel
-from train.questions import HELD_OUT
 from train.start import started_head, started_vocabulary
-from train.vocabulary import DraftVocabulary
-
-_JUDGED = 64
-"""Held-out questions that the head is measured on."""
+from train.vocabulary import DraftVocabulary, keep_vocabulary
 
 
 def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
@@ -43,19 +39,22 @@ def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
     vocabulary = started_vocabulary(pair.head, entries, tokenizer)
     keep_vocabulary(Path(run.work) / "vocabulary.safetensors", vocabulary)
     head, target = started_parallel(run, pair, vocabulary, tokenizer)
-    own = [sample for t in pair.head.answer_temperatures for sample in _answers(pair, target, tokenizer, entries, t)]
+    own = own_answers(pair.head, target.model, tokenizer, entries)
     rng = random.Random(f"{run.seed} peagle")
     samples = conversations(entries, Renderer(tokenizer), rng) + own
     rng.shuffle(samples)
     found = list(batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng))
-    store = FeatureStore(target)
+    store, undropped = FeatureStore(target), run.model_copy(update={"rate": 1.0, "floor": 1.0})
 
     def judge(step: int, number: int, batch: Batch) -> Iterator[Judged]:
         return _judged(run, head, target.embedding, vocabulary, batch, store.features(number, batch.ids), step)
 
-    course = Course(run.steps, run.matrix_rate, run.vector_rate, run.warmup, run.decay, run.clip, run.checkpoint_every)
-    descend(head, course, Path(run.work) / "checkpoint", found, run.seed, judge, Progress(run.depth).add)
-    measured = measure_parallel(run, head, target, vocabulary, tokenizer, entries)
+    def asked(batch: Batch) -> Iterator[Judged]:
+        features = target.features(batch.ids)
+        return _judged(undropped, head, target.embedding, vocabulary, batch, features, 0)
+
+    descend(head, course_of(run), Path(run.work) / "checkpoint", found, run.seed, judge, Progress(run.depth).add)
+    measured = measure(run, target, tokenizer, entries, asked)
     print(measured, flush=True)
     export_parallel(
         head,
@@ -83,20 +82,6 @@ def started_parallel(
     return head, target
 
 
-def _answers(
-    pair: TrainConfig,
-    target: FrozenTarget,
-    tokenizer: PreTrainedTokenizerFast,
-    entries: list[Entry],
-    temperature: float,
-) -> list[Sample]:
-    """Those that the EAGLE-3 head learned from, generated here where it has none."""
-    path = Path(pair.head.work) / f"answers-{temperature}.safetensors"
-    if not path.exists():
-        save_samples(answer_all(target.model, tokenizer, entries, temperature, seed=pair.head.seed), path)
-    return load_samples(path)
-
-
 def _judged(
     run: ParallelRun,
     head: ParallelHead,
@@ -112,25 +97,3 @@ def _judged(
     return judge_parallel(
         head, embedding, lesson, vocabulary, drop, generator, limit=run.elements, decay=run.depth_decay
     )
-
-
-@torch.no_grad()
-def measure_parallel(
-    run: ParallelRun,
-    head: ParallelHead,
-    target: FrozenTarget,
-    vocabulary: DraftVocabulary,
-    tokenizer: PreTrainedTokenizerFast,
-    entries: list[Entry],
-) -> str:
-    """Conditional accuracies on the target's greedy answers to held-out phrasings, nothing dropped."""
-    rng = random.Random(run.seed)
-    questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_JUDGED, len(entries)))]
-    samples = answer(target.model, tokenizer, questions, temperature=0.0, seed=run.seed)
-    whole = run.model_copy(update={"rate": 1.0, "floor": 1.0})
-    tally = Tally(run.depth)
-    for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
-        features = target.features(batch.ids)
-        for judged in _judged(whole, head, target.embedding, vocabulary, batch, features, 0):
-            tally.add(judged)
-    return f"greedy answers to {len(questions)} held-out questions: {tally.line()}"

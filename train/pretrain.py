@@ -20,12 +20,11 @@ from train import checkpoint
 from train.config import TargetRun
 from train.conversations import Batch, Renderer, epoch
 from train.docstrings import Entry, read
-from train.muon import Muon
+from train.optimizers import divided
 from train.schedule import set_rate, share
 from train.tokenizer import save_tokenizer, train_tokenizer
 
 _LOG_EVERY = 50
-_ADAM_BETAS = (0.9, 0.95)
 _CLIP = 1.0
 
 
@@ -36,7 +35,7 @@ def pretrain(run: TargetRun) -> None:
     entries = read(Path(run.corpus))
     tokenizer = build_tokenizer(run, entries)
     model = build(run, tokenizer)
-    optimizers = _optimizers(model)
+    optimizers = divided(model, apart="embed")
     folder = Path(run.work) / "checkpoint"
     start = checkpoint.load(folder, model, optimizers)
     batches = _batches(run, entries, Renderer(tokenizer), skip=start)
@@ -100,12 +99,6 @@ def _model(run: TargetRun, bos: int, eos: int, pad: int) -> LlamaForCausalLM:
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)
     return model
-
-
-def _optimizers(model: LlamaForCausalLM) -> list[Optimizer]:
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    return [Muon(matrices, lr=0.0), torch.optim.AdamW(others, lr=0.0, betas=_ADAM_BETAS, weight_decay=0.0)]
 
 
 def _batches(run: TargetRun, entries: list[Entry], renderer: Renderer, *, skip: int) -> Iterator[Batch]:

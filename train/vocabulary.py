@@ -6,8 +6,10 @@ Fixed before the head's training and stored with it; a head resumed with other m
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 
@@ -43,3 +45,12 @@ def draft_vocabulary(answers: Iterable[list[int]], *, kept: int, size: int, alwa
     chosen = sorted(order[:kept])
     covered = sum(counts[token] for token in chosen) / max(1, counts.total())
     return DraftVocabulary(torch.tensor(chosen), size, covered)
+
+
+def keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
+    """Notes the draft vocabulary at the start of a run. Raises ValueError where the run began with another."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file({"draft_to_target": vocabulary.draft_to_target}, path)
+    if not torch.equal(load_file(path)["draft_to_target"], vocabulary.draft_to_target):
+        raise ValueError(f"the run in {path.parent} began with another draft vocabulary; move it away to start afresh")

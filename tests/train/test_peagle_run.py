@@ -64,7 +64,7 @@ def test_a_resumed_run_is_the_undisturbed_one_and_reads_back_equal(
     config: TrainConfig, run: ParallelRun, target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config.model_copy(update={"head": config.head.model_copy(update={"answer_temperatures": ()})})
-    monkeypatch.setattr("train.peagle_run._JUDGED", 2)
+    monkeypatch.setattr("train.measure._ASKED", 2)
     train_parallel(run, config)
     calm = (Path(run.out) / "model.safetensors").read_bytes()
     again = run.model_copy(update={"out": run.out + "-2", "work": run.work + "-2"})
@@ -101,8 +101,8 @@ def test_one_conversation_is_learned_served_and_accepted(
     length = min(len(sample.ids), 32)
     sample = Sample(sample.ids[:length], sample.answer[:length])
     monkeypatch.setattr("train.peagle_run.conversations", lambda *_: [sample])
-    monkeypatch.setattr("train.peagle_run._answers", lambda *_: [])
-    monkeypatch.setattr("train.peagle_run.measure_parallel", lambda *_: "not here")
+    monkeypatch.setattr("train.peagle_run.own_answers", lambda *_: [])
+    monkeypatch.setattr("train.peagle_run.measure", lambda *_: "not here")
     vocabulary = config.head.model_copy(update={"draft_vocabulary": 400})
     learned = run.model_copy(
         update={"steps": 80, "matrix_rate": 0.03, "checkpoint_every": 1000, "rate": 1.0, "floor": 1.0, "elements": 900}

@@ -19,8 +19,8 @@ from train import checkpoint
 from train.export import write_head
 from train.head import Head
 from train.loss import Judged, judge
-from train.muon import Muon
 from train.objectives import OBJECTIVES
+from train.optimizers import divided
 from train.schedule import set_rate, warm_cosine
 from train.stages import features, vocabulary
 from train.stages.config import PipelineConfig, TrainStage
@@ -213,10 +213,6 @@ class _Sums:
 
 def _optimizers(stage: TrainStage, head: Head) -> list[Optimizer]:
     """AdamW for all; with Muon it keeps the output layer and the norms."""
-    given = {"lr": 0.0, "betas": stage.betas, "weight_decay": stage.weight_decay}
     if stage.optimizer == "adamw":
-        return [torch.optim.AdamW(head.parameters(), **given)]  # type: ignore[arg-type]
-    named = list(head.named_parameters())
-    matrices = [p for name, p in named if p.ndim == 2 and not name.startswith("lm_head")]
-    others = [p for name, p in named if p.ndim != 2 or name.startswith("lm_head")]
-    return [Muon(matrices, lr=0.0, weight_decay=stage.weight_decay), torch.optim.AdamW(others, **given)]  # type: ignore[arg-type]
+        return [torch.optim.AdamW(head.parameters(), lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
+    return divided(head, betas=stage.betas, matrix_decay=stage.weight_decay, vector_decay=stage.weight_decay)
