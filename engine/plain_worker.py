@@ -8,6 +8,7 @@ from engine.clock import ReadTimes
 from engine.cuda import Runtime
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
 from engine.plain_graphs import PlainGraphs
+from engine.resting import rested
 from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
@@ -38,13 +39,17 @@ class PlainWorker:
         self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
-        bucket = None if self._graphs is None else self._graphs.bucket(plan)
-        if self._graphs is not None and bucket is not None:
-            pending = self._graphs.launch(bucket, plan, times)
-        else:
-            pending = self._pass(plan, times)
+        pending = rested(self._state, plan, times)
+        if pending is None:
+            pending = self._work(plan, times)
         self._state.clock.stop()
         return pending
+
+    def _work(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        bucket = None if self._graphs is None else self._graphs.bucket(plan)
+        if self._graphs is not None and bucket is not None:
+            return self._graphs.launch(bucket, plan, times)
+        return self._pass(plan, times)
 
     def _pass(self, plan: StepPlan, times: ReadTimes) -> Pending:
         state = self._state

@@ -15,6 +15,7 @@ from engine.clock import ReadTimes
 from engine.cuda import Runtime
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
 from engine.plain_graphs import PlainGraphs
+from engine.resting import rested
 from engine.results import Answer, Pending, plain_answer, send
 from engine.state import DeviceState
 from spec.extend import extend_pass, stage_following
@@ -65,7 +66,9 @@ class SpecWorker:
         self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
-        pending = self._round(plan, times) if _drafts(plan) else self._plain(plan, times)
+        pending = rested(self._state, plan, times)
+        if pending is None:
+            pending = self._round(plan, times) if _drafts(plan) else self._plain(plan, times)
         self._state.clock.stop()
         return pending
 

@@ -63,6 +63,15 @@ def plain_tokens(make_worker: MakeWorker, params: list[SamplingParams]) -> list[
     return [_PLAIN[key] for key in wanted]
 
 
+def test_a_step_whose_rows_have_all_ended_commits_and_drafts_nothing(make_worker: MakeWorker) -> None:
+    rounds = Rounds(make_worker())
+    row = rounds.add(0, list(PROMPTS[0]), sampling(0, 0.0), drafting=True)
+    rounds.finish([row], **SHAPES["chain"])
+    output = rounds.decode([row], **SHAPES["chain"])
+    assert (output.counts[0], output.drafted[0], output.accepted[0]) == (0, 0, 0)
+    assert output.token_ids.shape == (1, SHAPES["chain"]["depth"] + 1)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.2])
 @pytest.mark.parametrize(("shape", "page_size"), list(zip(SHAPES, (4, 16, 1, 4, 3), strict=True)))
 def test_tokens_equal_those_of_plain_decoding(
