@@ -55,7 +55,7 @@ test: $(STAMP) ## run every test
 	@$(BIN)/python -m pytest
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
-	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest tests/sglang
+	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest -rs tests/sglang
 
 agreement: $(STAMP) ## our load generator beside an independent one on the same server (installs aiperf, 1.2 GB)
 	@[ -x build/aiperf/bin/aiperf ] || { $(BIN)/python -m venv build/aiperf && \

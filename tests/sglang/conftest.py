@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,24 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 STUB = HERE / "stub"
+BEGAN = time.monotonic()
 
 os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["PYTHONPATH"] = os.pathsep.join([str(STUB), *filter(None, [os.environ.get("PYTHONPATH")])])
 sys.path.insert(0, str(STUB))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--within", type=float, metavar="SECONDS", help="skip SGLang's tests that would begin later")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Bounds the whole where time is scarce; what did not run is told."""
+    seconds = item.config.getoption("--within")
+    if seconds is not None and time.monotonic() - BEGAN > seconds:
+        pytest.skip(f"the {seconds:g} s that SGLang's tests may take are over")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
