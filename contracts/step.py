@@ -9,6 +9,7 @@ Lengths count positions whose target KV is written. A row of length n has tokens
 knows while another step of the row is in flight; the device reads the true length from its FutureMap table.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -165,11 +166,14 @@ class StepOutput:
     logprobs: Logprobs | None = None
     trees: DraftedTrees | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
-    """Device seconds by phase: prefill, draft, verify, accept, extend."""
+    """Device seconds by phase: prefill, draft, verify, accept, extend. What ran after the answer, told with the next
+    step's, comes first.
+    """
     busy_seconds: float = 0.0
     """Time that the lane worked on this step; on a CPU lane, its CPU time divided by its threads."""
     began: float = 0.0
-    """`time.monotonic()` of the lane's machine when the step began and ended; 0 where the lane does not say."""
+    """`time.monotonic()` of the lane's machine when its phases began, and at the answer; 0 where the lane does not say.
+    """
     ended: float = 0.0
 
 
@@ -199,7 +203,10 @@ class Worker(Protocol):
     @property
     def capacity(self) -> Capacity: ...
 
-    def step(self, plan: StepPlan) -> StepOutput: ...
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        """Runs a step. `answer` is called once, as soon as its output is known; what the step does after that, nobody
+        waits for but the next one.
+        """
 
     def close(self) -> None: ...
 

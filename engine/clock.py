@@ -38,22 +38,20 @@ class Clock(Protocol):
 
 
 class StepClock:
-    """By the wall; busy is the CPU time over the lane's threads."""
+    """By the wall; busy is the CPU time over the lane's threads. What runs after a step's times were read is told with
+    the next step's.
+    """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
         self._phases: dict[str, float] = {}
+        self._busy = 0.0
         self._cpu = 0.0
-        self._began = 0.0
-        self._times: list[Times] = []
 
     def start(self) -> ReadTimes:
-        self._phases = {}
         self._cpu = time.process_time()
-        self._began = time.monotonic()
-        times: list[Times] = []
-        self._times = times
-        return lambda: times[0]
+        began = time.monotonic() - sum(self._phases.values())
+        return lambda: self._read(began)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -62,8 +60,15 @@ class StepClock:
         self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
 
     def stop(self) -> None:
-        busy = (time.process_time() - self._cpu) / self._threads
-        self._times.append(Times(self._phases, busy, self._began, time.monotonic()))
+        now = time.process_time()
+        self._busy += (now - self._cpu) / self._threads
+        self._cpu = now
+
+    def _read(self, began: float) -> Times:
+        self.stop()
+        phases, busy = self._phases, self._busy
+        self._phases, self._busy = {}, 0.0
+        return Times(phases, busy, began, time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,8 @@ class _Mark:
 
 
 class EventClock:
-    """By events of a stream. Results of a step are read before its last phase has run, so that phase is told with the
-    step after: no second is lost, and none is waited for.
+    """By events of a stream. Phases that have not run when a step's times are read are told with the step after: no
+    second is lost, and none is waited for.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -106,7 +111,8 @@ class EventClock:
         phases: dict[str, float] = {}
         began = self._time_of(marks[0].since)
         passed = [mark for mark in (*self._late, *marks) if mark.until.query()]
-        self._late = [mark for mark in marks if mark not in passed]
+        marks[:] = [mark for mark in marks if mark not in passed]
+        self._late = marks
         for mark in passed:
             phases[mark.name] = phases.get(mark.name, 0.0) + mark.since.elapsed_time(mark.until) / 1e3
         last = passed[-1].until

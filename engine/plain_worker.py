@@ -1,5 +1,7 @@
 """The worker without speculation: the baseline that speculation must equal in text and beat in time."""
 
+from collections.abc import Callable
+
 import torch
 
 from contracts.step import Capacity, StepOutput, StepPlan
@@ -30,8 +32,8 @@ class PlainWorker:
         """The GPU's; None on a CPU."""
         return self._state.runtime
 
-    def step(self, plan: StepPlan) -> StepOutput:
-        return self.launch(plan).output()
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        answer(self.launch(plan).output())
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:

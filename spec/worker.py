@@ -5,6 +5,8 @@ either. A step in which nothing is drafted *is* the plain worker's pass, followe
 follows.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -24,6 +26,9 @@ from spec.head import Head
 from spec.round import commit, drafted_answer, follow, open_round, propose, publish_round
 from spec.stage import stage_round
 from spec.verify import verify
+
+Sent = Callable[[Pending], None]
+"""Takes a step's answer as soon as it is on its way."""
 
 
 class SpecWorker:
@@ -57,28 +62,38 @@ class SpecWorker:
         """The GPU's; None on a CPU."""
         return self._state.runtime
 
-    def step(self, plan: StepPlan) -> StepOutput:
-        return self.launch(plan).output()
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        """Answers before the head is extended."""
+        self._run(plan, lambda pending: answer(pending.output()))
 
-    @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work; waits for nothing on a device that works by itself."""
+        sent: list[Pending] = []
+        self._run(plan, sent.append)
+        return sent[0]
+
+    @torch.inference_mode()
+    def _run(self, plan: StepPlan, sent: Sent) -> None:
         self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
         pending = rested(self._state, plan, times)
-        if pending is None:
-            pending = self._round(plan, times) if _drafts(plan) else self._plain(plan, times)
+        if pending is not None:
+            sent(pending)
+        elif _drafts(plan):
+            self._round(plan, times, sent)
+        else:
+            self._plain(plan, times, sent)
         self._state.clock.stop()
-        return pending
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""
 
-    def _round(self, plan: StepPlan, times: ReadTimes) -> Pending:
+    def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
-            return self._speculate(plan, times)
+            self._speculate(plan, times, sent)
+            return
         state, rounds, phase = self._state, self._rounds, self._state.clock.phase
         with phase("draft"):
             with state.transfer.together():
@@ -90,11 +105,11 @@ class SpecWorker:
         with phase("verify"):
             answer, words = rounds.verify(bucket)
             pending = self._send(plan, answer, times, words)
+        sent(pending)
         with phase("extend"):
             rounds.extend(bucket)
-        return pending
 
-    def _speculate(self, plan: StepPlan, times: ReadTimes) -> Pending:
+    def _speculate(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         state, head, spec, phase = self._state, self._head, self._spec, self._state.clock.phase
         with phase("draft"):
             with state.transfer.together():
@@ -110,14 +125,15 @@ class SpecWorker:
         with phase("accept"):
             outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=spec.simulate_acceptance)
             pending = self._send(plan, drafted_answer(opening, outcome, tree if plan.trees else None), times)
+        sent(pending)
         with phase("extend"):
             publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
-        return pending
 
-    def _plain(self, plan: StepPlan, times: ReadTimes) -> Pending:
+    def _plain(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
         if self._plain_graphs is not None and bucket is not None:
-            return self._plain_graphs.launch(bucket, plan, times)
+            sent(self._plain_graphs.launch(bucket, plan, times))
+            return
         state, phase = self._state, self._state.clock.phase
         following = bool(plan.drafting.any())
         with phase("prefill" if plan.kind == StepKind.PREFILL else "verify"):
@@ -128,12 +144,12 @@ class SpecWorker:
             change()
             result = plain_pass(state, plan, staged, taps=following)
             pending = self._send(plan, plain_answer(result), times)
+        sent(pending)
         seeds = None
         if pairs is not None:
             with phase("extend"):
                 seeds = extend_pass(self._head, state.tables, result, pairs)
         publish(state, staged, result, seeds)
-        return pending
 
     def _send(self, plan: StepPlan, answer: Answer, times: ReadTimes, words: Tensor | None = None) -> Pending:
         """On its way before the head is extended, so that the scheduler need not wait for that."""

@@ -40,7 +40,7 @@ class QueueLane:
         self.worker.close()
 
     def _run_one(self) -> None:
-        self._outputs.append(self.worker.step(self._plans.popleft()))
+        self.worker.step(self._plans.popleft(), self._outputs.append)
 
 
 class DelayedLane(QueueLane):

@@ -75,7 +75,7 @@ class FakeWorker:
     def close(self) -> None:
         self.closed = True
 
-    def step(self, plan: StepPlan) -> StepOutput:
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         expect(plan.number == self._next, f"step {plan.number} where {self._next} was due")
         self._next += 1
         self.plans.append(plan)
@@ -90,7 +90,7 @@ class FakeWorker:
             results = self._decode(plan, plan.decode, writes)
         touched = set(writes) & set(self.cached_pages())
         expect(not touched, f"the cached pages {touched} are written")
-        return self._output(plan, results)
+        answer(self._output(plan, results))
 
     def _apply(self, plan: StepPlan) -> None:
         if plan.starts is not None:

@@ -122,7 +122,7 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int, argum
         worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()), *arguments)
         pipe.send_bytes(encode(worker.capacity))
         while True:
-            pipe.send_bytes(encode(worker.step(decode(pipe.recv_bytes()))))
+            worker.step(decode(pipe.recv_bytes()), lambda output: pipe.send_bytes(encode(output)))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
     except AerieError as error:

@@ -17,7 +17,7 @@ class InlineLane:
         return self._worker.capacity
 
     def launch(self, plan: StepPlan) -> None:
-        self._outputs.append(self._worker.step(plan))
+        self._worker.step(plan, self._outputs.append)
 
     def settle(self) -> StepOutput:
         return self._outputs.popleft()

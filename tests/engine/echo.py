@@ -1,6 +1,7 @@
 """A worker without a model for the lanes' tests: it answers with its plan's numbers, sleeps, or fails on command."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -26,13 +27,13 @@ class EchoWorker:
             report={"threads": 1, "note": None, "share": 0.5},
         )
 
-    def step(self, plan: StepPlan) -> StepOutput:
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         if plan.number >= FAILING:
             raise ValueError("a planted failure")
         if plan.number >= SLOW:
             time.sleep(60)
         none = np.zeros(plan.rows.size, np.int32)
-        return StepOutput(
+        output = StepOutput(
             number=plan.number,
             token_ids=np.stack((plan.rows, plan.turns), 1),
             counts=none + 2,
@@ -42,6 +43,7 @@ class EchoWorker:
             endings=none,
             phase_seconds={"verify": 0.25},
         )
+        answer(output)
 
     def close(self) -> None:
         """Holds nothing."""

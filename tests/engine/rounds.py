@@ -11,6 +11,13 @@ from contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, Step
 _INT = np.int32
 
 
+def answer_of(worker: Worker, plan: StepPlan) -> StepOutput:
+    """What a step commits, once all of it has run."""
+    answers: list[StepOutput] = []
+    worker.step(plan, answers.append)
+    return answers[0]
+
+
 @dataclass
 class Row:
     """One request of the driver."""
@@ -100,7 +107,8 @@ class Rounds:
         pages: PageUpdates | None = None,
     ) -> StepOutput:
         self._number += 1
-        return self.worker.step(
+        return answer_of(
+            self.worker,
             StepPlan(
                 number=self._number,
                 kind=kind,
@@ -112,7 +120,7 @@ class Rounds:
                 starts=starts,
                 page_updates=pages,
                 logprobs=max(row.sampling.logprobs for row in rows),
-            )
+            ),
         )
 
     def _starts(self, row: Row) -> RowStarts:

@@ -162,9 +162,9 @@ class Stepping:
         self._lane = lane
         self.capacity = lane.capacity
 
-    def step(self, plan: StepPlan) -> StepOutput:
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         self._lane.launch(plan)
-        return self._lane.settle()
+        answer(self._lane.settle())
 
     def close(self) -> None:
         self._lane.close()

@@ -29,9 +29,9 @@ class OnLane:
         self._lane = lane
         self.capacity = lane.capacity
 
-    def step(self, plan: Any) -> Any:
+    def step(self, plan: Any, answer: Callable[[Any], None]) -> None:
         self._lane.launch(plan)
-        return self._lane.settle()
+        answer(self._lane.settle())
 
     def close(self) -> None:
         self._lane.close()

@@ -2,7 +2,7 @@
 committed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from contracts.sampling import SamplingParams
-from contracts.step import Ending
+from contracts.step import Ending, StepOutput, StepPlan
 from spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.spec import models
@@ -61,6 +61,32 @@ def plain_tokens(make_worker: MakeWorker, params: list[SamplingParams]) -> list[
         rounds.finish([row for row in rows if not row.done])
         _PLAIN.update({key: row.out for key, row in zip(missing, rows, strict=True)})
     return [_PLAIN[key] for key in wanted]
+
+
+def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = make_worker()
+    rounds = Rounds(worker, end_ids=worker.capacity.end_ids)
+    told: list[str] = []
+    forward = worker._head.forward
+
+    def watched(*given: Any) -> Tensor:
+        told.append("head")
+        return forward(*given)
+
+    def step(plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        def noted(output: StepOutput) -> None:
+            told.append("answer")
+            answer(output)
+
+        type(worker).step(worker, plan, noted)
+
+    monkeypatch.setattr(worker._head, "forward", watched)
+    monkeypatch.setattr(worker, "step", step)
+    row = rounds.add(0, list(PROMPTS[0]), sampling(0, 0.0), drafting=True)
+    assert told == ["answer", "head"]
+    told.clear()
+    rounds.decode([row], depth=2, topk=1, nodes=3)
+    assert told == ["head", "answer", "head"]
 
 
 def test_a_step_whose_rows_have_all_ended_commits_and_drafts_nothing(make_worker: MakeWorker) -> None:

@@ -23,6 +23,7 @@ from engine.state import DeviceState, make_state
 from engine.target import TargetOutput
 from spec.head import Reading
 from spec.worker import SpecWorker
+from tests.engine.rounds import answer_of
 
 _PAGE = 64
 
@@ -174,7 +175,8 @@ class Crowd:
         starts: RowStarts | None = None,
         pages: PageUpdates | None = None,
     ) -> StepOutput:
-        output = self.worker.step(
+        output = answer_of(
+            self.worker,
             StepPlan(
                 number=0,
                 kind=kind,
@@ -185,7 +187,7 @@ class Crowd:
                 decode=decode,
                 starts=starts,
                 page_updates=pages,
-            )
+            ),
         )
         self.turns = 1 - self.turns
         return output
