@@ -185,7 +185,8 @@ def test_the_output_says_what_was_drafted_and_accepted(make_worker: MakeWorker) 
         assert output.drafted.tolist() == [8, 8, 0]
         assert (output.counts == output.accepted + 1).all()
         assert output.lengths.tolist() == [b + c for b, c in zip(before, output.counts.tolist(), strict=True)]
-        assert set(output.phase_seconds) == {"draft", "verify", "accept", "extend"}
+        assert set(output.phase_seconds) - {"extend"} == {"draft", "verify", "accept"}
+    assert "extend" in output.phase_seconds, "the head follows after the answer; that is told with the next one"
     plain = rounds.decode(rows, depth=0)
     assert set(plain.phase_seconds) == {"verify", "extend"} and plain.token_ids.shape == (3, 1)
 
