@@ -44,6 +44,8 @@ class EngineConfig(Section):
     """`auto` is the GPU where there is one."""
     attention: Literal["auto", "reference", "cpu", "flashinfer", "triton"] = "auto"
     """The attention backend; `auto` is the fastest of the device."""
+    kernels: Literal["auto", "torch", "triton"] = "auto"
+    """Small operations as Triton kernels; `auto` takes those that a committed measurement found faster on the GPU."""
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process, or in one of their own."""
     threads: int | None = Field(default=None, ge=1)

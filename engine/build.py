@@ -15,6 +15,7 @@ from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
 from engine.graphs import attention_of, recording
+from engine.kernels.switch import take_kernels, taken_kernels
 from engine.kv_pool import KVPool
 from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
@@ -36,6 +37,7 @@ def read_target(config: Config) -> ModelConfig:
 
 def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()) -> LoadedTarget:
     """The target with its pool, on the device that `sizes` names."""
+    take_kernels(config.engine.kernels, sizes.device)
     if config.engine.kind == "sglang-model":
         from engine.sglang.build import load_sglang_target
 
@@ -78,6 +80,7 @@ def make_capacity(
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
+        "kernels": " ".join(taken_kernels()) or "none",
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,

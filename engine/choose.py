@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
+from engine.kernels.switch import fusible
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 
@@ -27,6 +28,7 @@ class Needs:
     """Some row has min_tokens."""
 
 
+@fusible("engine.kernels.choose")
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
@@ -58,6 +60,7 @@ def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTab
     return logits.masked_fill(banned, float("-inf"))
 
 
+@fusible("engine.kernels.choose")
 def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
     """-inf outside the support. Ties at the edge of top-k stay in, and the likeliest token always does."""
     peak = scaled.max(-1, keepdim=True).values

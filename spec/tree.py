@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from contracts.step import Ints
+from engine.kernels.switch import fusible
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ def joined(levels: list[Level]) -> Candidates:
     )
 
 
+@fusible("spec.kernels.trees")
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     """The best `counts` [R] candidates of each row, padded to `widest`.
 

@@ -1,9 +1,9 @@
 """The choice at every node in one pass over the vocabulary, with noise made on the way and filters by threshold search.
 
-Twin: `engine.choose.choose`, which sorts a row to filter it and holds its noise in memory. Top-k keeps the values of
-which fewer than k are larger, top-p those with less than p of the mass above them: both are the lowest threshold above
-which some weight stays below a limit, so both are found by one search, four bits of an order-preserving integer a pass.
-Nothing is sorted, and a row's answer depends on that row alone.
+The twins sort a row to filter it and read noise from memory. Top-k keeps the values of which fewer than k are larger,
+top-p those with less than p of the mass above them: both are the lowest threshold above which some weight stays below a
+limit, so both are found by one search, four bits of an order-preserving integer a pass. Nothing is sorted, and a row's
+answer depends on that row alone.
 """
 
 import torch
@@ -12,7 +12,8 @@ import triton.language as tl
 from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
-from engine.kernels.noise import gumbel, row_state
+from engine.choose import Needs, ban_stop_ids
+from engine.kernels.noise import noise_of, row_state
 from engine.row_tables import RowTables
 
 _BLOCK = 1024
@@ -20,25 +21,17 @@ _CHUNK = 8 * _BLOCK
 """Tokens of a program of the last pass: several programs share a row, so that few rows fill the device."""
 
 
-def choose_fused(
-    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, *, noise: bool, filters: bool
+def choose(
+    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
-    """logits [n, V] fp32, table rows [n], positions [n] of the tokens to choose -> ids [n] int64."""
+    """`noise` is not read: what it holds is made here again."""
+    if needs.bans:
+        logits = ban_stop_ids(logits, rows, positions, tables)
     count, vocabulary = logits.shape
     floors = torch.full((count,), -(2**31), dtype=torch.int32, device=logits.device)
-    if noise and filters:
-        find_floors[(count,)](
-            floors,
-            logits,
-            rows,
-            tables.temperatures,
-            tables.min_ps,
-            tables.top_ks,
-            tables.top_ps,
-            vocabulary,
-            greedy_below=GREEDY_BELOW,
-            block=_BLOCK,
-        )
+    if needs.noise and needs.filters:
+        filters = (tables.temperatures, tables.min_ps, tables.top_ks, tables.top_ps)
+        find_floors[(count,)](floors, logits, rows, *filters, vocabulary, greedy_below=GREEDY_BELOW, block=_BLOCK)
     chunks = -(-vocabulary // _CHUNK)
     values = torch.empty((count, chunks), dtype=torch.float32, device=logits.device)
     tokens = torch.empty((count, chunks), dtype=torch.int32, device=logits.device)
@@ -53,7 +46,7 @@ def choose_fused(
         floors,
         vocabulary,
         chunks,
-        noise=noise,
+        noise=needs.noise,
         greedy_below=GREEDY_BELOW,
         chunk=_CHUNK,
         block=_BLOCK,
@@ -61,6 +54,16 @@ def choose_fused(
     chosen = torch.empty(count, dtype=torch.int64, device=logits.device)
     best_of_chunks[(count,)](chosen, values, tokens, chunks, block=triton.next_power_of_2(chunks))
     return chosen
+
+
+def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
+    count, vocabulary = scaled.shape
+    floors = torch.empty(count, dtype=torch.int32, device=scaled.device)
+    rows, ones = torch.arange(count, device=scaled.device), torch.ones(count, device=scaled.device)
+    filters = (ones, min_ps, top_ks, top_ps)
+    find_floors[(count,)](floors, scaled, rows, *filters, vocabulary, greedy_below=GREEDY_BELOW, block=_BLOCK)
+    bits = scaled.view(torch.int32)
+    return scaled.masked_fill((bits ^ ((bits >> 31) & 0x7FFFFFFF)) < floors[:, None], float("-inf"))
 
 
 @triton.jit
@@ -171,7 +174,7 @@ def find_best(
         if noise:
             values = tl.div_rn(values, divisor)
             kept = (_ordered(values) >= floor) & (tokens < vocabulary)
-            values = tl.where(kept, tl.where(sampled, values + gumbel(low, high, tokens), values), float("-inf"))
+            values = tl.where(kept, tl.where(sampled, values + noise_of(low, high, tokens), values), float("-inf"))
         highest = tl.max(values, 0)
         first = tl.min(tl.where(values == highest, tokens, 2**31 - 1), 0)
         chosen = tl.where(highest > best, first, chosen)

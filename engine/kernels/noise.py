@@ -1,11 +1,31 @@
-"""The noise of engine/noise.py inside kernels: the same hash, in 32-bit unsigned arithmetic.
+"""The noise of engine/noise.py: the same hash, in 32-bit unsigned arithmetic; other kernels make it on the way.
 
-Twin: `engine.noise.gumbel`. Hashes are equal bit for bit; logarithms may differ in the last place, as they do between a
-CPU and a GPU. Near zero -log(1 - u) is a series, since 1 - u would round to 1 there.
+Hashes are equal to the twin's bit for bit; logarithms may differ in the last place, as they do between a CPU and a GPU.
+Near zero -log(1 - u) is a series, since 1 - u would round to 1 there.
 """
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 1024
+
+
+def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    count, width = keys.numel(), tokens.numel()
+    noise = torch.empty((count, width), dtype=torch.float32, device=keys.device)
+    write_noise[(count, triton.cdiv(width, _BLOCK))](noise, keys, positions, tokens, width, block=_BLOCK)
+    return noise
+
+
+@triton.jit
+def write_noise(noise, keys, positions, tokens, width, block: tl.constexpr):
+    """Grid (pairs of key and position, blocks of tokens)."""
+    pair, places = tl.program_id(0).to(tl.int64), tl.program_id(1) * block + tl.arange(0, block)
+    low, high = row_state(tl.load(keys + pair), tl.load(positions + pair).to(tl.int64))
+    token = tl.load(tokens + places, mask=places < width, other=0)
+    tl.store(noise + pair * width + places, noise_of(low, high, token), mask=places < width)
 
 
 @triton.jit
@@ -26,8 +46,8 @@ def row_state(key, position):
 
 
 @triton.jit
-def gumbel(low, high, tokens):
-    """Standard Gumbel noise of a row's state at int32 tokens."""
+def noise_of(low, high, tokens):
+    """Standard Gumbel noise of a row's state at tokens of any integer kind."""
     golden = tl.full([], 0x9E3779B1, tl.uint32)
     hashed = finalized(finalized((tokens.to(tl.uint32) * golden) ^ low) + high)
     u = tl.minimum((hashed.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.9999999403953552)

@@ -1,0 +1,1 @@
+"""Triton kernels of trees, each of the name and arguments of its twin in torch."""
