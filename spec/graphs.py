@@ -142,7 +142,10 @@ class RoundGraphs:
         state, head = self._state, self._head
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
-        passes = self._passes.setdefault(_shape(bucket), self._hold(bucket))
+        shape = _shape(bucket)
+        if shape not in self._passes:
+            self._passes[shape] = self._hold(bucket)
+        passes = self._passes[shape]
         staged = self._read[bucket] = _staged(bucket, fixed, passes, state.device)
         made: dict[str, Any] = {}  # what families hand on; other buckets may take its memory, being replayed apart
 
