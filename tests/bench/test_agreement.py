@@ -1,6 +1,8 @@
 """The script that sets aiperf beside the load generator: what it reads of both, and when it says that they agree."""
 
 import importlib.util
+import json
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -42,13 +44,48 @@ def test_figures_of_both_are_milliseconds_and_tokens_a_second(agreement: ModuleT
         agreement.figures_of_cell(cell | {"failed": 1, "errors": {"truncated": 1}})
 
 
+def line(seed: int, end: str, seconds: float, first: float, tokens: int = 11) -> str:
+    times = {"seconds": seconds, "first_seconds": first, "decode_seconds": seconds - first}
+    return json.dumps({"event": "request", "time": end, "seed": seed, "completion_tokens": [tokens], **times}) + "\n"
+
+
+def test_the_server_s_log_is_a_witness_by_the_same_definitions(
+    agreement: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("INFO: a line of another kind\n" + line(0, "2026-01-01T00:00:09.000+00:00", 9.0, 8.0))
+    witness = agreement.Witness(log)
+    with log.open("a") as file:
+        file.write(line(1, "2026-01-01T00:00:10.000+00:00", 1.0, 0.5))
+        file.write(line(2, "2026-01-01T00:00:11.000+00:00", 1.0, 0.5))
+    expected = {"TPOT p50 (ms)": 50.0, "TTFT p50 (ms)": 500.0, "E2E p50 (ms)": 1000.0, "tokens/s": 11.0}
+    assert witness.figures(3, warm_up=1) == pytest.approx(expected)
+    monkeypatch.setattr(agreement, "LOG_SECONDS", 0.0)
+    with pytest.raises(agreement.NoAgreement, match="0 requests of 1"):
+        witness.figures(1, warm_up=0)
+
+
+def test_a_server_that_was_slower_under_one_tool_is_no_disagreement(agreement: ModuleType) -> None:
+    def run(told: float, own: float) -> tuple[dict[str, float], dict[str, float]]:
+        return dict.fromkeys(agreement.FIGURES, told), dict.fromkeys(agreement.FIGURES, own)
+
+    found = agreement.compared([(run(101.0, 100.0), run(202.0, 200.0))])
+    assert found["TPOT p50 (ms)"]["ratio"] == pytest.approx(1) and found["E2E p50 (ms)"]["ratio as told"] == 0.5
+    assert agreement.agrees(found)
+    assert not agreement.agrees(agreement.compared([(run(101.0, 100.0), run(202.0, 180.0))]))
+
+
 def test_the_median_of_pairs_decides(agreement: ModuleType) -> None:
+    plain = dict.fromkeys(agreement.FIGURES, 1.0)
+
+    def agrees(*pairs: tuple[dict[str, float], dict[str, float]]) -> bool:
+        good: bool = agreement.agrees(agreement.compared([((a, plain), (b, plain)) for a, b in pairs]))
+        return good
+
     base = dict.fromkeys(agreement.FIGURES, 100.0)
     pairs = [(base | {"tokens/s": rate}, base) for rate in (104.0, 101.0, 150.0)]
-    found = agreement.compared(pairs)
-    assert found["tokens/s"]["ratio"] == pytest.approx(1.04) and agreement.agrees(found)
-    assert not agreement.agrees(agreement.compared([*pairs, *pairs[2:], *pairs[2:]]))
-    assert not agreement.agrees(agreement.compared([(base | {"TPOT p50 (ms)": 94.0}, base)]))
+    assert agrees(*pairs) and not agrees(*pairs, *pairs[2:], *pairs[2:])
+    assert not agrees((base | {"TPOT p50 (ms)": 94.0}, base))
     short = base | {"TTFT p50 (ms)": 10.0, "TPOT p50 (ms)": 10.0}
-    assert agreement.agrees(agreement.compared([(short | {"TTFT p50 (ms)": 10.9}, short)]))
-    assert not agreement.agrees(agreement.compared([(short | {"TPOT p50 (ms)": 10.9}, short)]))
+    assert agrees((short | {"TTFT p50 (ms)": 10.9}, short))
+    assert not agrees((short | {"TPOT p50 (ms)": 10.9}, short))
