@@ -2,10 +2,13 @@
 
 The same requests with speculation off, as chains, as trees, and (where the config has spec.by_load) as shipped. One
 lane for each dtype serves all of them; the plain worker, without a head, has another, so that the baseline is the
-faster of plain rows beside a head and a deployment that has none. The reference text of a temperature and dtype is the
-first plain run's.
+faster of plain rows beside a head and a deployment that has none. All modes take turns, several rounds of the same
+requests each: a speed-up is the median of the rounds' ratios, and its spread is told. The reference text of a
+temperature and dtype is that of the first plain runs.
 """
 
+import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.step import Lane
-from probe.drive import MakeLane, Prompts, Run, ask, drive
+from probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
 from probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
 from scheduler.drafting import NO_DRAFT, Drafting, Shape
 
@@ -23,9 +26,12 @@ if TYPE_CHECKING:
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
+Texts = dict[str, list[int]]
+"""Tokens by request."""
 _WARM_UP_TOKENS = 8
-_ROUNDS = 16
-"""Requests, for each open at once, that measure a mode: one request at a time takes long. The reference asks all."""
+_ROUNDS = 3
+_FEWEST, _EACH = 5, 2
+"""Requests of a round at least, and for each that is open at once; the reference asks all prompts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class Grid:
     dtypes: Sequence[str] = ("float32", "bfloat16")
     synchronous_at: Sequence[int] = (8,)
     """Concurrencies that are measured without overlap too."""
-    max_tokens: int = 40
+    max_tokens: int = 32
     chain: Shape | None = None
     tree: Shape | None = None
 
@@ -71,6 +77,17 @@ def compare(
     return cells
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Path:
+    """A way to answer requests."""
+
+    name: str
+    config: Config
+    lane: Lane
+    shape: Shape
+    speculation: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class _Bench:
     """The lanes of one dtype. `config` is what they were made for, with the caller's own shapes."""
@@ -87,17 +104,30 @@ class _Bench:
         if self.config.spec.by_load:
             yield "preset", self.config, Drafting(self.config.spec, head=True).shape(concurrency)
 
-    def run(self, config: Config, prompts: Prompts, case: Case, *, lane: Lane, speculation: bool = True) -> Run:
-        requests = ask(prompts, [case.temperature], max_tokens=self.grid.max_tokens, speculation=speculation)
-        scheduler = config.scheduler.model_copy(update={"overlap": case.overlap})
-        return drive(lane, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=case.concurrency)
+    def paths(self, concurrency: int) -> Iterator[_Path]:
+        """The plain ones first: rows that the head does not follow, and the worker without a head."""
+        yield _Path("plain rows", self.config, self.lane, NO_DRAFT, speculation=False)
+        yield _Path("plain worker", self.config, self.plain_lane, NO_DRAFT)
+        for mode, config, shape in self.modes(concurrency):
+            yield _Path(mode, config, self.lane, shape)
 
-    def plain_runs(self, prompts: Prompts, case: Case) -> dict[str, Run]:
-        """By path: rows that the head does not follow, and the worker without a head."""
-        return {
-            "plain rows": self.run(self.config, prompts, case, lane=self.lane, speculation=False),
-            "plain worker": self.run(self.config, prompts, case, lane=self.plain_lane),
-        }
+    def rounds(self, prompts: Prompts, case: Case, *, whole: bool) -> dict[_Path, list[Run]]:
+        """Of every path, in turns. `whole` asks all prompts in every round."""
+        paths = list(self.paths(case.concurrency))
+        runs: dict[_Path, list[Run]] = {path: [] for path in paths}
+        asked = len(prompts) if whole else max(_FEWEST, _EACH * case.concurrency)
+        for number in range(_ROUNDS if case.overlap else 1):
+            for path in paths:
+                requests = ask(
+                    prompts, [case.temperature], max_tokens=self.grid.max_tokens, speculation=path.speculation
+                )
+                turned = deque(requests)
+                turned.rotate(-number * asked)
+                scheduler = path.config.scheduler.model_copy(update={"overlap": case.overlap})
+                config = path.config.model_copy(update={"scheduler": scheduler})
+                part = list(turned)[:asked]
+                runs[path].append(drive(path.lane, config, part, concurrency=case.concurrency))
+        return runs
 
     def warm_up(self, prompts: Prompts) -> None:
         """First steps of a shape build kernels and touch memory."""
@@ -120,67 +150,63 @@ def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
 
 
 def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Say) -> list[Cell]:
-    """All cells of a temperature, plain ones first, since the first of them is the reference; the highest load begins,
-    where asking every prompt is quick.
-    """
+    """All cells of a temperature; the highest load begins, where asking every prompt is quick."""
     cells: list[Cell] = []
-    reference: Run | None = None
+    reference: Texts = {}
     for load in sorted(bench.grid.concurrencies, reverse=True):
         for overlap in (True, False) if load in bench.grid.synchronous_at else (True,):
             case = Case(temperature, load, overlap, bench.config.model.dtype)
-            asked = prompts if reference is None else prompts[: _ROUNDS * load]
-            plain = bench.plain_runs(asked, case)
-            reference = reference or plain["plain rows"]
-            path = max(plain, key=lambda name: plain[name].tokens_per_s)
-            fastest = plain[path]
-            paths = {name: run.tokens_per_s for name, run in plain.items()}
-            runs = [run for name, run in plain.items() if name != path]
-            off = _cell("off", NO_DRAFT, fastest, fastest, case)
-            off |= {"path": path, "paths": paths} | _equality(bench.judge, [fastest, *runs], reference)
-            cells.append(off)
-            for mode, config, shape in bench.modes(load):
-                run = bench.run(config, asked, case, lane=bench.lane)
-                cells.append(_cell(mode, shape, run, fastest, case) | _equality(bench.judge, [run], reference))
+            runs = bench.rounds(prompts, case, whole=not reference)
+            rows, worker, *drafting = runs
+            reference = reference or {answer.request.id: answer.tokens for run in runs[rows] for answer in run.answers}
+            fastest = max((rows, worker), key=lambda path: statistics.median(_speeds(runs[path])))
+            plain = runs[rows] + runs[worker]
+            off = _cell("off", NO_DRAFT, runs[fastest], runs[fastest], case) | _equality(bench.judge, plain, reference)
+            speeds = {path.name: statistics.median(_speeds(runs[path])) for path in (rows, worker)}
+            cells.append(off | {"path": fastest.name, "paths": speeds})
+            for path in drafting:
+                cell = _cell(path.name, path.shape, runs[path], runs[fastest], case)
+                cells.append(cell | _equality(bench.judge, runs[path], reference))
             say(f"{case.dtype}, T = {temperature}, {load} at once, {'overlapped' if overlap else 'synchronous'}")
     return sorted(cells, key=lambda cell: cell["concurrency"])
 
 
-def _cell(mode: str, shape: Shape, run: Run, plain: Run, case: Case) -> Cell:
+def _speeds(runs: Sequence[Run]) -> list[float]:
+    return [run.tokens_per_s for run in runs]
+
+
+def _cell(mode: str, shape: Shape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
+    whole = joined(runs)
+    ratios = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)]
+    waits = [run.ttft / other.ttft for run, other in zip(runs, plain, strict=True)]
     return {
         "mode": mode,
         "shape": label(shape),
         **asdict(case),
-        "tokens_per_s": run.tokens_per_s,
-        "speedup": run.tokens_per_s / plain.tokens_per_s,
-        "acceptance_length": run.acceptance_length,
-        "acceptance_per_position": run.acceptance_per_position,
-        "idle_share": run.idle_share,
-        "ttft": run.ttft,
-        "ttft_ratio": run.ttft / plain.ttft,
-        "phase_seconds": run.phase_seconds,
-        "requests": len(run.answers),
+        "tokens_per_s": statistics.median(_speeds(runs)),
+        "speedup": statistics.median(ratios),
+        "speedup_spread": [min(ratios), max(ratios)],
+        "acceptance_length": whole.acceptance_length,
+        "acceptance_per_position": whole.acceptance_per_position,
+        "idle_share": whole.idle_share,
+        "ttft": whole.ttft,
+        "ttft_ratio": statistics.median(waits),
+        "phase_seconds": whole.phase_seconds,
+        "requests": len(whole.answers),
     }
 
 
-def _equality(judge: "_Judge", runs: Sequence[Run], reference: Run) -> Cell:
-    """Share of requests with the reference's tokens, in the worst of `runs`, and why the others part from it.
-
-    A run may have asked the first of the reference's prompts only.
-    """
-    mismatches = [divergence for run in runs for divergence in judge.divergences(run, reference)]
-    shares = [_identical(run, reference) for run in runs]
-    excused = sum(divergence.excused for divergence in mismatches)
+def _equality(judge: "_Judge", runs: Sequence[Run], reference: Texts) -> Cell:
+    """Share of requests with the reference's tokens, and why the others part from it."""
+    answers = [answer for run in runs for answer in run.answers]
+    parted = [answer for answer in answers if answer.tokens != reference[answer.request.id]]
+    mismatches = [judge.divergence(answer, reference[answer.request.id]) for answer in parted]
     return {
-        "identical": min(shares),
-        "excused": excused,
+        "identical": 1 - len(parted) / len(answers),
+        "excused": sum(divergence.excused for divergence in mismatches),
         "unexplained": sum(not divergence.explained for divergence in mismatches),
         "mismatches": [asdict(divergence) | {"excused": divergence.excused} for divergence in mismatches],
     }
-
-
-def _identical(run: Run, reference: Run) -> float:
-    pairs = list(zip(run.tokens, reference.tokens, strict=False))
-    return sum(own == other for own, other in pairs) / len(pairs)
 
 
 class _Judge:
@@ -190,18 +216,14 @@ class _Judge:
         self._config = config
         self._margins: Margins | None = None
 
-    def divergences(self, run: Run, reference: Run) -> "list[Divergence]":
-        if run.tokens == reference.tokens[: len(run.answers)]:
-            return []
+    def divergence(self, answer: Answer, reference: list[int]) -> "Divergence":
         if self._margins is None:
             from probe.margins import Margins  # torch
 
             self._margins = Margins(self._config)
-        found = [
-            self._margins.divergence(answer.request, other, answer.tokens)
-            for answer, other in zip(run.answers, reference.tokens, strict=False)
-        ]
-        return [divergence for divergence in found if divergence is not None]
+        found = self._margins.divergence(answer.request, reference, answer.tokens)
+        assert found is not None, f"{answer.request.id} does not part from its reference"
+        return found
 
 
 def _add_speedup_over_fastest(cells: list[Cell]) -> None:

@@ -6,7 +6,7 @@ the other, each with a scheduler of its own, so that none finds another's cached
 
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -85,6 +85,21 @@ class Run:
 
     def _usages(self) -> list[Usage]:
         return [answer.usage for answer in self.answers if answer.usage is not None]
+
+
+def joined(runs: Sequence[Run]) -> Run:
+    """One after the other, as one."""
+    phases: Counter[str] = Counter()
+    for run in runs:
+        phases.update(run.phase_seconds)
+    return Run(
+        answers=[answer for run in runs for answer in run.answers],
+        seconds=sum(run.seconds for run in runs),
+        open_seconds=sum(run.open_seconds for run in runs),
+        busy_seconds=sum(run.busy_seconds for run in runs),
+        phase_seconds=dict(phases),
+        beside=sum(run.beside for run in runs),
+    )
 
 
 def ask(
