@@ -4,6 +4,7 @@ HOST ?= 127.0.0.1
 PORT ?= 8000
 CONFIG ?= configs/serve/demo.yaml
 TORCH_INDEX ?=
+WORKERS ?= auto
 BASE_IMAGE ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,8 +52,8 @@ serve: $(STAMP) ## serve the embedded model (CONFIG= HOST= PORT=)
 chat: $(STAMP) ## talk to a running server in the terminal
 	@$(BIN)/aerie chat --url http://$(HOST):$(PORT)
 
-test: $(STAMP) ## run every test
-	@$(BIN)/python -m pytest
+test: $(STAMP) ## run every test, a file at a time on each of WORKERS= (auto: the cores, four at most)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest -rs tests/sglang
