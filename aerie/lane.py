@@ -21,7 +21,7 @@ def make_lane(config: Config) -> Lane:
         raise ConfigError("engine.kind sglang has no lane: SGLang schedules for itself", param="engine.kind")
     for label in labels(config).values():
         logger.warning("%s", label)
-    from engine.build import lane_threads
+    from engine.lanes.place import lane_threads, runs_on_cpu
 
     threads = lane_threads(config)
     ranks = config.sglang.tp if config.engine.kind == "sglang-model" else 1
@@ -37,9 +37,7 @@ def make_lane(config: Config) -> Lane:
 
         torch.set_num_threads(threads)
         return InlineLane(build_worker(config))
-    from engine.device import resolve_device
-
-    if resolve_device(config).type == "cuda":
+    if not runs_on_cpu(config):
         return _cuda_lane(config)
     from engine.lanes.cpu import CpuLane
 

@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -79,6 +80,12 @@ def test_a_caller_that_leaves_frees_its_row(server: Server, client: OpenAI) -> N
     while metric(server, "aerie:num_requests_running") or metric(server, "aerie:places_taken"):
         assert time.monotonic() < deadline, "the row is still taken"
         time.sleep(0.05)
+
+
+def test_only_the_lane_loads_torch(server: Server) -> None:
+    parts = {"server": server.process.pid, **server.children()}
+    loaded = {part for part, pid in parts.items() if "libtorch" in Path(f"/proc/{pid}/maps").read_text()}
+    assert loaded == {"lane"}
 
 
 def test_what_the_server_prints_can_be_pasted(server: Server) -> None:

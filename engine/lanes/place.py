@@ -1,0 +1,35 @@
+"""Where steps run, told without loading PyTorch: a scheduler whose lane is a process of its own has no use for it.
+
+Asked by the composition root, once, before there is a lane.
+"""
+
+import ctypes
+import os
+
+from contracts.config import Config
+
+_DRIVER = "libcuda.so.1"
+"""What every CUDA program loads; there is no GPU to be had where it is missing."""
+
+
+def lane_threads(config: Config) -> int:
+    """Real cores - 1, at least 1: the scheduler needs one, and more threads than free cores stall each other."""
+    return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+
+
+def runs_on_cpu(config: Config) -> bool:
+    """Raises ConfigError where a GPU is asked for and cannot be had."""
+    wanted = config.engine.device
+    if wanted == "cpu" or (wanted == "auto" and not _has_driver()):
+        return True
+    from engine.device import resolve_device
+
+    return resolve_device(config).type == "cpu"
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return False
+    return True
