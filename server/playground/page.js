@@ -74,9 +74,10 @@ async function talk(signal) {
   }
 }
 
-function compareHere(signal) {
+async function compareHere(signal) {
   const turns = [{ role: "user", content: asked() }];
-  return compare((speculation) => body(turns, speculation), by("key").value, signal);
+  await compare((speculation) => body(turns, speculation), by("key").value, signal);
+  by("state").textContent = "Both answers are complete; they stand below.";
 }
 
 function asked() {

@@ -1,14 +1,15 @@
 // A draft as a drawing: depth runs to the right, siblings stand below each other, the accepted path is marked.
+// A depth is as wide as its longest token, so that most trees fit on a phone.
 // One node at a time takes the focus; arrow keys lead to its parent, its first child and the lines above and below.
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDE = 96, HIGH = 28, GAP_X = 28, GAP_Y = 8, EDGE = 3, LONGEST = 11;
+const LETTER = 7.4, MARGIN = 20, NARROWEST = 40, HIGH = 28, GAP_X = 22, GAP_Y = 8, EDGE = 3, LONGEST = 11;
 
 // `tell` is called with a sentence about the node that the pointer or the focus is on.
 export function drawTree(tree, tell) {
-  const places = layOut(tree.parents);
+  const places = layOut(tree.parents, tree.texts);
   const accepted = new Set(tree.accepted);
-  const width = (Math.max(...places.map((p) => p.depth)) + 1) * (WIDE + GAP_X) - GAP_X + 2 * EDGE;
+  const width = Math.max(...places.map((p) => p.x + p.wide)) + 2 * EDGE;
   const height = (Math.max(...places.map((p) => p.line)) + 1) * (HIGH + GAP_Y) - GAP_Y + 2 * EDGE;
   const svg = make("svg", { width, height, viewBox: `${-EDGE} ${-EDGE} ${width} ${height}`, role: "tree" });
   const drafted = tree.parents.length - 1;
@@ -37,7 +38,7 @@ export function drawTree(tree, tell) {
 }
 
 function drawNode(tree, node, place, kind) {
-  const { x, y } = corner(place);
+  const { x, y, wide } = place;
   const [token, text] = [tree.token_ids[node], tree.texts[node]];
   const said = { root: "committed before this step", accepted: "drafted and accepted", passed: "drafted, not accepted" };
   const group = make("g", {
@@ -47,9 +48,9 @@ function drawNode(tree, node, place, kind) {
     "aria-level": place.depth + 1,
     "aria-label": `${JSON.stringify(text)}, token ${token}, depth ${place.depth}: ${said[kind]}`,
   });
-  const label = make("text", { x: x + WIDE / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" });
+  const label = make("text", { x: x + wide / 2, y: y + HIGH / 2 + 4, "text-anchor": "middle" });
   label.textContent = shown(text);
-  group.append(make("rect", { x, y, width: WIDE, height: HIGH, rx: 7 }), label);
+  group.append(make("rect", { x, y, width: wide, height: HIGH, rx: 7 }), label);
   return group;
 }
 
@@ -68,29 +69,29 @@ function neighbor(parents, places, node, key) {
 }
 
 // Every leaf has a line of its own; a node stands on its first child's.
-function layOut(parents) {
+function layOut(parents, texts) {
   const children = parents.map(() => []);
   for (let node = 1; node < parents.length; node++) children[parents[node]].push(node);
   const places = new Array(parents.length);
   let lines = 0;
   const place = (node, depth) => {
-    places[node] = { depth, line: lines };
+    places[node] = { depth, line: lines, y: lines * (HIGH + GAP_Y) };
     children[node].forEach((child, index) => {
       if (index) lines++;
       place(child, depth + 1);
     });
   };
   place(0, 0);
-  return places;
-}
-
-function corner(place) {
-  return { x: place.depth * (WIDE + GAP_X), y: place.line * (HIGH + GAP_Y) };
+  const wide = [];
+  places.forEach(({ depth }, node) => {
+    wide[depth] = Math.max(wide[depth] ?? NARROWEST, Math.ceil(shown(texts[node]).length * LETTER + MARGIN));
+  });
+  const left = wide.map((_, depth) => wide.slice(0, depth).reduce((sum, one) => sum + one + GAP_X, 0));
+  return places.map((at) => ({ ...at, x: left[at.depth], wide: wide[at.depth] }));
 }
 
 function curve(from, to) {
-  const start = corner(from), end = corner(to);
-  const [x1, y1, x2, y2] = [start.x + WIDE, start.y + HIGH / 2, end.x, end.y + HIGH / 2];
+  const [x1, y1, x2, y2] = [from.x + from.wide, from.y + HIGH / 2, to.x, to.y + HIGH / 2];
   const middle = (x1 + x2) / 2;
   return `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`;
 }

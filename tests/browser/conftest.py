@@ -69,7 +69,8 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}  # pictures show where a movement ends
+        await self.call("Emulation.setEmulatedMedia", features=[scheme, still])
 
     async def picture(self, path: Path) -> None:
         found = await self.call("Page.captureScreenshot", captureBeyondViewport=True)

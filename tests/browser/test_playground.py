@@ -73,6 +73,7 @@ async def test_on_and_off_give_the_same_text(page: Page, server: Server) -> None
     on, off = await page.text("on-text"), await page.text("off-text")
     assert on and on == off
     assert "The same text" in await page.text("verdict")
+    assert "complete" in await page.text("state"), "nobody waits for an answer that has come"
     assert (await page.text("on-time")).endswith(" s") and (await page.text("off-time")).endswith(" s")
 
 
