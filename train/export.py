@@ -5,7 +5,9 @@ The embedding is the target's and is not written.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -67,6 +69,13 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
         **({"fc_norm": True} if shape.tap_norms else {}),
         **({"norm_output": True} if shape.norm_output else {}),
     }
+
+
+def boundaries_of(config: Mapping[str, Any]) -> tuple[int, ...]:
+    """The taps of an exported head of either kind: layer outputs under `eagle_config`, or boundaries at the top."""
+    key = "eagle_aux_hidden_state_layer_ids"
+    nested = config.get("eagle_config")
+    return tuple(config[key]) if nested is None else tuple(output + 1 for output in nested[key])
 
 
 _CARD = """# EAGLE-3 head of Aerie's demo target

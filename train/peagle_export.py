@@ -31,6 +31,14 @@ def export_parallel(
 ) -> None:
     """Writes `out`, replacing what an earlier export left there. `embedding` [vocabulary, hidden] is the target's."""
     out.mkdir(parents=True, exist_ok=True)
+    write_parallel(head, embedding, vocabulary, out, depth=depth)
+    (out / "README.md").write_text(_card(head.shape, depth, vocabulary, target, trained_on, measured))
+
+
+def write_parallel(
+    head: ParallelHead, embedding: Tensor, vocabulary: DraftVocabulary, out: Path, *, depth: int
+) -> None:
+    """Config and weights, which are rounded to bf16 here and nowhere else."""
     weights = {name: weight.detach() for name, weight in head.named_parameters() if name != _MASK_ROW}
     table = embedding.detach().clone()
     table[head.shape.mask_token] = head.mask_embedding.detach()
@@ -39,7 +47,6 @@ def export_parallel(
     maps = {"d2t": vocabulary.d2t, "t2d": vocabulary.t2d}
     save_file({**rounded, **maps}, out / "model.safetensors", metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(parallel_config(head.shape, depth), indent=2) + "\n")
-    (out / "README.md").write_text(_card(head.shape, depth, vocabulary, target, trained_on, measured))
 
 
 def load_parallel_head(folder: Path, shape: ParallelShape) -> ParallelHead:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from contracts.errors import ConfigError
-from train.head import HeadShape, Layer, Mlp
+from train.head import HeadShape, Layer, Mlp, Norm
 from train.unroll import rotate
 
 _INIT_STD = 0.02
@@ -46,9 +46,9 @@ class PlainLayer(nn.Module):
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
-        self.input_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.input_layernorm = Norm(shape.hidden, eps=shape.eps)
         self.self_attn = PlainAttention(shape)
-        self.post_attention_layernorm = nn.RMSNorm(shape.hidden, eps=shape.eps)
+        self.post_attention_layernorm = Norm(shape.hidden, eps=shape.eps)
         self.mlp = Mlp(shape)
 
 
@@ -61,7 +61,7 @@ class ParallelHead(nn.Module):
         one = shape.head
         self.fc = nn.Linear(len(one.boundaries) * one.hidden, one.hidden, bias=False)
         self.layers = nn.ModuleList([Layer(one), *(PlainLayer(one) for _ in range(shape.layers - 1))])
-        self.norm = nn.RMSNorm(one.hidden, eps=one.eps)
+        self.norm = Norm(one.hidden, eps=one.eps)
         self.lm_head = nn.Linear(one.hidden, one.draft_vocabulary, bias=False)
         self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(one.boundaries) * one.hidden))
         self.mask_embedding = nn.Parameter(torch.empty(one.hidden))

@@ -11,14 +11,14 @@ import yaml
 from train.head import HeadShape
 from train.stages import evaluate, features, fit, respond, vocabulary
 from train.stages import filter as filtering
-from train.stages.config import PipelineConfig
+from train.stages.config import PipelineConfig, TrainStage
 from train.stages.folder import manifest_of
 from train.stages.shards import Index
 
 _TEXT = """# {name}
 
-An EAGLE-3 draft head for the target named below: one decoder layer of hidden size {hidden}, MLP {intermediate}, taps
-at boundaries {taps} (the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}.
+{kind} for the target named below: hidden size {hidden}, MLP {intermediate}, taps at boundaries {taps} (the residual
+streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}.
 
 ## Aligned with
 
@@ -40,8 +40,8 @@ target would say, it still says.
 
 ## Training
 
-{steps} updates of {accumulate} packed rows of {row_tokens} tokens, {depth} steps of training-time test with decay
-{decay:g}, loss {loss}, {optimizer} at rate {rate:g}, products in {precision}.
+{steps} updates of {accumulate} packed rows of {row_tokens} tokens, {method}, loss {loss},
+{optimizer} at rate {rate:g}, products in {precision}.
 
 ## Measured
 
@@ -58,6 +58,7 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
     norms = [name for name, on in (("tap norms", stage.tap_norms), ("normed feedback", stage.norm_output)) if on]
     text = _TEXT.format(
         name=config.export.name,
+        kind=_kind(stage),
         hidden=shape.hidden,
         intermediate=shape.intermediate,
         taps=", ".join(map(str, shape.boundaries)),
@@ -76,8 +77,7 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         steps=trained["steps"],
         accumulate=stage.accumulate,
         row_tokens=stage.tokens,
-        depth=stage.depth,
-        decay=stage.step_decay,
+        method=_method(stage),
         loss=stage.loss.replace("_", " "),
         optimizer=stage.optimizer,
         rate=stage.rate,
@@ -86,6 +86,20 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         table=evaluate.as_table(cells),
     )
     path.write_text(_front_matter(config, index, licenses) + text, encoding="utf-8")
+
+
+def _kind(stage: TrainStage) -> str:
+    if stage.kind == "eagle3":
+        return "An EAGLE-3 draft head of one decoder layer"
+    layers, depth = stage.peagle.layers, stage.depth
+    return f"A P-EAGLE draft head of {layers} decoder layers, which drafts up to {depth} tokens in one pass,"
+
+
+def _method(stage: TrainStage) -> str:
+    if stage.kind == "eagle3":
+        return f"{stage.depth} steps of training-time test with decay {stage.step_decay:g}"
+    own = stage.peagle
+    return f"{stage.depth} depths, each keeping {own.rate:g} of the anchors of the one before, at least {own.floor:g}"
 
 
 def _front_matter(config: PipelineConfig, index: Index, licenses: list[str]) -> str:
@@ -97,7 +111,7 @@ def _front_matter(config: PipelineConfig, index: Index, licenses: list[str]) -> 
         "features_dtype": index.dtype,
         "data_licenses": licenses,
     }
-    tags = ["speculative-decoding", "eagle3"]
+    tags = ["speculative-decoding", config.train.kind]
     data = {"base_model": Path(config.target).name, "tags": tags, "aerie": about}
     return f"---\n{yaml.safe_dump(data, sort_keys=False)}---\n\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.errors import ConfigError
 from contracts.overrides import lay_over
@@ -102,15 +102,34 @@ class VocabularyStage(Section):
     """Ids that the head can draft."""
 
 
+class ParallelSection(Section):
+    """Of a P-EAGLE head alone."""
+
+    layers: int = Field(default=4, ge=1)
+    rate: float = Field(default=0.7, gt=0, le=1)
+    """Of the anchors that draft at a depth, the share that drafts at the next."""
+    floor: float = Field(default=0.2, gt=0, le=1)
+    """The share of all anchors that every depth keeps at least."""
+    depth_decay: float = Field(default=1.0, gt=0, le=1)
+    """Weight of a depth's loss relative to the one before; the paper weighs all alike."""
+    elements: int = Field(default=8192, ge=2)
+    """Elements of a packed row that one pass computes at most; longer rows go in parts."""
+    mask_token: int | None = None
+    """Id whose row of the embedding the mask takes, one that no text has; by default that of padding."""
+
+
 class TrainStage(Section):
+    kind: Literal["eagle3", "peagle"] = "eagle3"
+    """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
     start_from: str | None = None
     """Folder of an exported head to go on from; it must have the same vocabulary, template, taps and target."""
     intermediate_size: int | None = None
     """Of the head's MLP; the target's by default."""
     depth: int = Field(default=7, ge=1)
-    """Steps of training-time test: how many tokens ahead the head learns to draft."""
+    """How many tokens ahead the head learns to draft: EAGLE-3's steps of training-time test."""
     step_decay: float = Field(default=0.8, gt=0, le=1)
     """Weight of each such step relative to the one before."""
+    peagle: ParallelSection = ParallelSection()
     loss: Literal["cross_entropy", "total_variation", "lk_alpha", "lk_lambda"] = "cross_entropy"
     """Soft cross-entropy as in the paper, or a loss on the acceptance itself."""
     tap_norms: bool = False
@@ -138,6 +157,12 @@ class TrainStage(Section):
     threads: int = Field(default=1, ge=1)
     device: str = "cpu"
 
+    @model_validator(mode="after")
+    def _possible(self) -> "TrainStage":
+        if self.kind == "peagle" and (self.tap_norms or self.norm_output):
+            raise ValueError("tap_norms and norm_output are EAGLE-3.1's; a P-EAGLE head (kind: peagle) has neither")
+        return self
+
 
 class EvaluateStage(Section):
     tasks: dict[str, str] = {}
@@ -155,7 +180,7 @@ class EvaluateStage(Section):
 
 
 class ExportStage(Section):
-    name: str = "EAGLE-3 head"
+    name: str = "Draft head"
     """Title of the card."""
 
 

@@ -1,6 +1,7 @@
 """Stage 8: the head in the layouts of SpecForge/SGLang and of speculators/vLLM, each with its model card.
 
-Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ.
+Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ. A P-EAGLE head's
+first layout is the one that vLLM reads; SGLang has no P-EAGLE.
 """
 
 import json
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from contracts.errors import AerieError
 from contracts.provenance import weights_hash
+from train.export import boundaries_of
 from train.head import HeadShape
 from train.stages import evaluate, features, fit
 from train.stages.card import write_card
@@ -24,6 +26,8 @@ from train.stages.shards import read_index
 
 STAGE = "export"
 SPECFORGE, SPECULATORS = "specforge", "speculators"
+_TOKENS = 4
+"""Drafted by an EAGLE-3 head where nobody says how many."""
 
 
 def export_head(config: PipelineConfig) -> Path:
@@ -54,7 +58,7 @@ def export_head(config: PipelineConfig) -> Path:
 
 
 def shape_of(told: dict[str, Any]) -> HeadShape:
-    """Of a config in SpecForge's layout that `train.export` wrote."""
+    """Of the config of a head of either kind that training wrote; a P-EAGLE head's layers are not in it."""
     return HeadShape(
         hidden=told["hidden_size"],
         intermediate=told["intermediate_size"],
@@ -63,7 +67,7 @@ def shape_of(told: dict[str, Any]) -> HeadShape:
         head_dim=told["head_dim"],
         vocabulary=told["vocab_size"],
         draft_vocabulary=told["draft_vocab_size"],
-        boundaries=tuple(tap + 1 for tap in told["eagle_config"]["eagle_aux_hidden_state_layer_ids"]),
+        boundaries=boundaries_of(told),
         eps=told["rms_norm_eps"],
         rope_theta=told["rope_theta"],
         max_positions=told["max_position_embeddings"],
@@ -73,12 +77,15 @@ def shape_of(told: dict[str, Any]) -> HeadShape:
 
 
 def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadShape, target: Path) -> None:
-    """The layer is `layers.0`, and the embedding, the target's, is written out: this layout's readers expect it."""
+    """Layers are `layers.N`, and the embedding is written out: this layout's readers expect it. It is the target's; a
+    P-EAGLE head has one already, with the mask's row.
+    """
     out.mkdir(exist_ok=True)
     tensors = {
         name.replace("midlayer.", "layers.0."): tensor for name, tensor in load_file(head / "model.safetensors").items()
     }
-    tensors["embed_tokens.weight"] = OutputEnd(target).embedding.to(torch.bfloat16).contiguous()
+    if "embed_tokens.weight" not in tensors:
+        tensors["embed_tokens.weight"] = OutputEnd(target).embedding.to(torch.bfloat16).contiguous()
     save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
     (out / "config.json").write_text(json.dumps(speculators_config(told, shape, target), indent=2) + "\n")
 
@@ -92,13 +99,15 @@ def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> 
         "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
     )
     architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
+    parallel = "ptd_token_id" in told
+    kind, name = ("peagle", "PEagleSpeculator") if parallel else ("eagle3", "Eagle3Speculator")
     return {
-        "architectures": ["Eagle3Speculator"],
-        "speculators_model_type": "eagle3",
+        "architectures": [name],
+        "speculators_model_type": kind,
         "speculators_config": {
-            "algorithm": "eagle3",
+            "algorithm": kind,
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": 4}],
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": told.get("num_depths", _TOKENS)}],
             "verifier": {"name_or_path": str(target), "architectures": architectures},
         },
         "transformer_layer_config": {key: told[key] for key in layer.split()},
@@ -109,6 +118,7 @@ def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> 
         "norm_before_fc": False,
         "fc_norm": shape.tap_norms,
         "norm_output": shape.norm_output,
-        "embed_requires_grad": False,
+        "embed_requires_grad": parallel,
         "torch_dtype": "bfloat16",
+        **({"mask_token_id": told["ptd_token_id"]} if parallel else {}),
     }

@@ -1,10 +1,11 @@
-"""Stage 6: trains the head by training-time test on packed conversations.
+"""Stage 6: trains the head, of either kind, on packed conversations.
 
 Runs alone or as one of several processes of `torchrun`. A run that was killed goes on from its last checkpoint with
 the same rows in the same order, and ends in the same bytes. Weights, their gradients and the optimizer are float32;
 with `precision: bfloat16` only products are computed in bf16.
 """
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,24 +17,20 @@ from torch.optim import Optimizer
 from contracts.errors import AerieError
 from contracts.provenance import template_hash, template_source, weights_hash
 from train import checkpoint
-from train.export import write_head
-from train.head import Head
-from train.loss import Judged, judge
-from train.objectives import OBJECTIVES
+from train.loss import Judged
 from train.optimizers import divided
+from train.peagle_loss import Lesson
 from train.schedule import set_rate, warm_cosine
 from train.stages import features, vocabulary
 from train.stages.config import PipelineConfig, TrainStage
 from train.stages.folder import begin, input_hash, manifest_of, told_when_full
-from train.stages.initial import first_head
+from train.stages.kinds import Kind, begun_kind
 from train.stages.metrics import Metrics, last_line, line_of, tell
 from train.stages.packing import Row, Rows
 from train.stages.processes import Processes
 from train.stages.progress import bar, say
 from train.stages.served import OutputEnd, ServedTarget, tap_boundaries
 from train.stages.shards import Index, Shards
-from train.unroll import unroll
-from train.vocabulary import DraftVocabulary
 
 STAGE = "train"
 HEAD = "head"
@@ -71,7 +68,7 @@ def _train(config: PipelineConfig, processes: Processes) -> Path:
         processes.wait()
         if not processes.first:
             return work / STAGE
-        write_head(run.head.cpu(), run.vocabulary, _made(folder / HEAD))
+        run.kind.write(_made(folder / HEAD))
     last = last_line(folder)
     return begun.finish({"steps": run.steps, "rows": run.steps * stage.accumulate, "last": last})
 
@@ -102,9 +99,8 @@ class _Run:
 
     stage: TrainStage
     processes: Processes
-    head: Head
+    kind: Kind
     end: OutputEnd
-    vocabulary: DraftVocabulary
     rows: Rows
     steps: int
     optimizers: list[Optimizer] = field(default_factory=list)
@@ -114,20 +110,19 @@ class _Run:
         stage, index = config.train, shards.index
         end = OutputEnd(Path(config.target), str(processes.device))
         chosen = vocabulary.read_vocabulary(Path(config.work) / vocabulary.STAGE, end.model.vocabulary)
-        head = first_head(stage, config.seed, OutputEnd(Path(config.target)), index, chosen).to(processes.device)
+        kind = begun_kind(config, index, chosen, end)
         compute = None
         if index.mode == "online":
             size = {"longest": index.longest, "dtype": index.dtype, "threads": stage.threads}
             compute = ServedTarget(Path(config.target), index.boundaries, **size).states  # type: ignore[arg-type]
         rows = Rows(shards, tokens=stage.tokens, seed=config.seed, compute=compute)
         steps = stage.steps or max(1, rows.of_epochs(stage.epochs) // stage.accumulate)
-        placed = DraftVocabulary(chosen.draft_to_target.to(processes.device), chosen.size, chosen.coverage)
-        return cls(stage, processes, head, end, placed, rows, steps, _optimizers(stage, head))
+        return cls(stage, processes, kind, end, rows, steps, _optimizers(stage, kind.head))
 
     def go(self, folder: Path, board: Path) -> None:
         """From the last checkpoint in `folder` to the end."""
         stage, first = self.stage, self.processes.first
-        start = checkpoint.load(folder / _CHECKPOINT, self.head, self.optimizers)
+        start = checkpoint.load(folder / _CHECKPOINT, self.kind.head, self.optimizers)
         self.processes.wait()
         metrics = Metrics(folder, board, start=start) if first else None
         if first:
@@ -145,7 +140,7 @@ class _Run:
                         metrics.write(line)
                         tell(line)
                 if first and (done % stage.checkpoint_every == 0 or done == self.steps):
-                    checkpoint.save(folder / _CHECKPOINT, done, self.head, self.optimizers)
+                    checkpoint.save(folder / _CHECKPOINT, done, self.kind.head, self.optimizers)
                 advance(1)
         if metrics is not None:
             metrics.close()
@@ -158,31 +153,30 @@ class _Run:
             set_rate(optimizer, rate)
             optimizer.zero_grad(set_to_none=True)
         for number in self.processes.own(range(step * stage.accumulate, (step + 1) * stage.accumulate)):
-            judged = self._judge(self.rows.row(number))
-            (judged.loss / stage.accumulate).backward()
-            sums.add(judged)
-        self.processes.add_gradients(self.head)
-        gradient = nn.utils.clip_grad_norm_(self.head.parameters(), stage.clip)
+            row = self._placed(self.rows.row(number))
+            parts = self.kind.judge(number, row)
+            while (judged := self._next(parts)) is not None:
+                if judged.loss.requires_grad:  # a part without a single draft has no gradient
+                    (judged.loss / stage.accumulate).backward()
+                sums.add(judged)
+            sums.rows(1)
+        head = self.kind.head
+        self.processes.add_gradients(head)
+        gradient = nn.utils.clip_grad_norm_(head.parameters(), stage.clip)
         for optimizer in self.optimizers:
             optimizer.step()
         return rate, gradient
 
-    def _judge(self, row: Row) -> Judged:
-        device, stage = self.processes.device, self.stage
-        ids, answer, documents = row.ids.to(device), row.answer.to(device), row.documents.to(device)
-        logits = self.end.logits(row.final.to(device))
+    def _next(self, parts: Iterator[Judged]) -> Judged | None:
+        """The next part of a row, or None; it is computed here, when it is asked for."""
         with self._arithmetic():
-            outputs = unroll(self.head, self.end.embedding, ids, row.taps.to(device).float(), stage.depth, documents)
-            return judge(
-                self.head,
-                outputs,
-                logits,
-                answer,
-                self.vocabulary,
-                documents=documents,
-                decay=stage.step_decay,
-                objective=OBJECTIVES[stage.loss],
-            )
+            return next(parts, None)
+
+    def _placed(self, row: Row) -> Lesson:
+        device = self.processes.device
+        logits = self.end.logits(row.final.to(device))
+        taps, documents = row.taps.to(device).float(), row.documents.to(device)
+        return Lesson(row.ids.to(device), row.answer.to(device), taps, logits, documents)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         if self.stage.precision == "float32":
@@ -199,8 +193,12 @@ class _Sums:
         self._loss = torch.zeros(2, dtype=torch.float64, device=processes.device)
 
     def add(self, judged: Judged) -> None:
+        """A row, or a part of one."""
         self._counts += torch.stack([judged.reached, judged.right])
-        self._loss += torch.stack([judged.loss.detach().double(), torch.ones_like(self._loss[1])])
+        self._loss[0] += judged.loss.detach().double()
+
+    def rows(self, count: int) -> None:
+        self._loss[1] += count
 
     def take(self) -> tuple[float, Tensor, Tensor]:
         """Mean loss of a row, and counts by depth, over all processes; begins anew."""
@@ -211,7 +209,7 @@ class _Sums:
         return float(loss[0] / loss[1]), reached, right
 
 
-def _optimizers(stage: TrainStage, head: Head) -> list[Optimizer]:
+def _optimizers(stage: TrainStage, head: nn.Module) -> list[Optimizer]:
     """AdamW for all; with Muon it keeps the output layer and the norms."""
     if stage.optimizer == "adamw":
         return [torch.optim.AdamW(head.parameters(), lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]

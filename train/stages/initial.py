@@ -6,26 +6,63 @@ training would go on and quietly spoil it.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from contracts.errors import ConfigError
 from spec.card import origin_of
-from train.export import load_exported, specforge_config
+from train.export import boundaries_of, load_exported, specforge_config
 from train.head import Head, HeadShape
+from train.peagle_export import load_parallel_head
+from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.stages.config import TrainStage
 from train.stages.served import OutputEnd
 from train.stages.shards import Index
 from train.start import borrow
 from train.vocabulary import DraftVocabulary
 
+Exported = tuple[dict[str, Any], dict[str, Tensor]]
+"""Config and weights."""
+
 
 def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> Head:
     """Equal arguments give equal weights. Raises ConfigError on a head to go on from that does not belong here."""
     shape = _shape(stage, end, index, vocabulary)
     if stage.start_from is not None:
-        return _earlier(Path(stage.start_from), shape, index, vocabulary)
+        folder = Path(stage.start_from)
+        _same(folder, "kind", _kind(_checked(folder, shape, index, vocabulary)[1]), "eagle3")
+        return load_exported(folder, shape)
+    return _borrowed(shape, seed, end, vocabulary)
+
+
+def first_parallel(
+    stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary, mask_token: int
+) -> ParallelHead:
+    """As `first_head`; where it begins from an EAGLE-3 head, only mask slots and deeper layers are new."""
+    one = _shape(stage, end, index, vocabulary)
+    shape = ParallelShape(one, stage.peagle.layers, mask_token)
+    begun = _borrowed(one, seed, end, vocabulary).state_dict()
+    if stage.start_from is not None:
+        folder = Path(stage.start_from)
+        told, begun = _checked(folder, one, index, vocabulary)
+        if _kind(begun) == "peagle":
+            _same(folder, "number of layers", told["num_hidden_layers"], shape.layers)
+            _same(folder, "mask token", told["ptd_token_id"], mask_token)
+            return load_parallel_head(folder, shape)
+    torch.manual_seed(seed)
+    head = ParallelHead(shape)
+    start_from(head, {name: tensor.float() for name, tensor in begun.items()})
+    return head
+
+
+def _kind(weights: dict[str, Tensor]) -> str:
+    return "peagle" if "mask_hidden" in weights else "eagle3"
+
+
+def _borrowed(shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVocabulary) -> Head:
     torch.manual_seed(seed)
     head = Head(shape)
     borrow(head, _last_layer(end), end.model.layers, vocabulary)
@@ -51,7 +88,7 @@ def _shape(stage: TrainStage, end: OutputEnd, index: Index, vocabulary: DraftVoc
     )
 
 
-def _last_layer(end: OutputEnd) -> dict[str, torch.Tensor]:
+def _last_layer(end: OutputEnd) -> dict[str, Tensor]:
     model, prefix = end.model, f"model.layers.{end.model.layers - 1}"
     hidden, inner = model.hidden_size, model.intermediate_size
     shapes = {
@@ -70,7 +107,8 @@ def _last_layer(end: OutputEnd) -> dict[str, torch.Tensor]:
     return tensors | {"model.norm.weight": end.norm_weight, "lm_head.weight": end.output}
 
 
-def _earlier(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVocabulary) -> Head:
+def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVocabulary) -> Exported:
+    """An exported head of either kind that belongs here."""
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ConfigError(f"no exported head at {folder} (train.start_from)", param="train.start_from")
@@ -81,18 +119,18 @@ def _earlier(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVoca
     _same(folder, "chat template (sha256)", origin.template, index.template)
     config = specforge_config(shape)
     told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    taps = [tap + 1 for tap in told["eagle_config"]["eagle_aux_hidden_state_layer_ids"]]
-    _same(folder, "set of taps (boundaries)", taps, list(shape.boundaries))
+    _same(folder, "set of taps (boundaries)", list(boundaries_of(told)), list(shape.boundaries))
     for key in ("intermediate_size", "fc_norm", "norm_output"):
         _same(folder, key, told.get(key), config.get(key))
-    ids = load_file(weights)["d2t"] + torch.arange(told["draft_vocab_size"])
+    tensors = load_file(weights)
+    ids = tensors["d2t"] + torch.arange(told["draft_vocab_size"])
     if not torch.equal(ids, vocabulary.draft_to_target):
         raise ConfigError(
             f"{folder} was trained on another draft vocabulary ({len(ids)} ids, here {shape.draft_vocabulary}): "
             f"go on with the one it has, or train a head from the start",
             param="train.start_from",
         )
-    return load_exported(folder, shape)
+    return told, tensors
 
 
 def _same(folder: Path, what: str, found: object, wanted: object) -> None:

@@ -16,6 +16,7 @@ from train.stages import evaluate, export, features, filter, fit, prompts, respo
 from train.stages.config import PipelineConfig
 from train.stages.evaluate import Measure
 from train.stages.folder import MANIFEST, Finished, discard
+from train.stages.kinds import mask_token
 from train.stages.progress import say
 from train.stages.served import tap_boundaries
 
@@ -78,6 +79,8 @@ def check(config: PipelineConfig) -> None:
         raise AerieError(f"vocabulary.size is {config.vocabulary.size}; the target has {model.vocabulary} ids")
     evaluate.check_tasks(config.evaluate)
     filter.evaluation_prompts(config)
+    if config.train.kind == "peagle":
+        mask_token(config)
     if config.train.start_from is not None and not Path(config.train.start_from).is_dir():
         raise AerieError(f"no head at {config.train.start_from} (train.start_from)")
 
