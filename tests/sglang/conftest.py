@@ -34,13 +34,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"the {seconds:g} s that SGLang's tests may take are over")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A first import of SGLang alone outlasts the default, and it warns of itself."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A first import of SGLang alone outlasts the default, and it warns of itself. Who bounds all ends what hangs."""
+    bounded = config.getoption("--within") is not None
     for item in items:
         if HERE not in item.path.parents:
             continue
         item.add_marker(pytest.mark.filterwarnings("ignore"))
-        if item.get_closest_marker("timeout") is None:
+        if bounded:
+            item.add_marker(pytest.mark.timeout(0), append=False)
+        elif item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(400))
 
 

@@ -4,6 +4,9 @@ An oracle of tokens and acceptance, never of speed: rows are looped over in Pyth
 arguments are SGLang's. Goes on PYTHONPATH before `tests/sglang/stub`.
 """
 
+from collections.abc import Callable
+from typing import NoReturn
+
 import torch
 from raising import raising
 
@@ -35,10 +38,15 @@ __all__ = [
 
 
 class _Operators:
-    """SGLang reaches its two attention kernels through `torch.ops.sgl_kernel`."""
+    """SGLang reaches its two attention kernels through `torch.ops.sgl_kernel`, and model files look up others there."""
 
     decode_attention_cpu = staticmethod(decode_attention_cpu)
     extend_attention_cpu = staticmethod(extend_attention_cpu)
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        if not name.endswith("_cpu"):
+            raise AttributeError(name)
+        return raising(name)
 
 
 torch.ops.sgl_kernel = _Operators()
