@@ -65,14 +65,14 @@ def bench_command(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder of the results")] = Path("bench/results/gpu"),
     quick: Quick = False,
-    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = "plain,speculation,attention",
+    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = "plain,speculation,attention,kernels",
     batches: Annotated[str, typer.Option(help="Rows of plain decoding")] = _LOADS + ",128,256",
     loads: Annotated[str, typer.Option(help="Rows of speculation")] = _LOADS,
     acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "2,3,4,5,6",
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
     steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
 ) -> None:
-    """Plain and speculative decoding and attention alone, on a shape with random weights."""
+    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights."""
     from probe import gpu_bench
 
     config = config_of(target, overrides)
@@ -90,10 +90,15 @@ def bench_command(
         elif name == "attention":
             sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
             cells = gpu_bench.measure_attention(config, say=say, **sizes)
+        elif name == "kernels":
+            from probe.fused import measure_fused
+
+            few: Any = {"rows": (2,), "repeats": 1} if quick else {}
+            cells = measure_fused(config, say=say, **few)
         else:
-            raise ConfigError(f"no part is called {name!r}; known: plain, speculation, attention")
+            raise ConfigError(f"no part is called {name!r}; known: plain, speculation, attention, kernels")
         end(name, cells, _columns(name), config, out / f"{name}.json")
-        if name != "attention":
+        if name in ("plain", "speculation"):
             from probe.gpu_plots import draw
 
             draw(out / f"{name}.png", cells)
@@ -101,7 +106,10 @@ def bench_command(
 
 def _columns(name: str) -> dict[str, str]:
     if name == "attention":
-        return {"backend": "s", "rows": "d", "nodes": "d", "length": "d", "microseconds": ".1f"}
+        return {"backend": "s", "rows": "d", "nodes": "d", "length": "d", "microseconds": ".1f", "missing": "s"}
+    if name == "kernels":
+        columns = {"kernel": "s", "case": "s", "rows": "d", "twin_microseconds": ".1f", "kernel_microseconds": ".1f"}
+        return columns | {"gain": ".2f", "largest_difference": ".1e"}
     columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
     columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}
     return columns if name == "plain" else {"simulated_acceptance": "g"} | columns

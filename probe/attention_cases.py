@@ -45,14 +45,26 @@ class Backends:
         taken = rows * (length + shape.page_size) * 2 * shape.kv_heads * shape.head_dim * shape.dtype.itemsize
         return 2 * taken < free_bytes(self._device)
 
-    def runs(self, rows: int, nodes: int, length: int) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-        """A call of each backend, planned, on one layer; trees are chains, which cost the same."""
+    def runs(self, rows: int, nodes: int, length: int) -> Iterator[tuple[str, Callable[[], Tensor] | str]]:
+        """A call of each backend and of each other way of FlashInfer's, planned, on one layer; trees are chains, which
+        cost the same. In place of a call the reason why there is none.
+        """
         inputs, pool, query = self.case(rows, nodes, length)
         for name, backend in self.made.items():
             if name == "reference" and rows * nodes * length > _DENSE_MOST:
                 continue
             planned = backend.plan(inputs)
             yield name, lambda backend=backend, planned=planned: backend.run(planned, query, pool, 0)  # type: ignore[misc]
+        if "flashinfer" in self.made:
+            from engine.attention.flashinfer_options import options
+
+            for name, prepare in options(self.shape, inputs, pool):
+                try:
+                    run = prepare()
+                    run(query)
+                    yield name, lambda run=run: run(query)  # type: ignore[misc]
+                except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError, OSError) as error:
+                    yield name, str(error).strip().partition("\n")[0] or type(error).__name__
 
     def case(self, rows: int, nodes: int, length: int) -> tuple[AttentionInputs, KVPool, Tensor]:
         """Rows of `length` tokens and `nodes` nodes each, in shuffled pages, with ancestor words."""
@@ -84,10 +96,9 @@ class Backends:
         query = torch.randn(rows * nodes, shape.heads, shape.head_dim, generator=generator, device=device)
         return inputs, pool, query.to(shape.dtype)
 
-    def wait(self) -> None:
-        """Until the device has done what was launched."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+    @property
+    def device(self) -> torch.device:
+        return self._device
 
 
 def _word(node: int) -> int:

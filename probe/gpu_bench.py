@@ -2,12 +2,12 @@
 
 plain        plain decoding by batch, as a fraction of the device's roofline; the host's time of a step
 speculation  simulated acceptance by batch: tokens/s, where a step's time goes, idle shares with overlap and without
-attention    every backend at hand, by rows, nodes and length
+attention    every backend and every way of FlashInfer's to verify trees, by rows, nodes and length
+kernels      Aerie's own kernels beside their twins (probe/fused.py)
 
 Runs on a CPU too, where it shows that it works and measures little. Every cell names its device, and what is simulated.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
@@ -111,8 +111,9 @@ def measure_attention(
     repeats: int = 20,
     say: Say = lambda _: None,
 ) -> list[Cell]:
-    """One layer of the target's shape; the median of `repeats` runs of each backend that can be made here."""
+    """One layer of the target's shape; the median of `repeats` runs of each way that can be taken here."""
     from probe.attention_cases import Backends
+    from probe.device_time import microseconds
 
     backends = Backends(config)
     cells = []
@@ -122,7 +123,7 @@ def measure_attention(
                 if not backends.fits(count, length + width):
                     continue
                 for name, run in backends.runs(count, width, length):
-                    times = sorted(_timed(run, backends.wait) for _ in range(repeats))
+                    missing = run if isinstance(run, str) else None
                     cells.append(
                         {
                             "device": backends.device_name,
@@ -130,16 +131,11 @@ def measure_attention(
                             "rows": count,
                             "nodes": width,
                             "length": length,
-                            "microseconds": 1e6 * times[len(times) // 2],
+                            "microseconds": None
+                            if isinstance(run, str)
+                            else microseconds(run, backends.device, repeats),
+                            "missing": missing,
                         }
                     )
         say(f"attention of {count} rows: {len(cells)} cells")
     return cells
-
-
-def _timed(run: Callable[[], object], wait: Callable[[], None]) -> float:
-    wait()
-    began = time.perf_counter()
-    run()
-    wait()
-    return time.perf_counter() - began

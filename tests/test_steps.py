@@ -60,6 +60,7 @@ AT_LOAD = {
     "engine/model_config.py",
     "engine/weights.py",
     "engine/attention/flashinfer_modules.py",
+    "engine/attention/flashinfer_options.py",
     "engine/attention/flashinfer_prebuild.py",
     "engine/attention/reference.py",
     "engine/lanes/cpu.py",

@@ -17,7 +17,9 @@ from engine.attention.flashinfer_variant import jit_arguments, module_name
 from engine.attention.inputs import AttentionShape
 
 VERSIONS = ("0.6.18", "0.7.2")
-"""Releases of FlashInfer that tests/engine/test_flashinfer_contract.py takes; the first is the pinned one."""
+"""Releases of FlashInfer, their post-releases too, that tests/engine/test_flashinfer_contract.py takes; the first is
+pinned.
+"""
 _SPECIFIC = 9
 """From this major capability on code is compiled for one architecture alone, written with an `a`."""
 

@@ -1,0 +1,134 @@
+"""Each Triton kernel beside its twin in torch, on a model's sizes: the largest difference, then microseconds of both.
+
+A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be entered in engine/kernels/switch.py,
+with the file of these cells committed beside it. Where no kernel can run, the twins alone are timed.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from contracts.config import Config
+from engine.choose import Needs
+from engine.device import device_name, resolve_device
+from engine.kernels.switch import FUSIBLE
+from engine.model_config import ModelConfig, read_model_config
+from engine.row_tables import RowTables
+from probe.device_time import microseconds
+from spec.tree import Candidates, candidate_count, select
+
+Cell = dict[str, Any]
+ROWS = (1, 8, 64)
+_TOPK, _DEPTH, _NODES = 8, 6, 32
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    name: str
+    """Of the twin."""
+    kind: str
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+def measure_fused(
+    config: Config, *, rows: Sequence[int] = ROWS, repeats: int = 20, say: Callable[[str], None] = lambda _: None
+) -> list[Cell]:
+    """Needs no weights."""
+    device, model = resolve_device(config), read_model_config(Path(config.model.path))
+    runs = importlib.util.find_spec("triton") is not None and (
+        device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
+    )
+    cells = []
+    with torch.inference_mode():
+        for count in rows:
+            cells += [_cell(case, count, device, repeats, runs) for case in _cases(model, count, device)]
+            say(f"kernels beside their twins, {count} rows: {len(cells)} cells")
+    return cells
+
+
+def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool) -> Cell:
+    fusible = FUSIBLE[case.name]
+    twin = microseconds(lambda: fusible.twin(*case.arguments, **case.keywords), device, repeats)
+    cell: Cell = {
+        "device": device_name(device),
+        "kernel": case.name,
+        "case": case.kind,
+        "rows": rows,
+        "twin_microseconds": twin,
+        "kernel_microseconds": None,
+        "gain": None,
+        "largest_difference": None,
+    }
+    if not runs:
+        return cell
+    kernel = fusible.kernel()
+    ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
+    taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
+    return cell | {
+        "kernel_microseconds": taken,
+        "gain": twin / taken,
+        "largest_difference": max(_difference(*pair) for pair in zip(ours, theirs, strict=True)),
+    }
+
+
+def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case]:
+    """Of `rows` rows whose trees have some thirty nodes."""
+    generator = torch.Generator(device).manual_seed(rows)
+    tables = RowTables(rows, 1, 16, device)
+    tables.noise_keys.random_(generator=generator)
+    tables.temperatures.fill_(0.8)
+    tables.top_ks.fill_(50)
+    tables.top_ps.fill_(0.9)
+    owners = torch.arange(rows, device=device)
+    lengths = owners * 37 + 100
+    logits = 4 * torch.randn(rows, model.vocabulary, generator=generator, device=device)
+    yield Case("gumbel", "", (tables.noise_keys[:rows], lengths, torch.arange(model.vocabulary, device=device)), {})
+    for kind, needs in {
+        "greedy": Needs(noise=False, filters=False, bans=False),
+        "sampled": Needs(noise=True, filters=False, bans=False),
+        "filtered": Needs(noise=True, filters=True, bans=False),
+    }.items():
+        yield Case("choose", kind, (logits, owners, lengths, tables, needs), {})
+    yield Case("filtered", "", (logits, tables.min_ps[:rows], tables.top_ks[:rows], tables.top_ps[:rows]), {})
+    candidates, counts = _candidates(rows, generator), torch.full((rows,), _NODES, device=device)
+    yield Case("select", "", (candidates, counts, _NODES), {})
+    tree = select.twin(candidates, counts, _NODES)
+    choices = torch.randint(0, 4, tree.tokens.shape, generator=generator, device=device)
+    yield Case("accept", "", (tree, choices, counts, _DEPTH), {})
+    done = torch.zeros(rows, dtype=torch.bool, device=device)
+    kept = torch.full((rows,), 3, device=device)
+    yield Case("cut", "", (choices[:, : _DEPTH + 1].contiguous(), kept, lengths, done, owners, tables), {})
+
+
+def _candidates(rows: int, generator: torch.Generator) -> Candidates:
+    """Children of the first nodes of the level before; scores fall with the index, so no child is above its parent."""
+    total, device = candidate_count(_TOPK, _DEPTH), generator.device
+    each = torch.arange(total, device=device)
+    levels = torch.div(each - 1 - _TOPK, _TOPK * _TOPK, rounding_mode="floor") + 2
+    depths = torch.where(each == 0, 0, torch.where(each <= _TOPK, 1, levels))
+    first = torch.where(levels == 2, 1, 1 + _TOPK + (levels - 3) * _TOPK * _TOPK)
+    place = torch.div((each - 1 - _TOPK).remainder(_TOPK * _TOPK), _TOPK, rounding_mode="floor")
+    parents = torch.where(depths < 2, 0, first + place)
+    scores = -torch.rand(rows, total, generator=generator, device=device).cumsum(1)
+    scores[:, 0] = 0
+    tokens = torch.randint(0, 4, (rows, total), generator=generator, device=device)
+    return Candidates(tokens, scores, parents.expand(rows, total).contiguous(), depths, _DEPTH)
+
+
+def _tensors(answer: Any) -> list[Tensor]:
+    if is_dataclass(answer):
+        return [part for field in fields(answer) for part in _tensors(getattr(answer, field.name))]
+    return [answer] if isinstance(answer, Tensor) else []
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> float:
+    """Equal infinities do not differ."""
+    apart = (ours.double() - theirs.double()).abs().nan_to_num(0.0)
+    return float(torch.where(ours == theirs, 0.0, apart).max())

@@ -1,0 +1,40 @@
+"""Makes a folder that any server serves with random weights: a shape of configs/shape with a tokenizer that fills it.
+
+    python scripts/gpu_shape.py configs/shape/llama-3.1-8b build/gpu-shape
+
+The demo's tokenizer, whose vocabulary goes on in words that nobody writes: whatever random weights say is text. The
+target's folder and the head's lie side by side in the second folder. configs/sweep/gpu-simulated.yaml serves them.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parents[1]
+TOKENIZER = HOME / "models/demo/target"
+
+
+def make(shape: Path, out: Path) -> None:
+    for part in ("target", "head"):
+        (out / part).mkdir(parents=True, exist_ok=True)
+        shutil.copy(shape / part / "config.json", out / part / "config.json")
+    vocabulary = json.loads((shape / "target/config.json").read_text(encoding="utf-8"))["vocab_size"]
+    tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text(encoding="utf-8"))
+    words = tokenizer["model"]["vocab"]
+    if vocabulary < len(words):
+        sys.exit(f"{shape} has {vocabulary} ids and the demo's tokenizer {len(words)}: take a shape with as many")
+    words |= {f"Ġw{token}": token for token in range(len(words), vocabulary)}
+    (out / "target/tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(TOKENIZER / name, out / "target" / name)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("shape", type=Path, help="a folder of configs/shape")
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    make(given.shape, given.out)
+    print(f"{given.out}/target and {given.out}/head: random weights of {given.shape.name}")
