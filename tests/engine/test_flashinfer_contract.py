@@ -49,7 +49,7 @@ class Recorder:
 def test_the_version_is_one_that_was_looked_at() -> None:
     import flashinfer
 
-    assert flashinfer.__version__ in VERSIONS
+    assert flashinfer.__version__.partition(".post")[0] in VERSIONS
 
 
 def test_mask_modes_and_layout_are_the_wheel_s() -> None:
