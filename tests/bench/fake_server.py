@@ -20,7 +20,8 @@ class Manners:
     pieces: int = 6
     per_piece: int = 1
     refuse: int = 0
-    """So many requests are answered 503 with Retry-After `wait`."""
+    """So many requests are answered `refusal` with Retry-After `wait`."""
+    refusal: int = 503
     wait: str = "0.05"
     hang_up: int = 0
     """So many requests find their connection closed instead of an answer."""
@@ -50,7 +51,7 @@ def application(manners: Manners) -> web.Application:
         manners.bodies.append(await request.json())
         if manners.refuse:
             manners.refuse -= 1
-            return web.json_response({"error": {}}, status=503, headers={"retry-after": manners.wait})
+            return web.json_response({"error": {}}, status=manners.refusal, headers={"retry-after": manners.wait})
         if manners.hang_up:
             manners.hang_up -= 1
             assert request.transport is not None

@@ -61,8 +61,9 @@ async def test_failures_are_named(manners: Manners, error: str) -> None:
     assert result.error == error
 
 
-async def test_a_refusal_is_waited_out_and_the_wait_counts() -> None:
-    result = await one(Manners(refuse=2, wait="0.1"))
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_is_waited_out_and_the_wait_counts(status: int) -> None:
+    result = await one(Manners(refuse=2, refusal=status, wait="0.1"))
     assert result.error is None and result.retries == 2 and result.ttft > 0.2
 
 

@@ -1,9 +1,12 @@
 """Spans of a request: below the caller's, with its phases inside; and a collector that is not there harms nobody."""
 
+import asyncio
+import gzip
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from contracts.errors import ConfigError
 from contracts.messages import Generate, Usage
@@ -13,6 +16,7 @@ from server.tracing import Tracing
 from tests.server.conftest import Start
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra `traces` is not installed")
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import StatusCode
@@ -107,6 +111,38 @@ async def test_a_server_answers_though_no_collector_does(start: Start) -> None:
         assert answer.choices[0].finish_reason == "stop"
         await live.idle()
         assert live.service.tracing is not None
+
+
+async def test_a_collector_gets_the_spans_of_a_served_request(start: Start) -> None:
+    """The whole way: HTTP in, OTLP over HTTP out."""
+    arrived: list[ExportTraceServiceRequest] = []
+
+    async def collect(request: web.Request) -> web.Response:
+        body = await request.read()
+        whole = gzip.decompress(body) if request.headers.get("content-encoding") == "gzip" else body
+        arrived.append(ExportTraceServiceRequest.FromString(whole))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/v1/traces", collect)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        async with start(settings={"server": {"trace_url": f"http://127.0.0.1:{runner.addresses[0][1]}"}}) as live:
+            await live.client().chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": "secret"}], extra_headers={"traceparent": CALLER}
+            )
+            await live.idle()
+            assert live.service.tracing is not None
+            await asyncio.to_thread(live.service.tracing.close)
+    finally:
+        await runner.cleanup()
+    spans = {span.name: span for told in arrived for one in told.resource_spans for scope in one.scope_spans
+             for span in scope.spans}  # fmt: skip
+    assert spans.keys() == {"generate demo", "queue", "prefill", "decode"}
+    assert {span.trace_id.hex() for span in spans.values()} == {CALLER.split("-")[1]}
+    assert "secret" not in str(arrived)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
