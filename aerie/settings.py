@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from contracts.config import Config, LoadShape
+from contracts.config import Config
+from contracts.spec_section import LoadShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from engine.state import DeviceState
 
 def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | None:
     """The answer of a step that commits nothing, or None where there is work to do, as far as one can see."""
-    if plan.decode is None or state.runtime is not None:
+    if plan.decode is None or not state.visible:
         return None
     rows, turns = state.transfer.put(plan.rows), state.transfer.put(plan.turns)
     if not bool(state.futures.done[turns, rows].all()):

@@ -39,6 +39,11 @@ class DeviceState:
     """What rank 0 chose, on every rank: tokens and paths pass through it before anything is kept of them."""
 
     @property
+    def visible(self) -> bool:
+        """Whether the host may look at values within a step: that waits for nothing, and no rank must see the same."""
+        return self.runtime is None and not isinstance(self.target, RankedTarget)
+
+    @property
     def device(self) -> torch.device:
         return self.transfer.device
 

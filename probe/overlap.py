@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts import wire
-from contracts.config import Config, SchedulerConfig, SpecConfig
+from contracts.config import Config, SchedulerConfig
 from contracts.messages import Batch, Generate
 from contracts.sampling import SamplingParams
+from contracts.spec_section import SpecConfig
 from contracts.step import Capacity, Ending, Ints, StepOutput, StepPlan
 from scheduler import Scheduler
 

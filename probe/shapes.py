@@ -6,8 +6,9 @@ them, and each run's scheduler is told of one.
 
 from collections.abc import Sequence
 
-from contracts.config import Config, LoadShape
+from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.spec_section import LoadShape
 from contracts.step import MAX_NODES
 from scheduler.drafting import Drafting, Shape
 

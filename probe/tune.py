@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config, LoadShape
+from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.spec_section import LoadShape
 from contracts.step import Lane
 from probe.drive import MakeLane, Prompts, ask, drive
 from probe.shapes import for_lane, label, load_shape, with_shape

@@ -8,8 +8,8 @@ a head that nobody uses must go, or speculation would be slower than none. Until
 
 from dataclasses import dataclass
 
-from contracts.config import SpecConfig
 from contracts.messages import Generate
+from contracts.spec_section import SpecConfig
 from contracts.step import MAX_NODES
 
 PATIENCE = 8

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.config import Config, SpecConfig
+from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.spec_section import SpecConfig
 from contracts.step import MAX_NODES, Worker
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import yaml
 
-from contracts.config import Config, SpecConfig
+from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.provenance import template_hash, template_source, weights_hash
+from contracts.spec_section import SpecConfig
 from spec.registry import Pair, Promised, same_place
 
 _MEASURED = re.compile(r"accuracies((?: \d\.\d+)+)")

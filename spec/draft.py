@@ -15,6 +15,7 @@ from contracts.step import MAX_NODES
 from engine.attention import Attention, Planned, planned_for
 from engine.batch import Cover, attention_inputs
 from engine.row_tables import RowTables
+from spec.confidence import Confidence
 from spec.head import Head
 from spec.ranking import Ranking
 from spec.tree import Level, Tree, chain, joined, rooted, select
@@ -45,6 +46,8 @@ class Growth:
     nodes: Tensor
     widest: int
     edge_temperatures: tuple[float, ...] = ()
+    confidence: Confidence | None = None
+    """Ends chains early; trees are drafted whole."""
 
     def edge_temperature(self, level: int) -> float:
         return self.edge_temperatures[level - 1] if level <= len(self.edge_temperatures) else 1.0
@@ -56,7 +59,9 @@ def scratch_slots(topk: int, depth: int, *, parallel: bool) -> int:
 
 
 def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    """Trees of every row. K is cut to the draft vocabulary; the root alone is a tree of depth 0."""
+    """Trees of every row. K is cut to the draft vocabulary; the root alone is a tree of depth 0. Chains may come out
+    shorter than planned where `growth.confidence` ends them.
+    """
     if growth.depth == 0:
         return chain(roots.tokens[:, None])
     if growth.topk == 1:
@@ -70,12 +75,18 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
     tokens = [roots.tokens]
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):
-        tokens.append(head.target_ids(ranking.rank(reading.logits, level).argmax(-1)))
-        if level < growth.depth:
-            words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
-            place = levels.place(level, words)
-            reading = head.read(head.forward(tokens[-1], reading.feedback, place.turns, place.slots, place.planned))
+        best = ranking.rank(reading.logits, level).argmax(-1)
+        tokens.append(head.target_ids(best))
+        if level == growth.depth or _lost(growth.confidence, ranking, reading.logits, best):
+            break
+        words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
+        place = levels.place(level, words)
+        reading = head.read(head.forward(tokens[-1], reading.feedback, place.turns, place.slots, place.planned))
     return chain(torch.stack(tokens, 1)[:, : growth.widest])
+
+
+def _lost(confidence: Confidence | None, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
+    return confidence is not None and confidence.lost(ranking.log_likelihood(logits, best))
 
 
 def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:

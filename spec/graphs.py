@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.config import SpecConfig
+from contracts.spec_section import SpecConfig
 from contracts.step import Ints, StepPlan
 from engine.attention import Capturable
 from engine.batch import cover, uniform_layout
@@ -151,13 +151,7 @@ class RoundGraphs:
 
         def draft() -> None:
             opening = _at_fixed_lengths(open_round(state, staged), passes)
-            tree, noise = propose(
-                state,
-                head,
-                opening,
-                sharpness=self._spec.draft_temperature,
-                edge_temperatures=self._spec.edge_temperatures,
-            )
+            tree, noise = propose(state, head, opening, self._spec)
             made["drafted"] = opening, tree, noise
 
         def check() -> Tensor:

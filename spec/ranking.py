@@ -39,6 +39,12 @@ class Ranking:
     filters: tuple[Tensor, Tensor, Tensor] | None
     """min_p, top_k and top_p [R] each; neutral in greedy rows."""
 
+    def log_likelihood(self, logits: Tensor, ids: Tensor) -> Tensor:
+        """Of draft ids [R] by the head's logits [R, Vd] at the rows' temperatures, noise aside -> [R]."""
+        if self.temperatures is not None:
+            logits = logits.float() / self.temperatures
+        return logits.gather(1, ids[:, None]).squeeze(1) - logits.logsumexp(-1)
+
     def rank(self, logits: Tensor, level: int) -> Tensor:
         """Head logits [R * n, Vd] of n nodes a row, for children at depth `level` -> z, equal in order and softmax."""
         if self.temperatures is None or self.sharpness is None:

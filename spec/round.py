@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from contracts.spec_section import SpecConfig
 from engine.batch import attention_inputs, uniform_layout
 from engine.choose import token_logprobs
 from engine.ending import Committed, cut
@@ -20,6 +21,7 @@ from engine.passes import Ranked, read_rows
 from engine.results import Answer
 from engine.state import DeviceState
 from spec.accept import Accepted, accept
+from spec.confidence import confidence
 from spec.draft import Growth, Roots, draft
 from spec.extend import Pairs, extend
 from spec.head import Head
@@ -66,10 +68,10 @@ def open_round(state: DeviceState, staged: Staged) -> Opening:
     return Opening(staged, roots, done)
 
 
-def propose(
-    state: DeviceState, head: Head, opening: Opening, *, sharpness: float, edge_temperatures: tuple[float, ...]
-) -> tuple[Tree, Tensor | None]:
-    """Trees of all rows, and the round's noise [R, depth + 1, V] unless every row is greedy."""
+def propose(state: DeviceState, head: Head, opening: Opening, spec: SpecConfig) -> tuple[Tree, Tensor | None]:
+    """Trees of all rows, and the round's noise [R, depth + 1, V] unless every row is greedy. With
+    `spec.confidence_threshold`, chains may be shorter than staged.
+    """
     roots, staged, part = opening.roots, opening.staged, opening.staged.part
     noise = None
     if staged.needs.noise:
@@ -84,9 +86,10 @@ def propose(
         staged.needs,
         noise=own_noise,
         mapping=head.weights.draft_to_target,
-        sharpness=sharpness,
+        sharpness=spec.draft_temperature,
     )
-    growth = Growth(staged.depth, staged.topk, counts, widest, edge_temperatures)
+    doubt = confidence(state, spec.confidence_threshold, roots.owners)
+    growth = Growth(staged.depth, staged.topk, counts, widest, spec.edge_temperatures, doubt)
     tree = (draft_at_once if head.config.parallel else draft)(head, state.tables, roots, growth, rank)
     if part is not None:
         tree = with_plain_rows(tree, part.followed.device, opening.roots.tokens)

@@ -4,7 +4,7 @@ Called by the worker before anything of the round is launched. The host decides 
 device which.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch import Tensor
@@ -86,6 +86,16 @@ def stage_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Staged:
         needs=state.needs.of(plan.rows),
         part=part,
     )
+
+
+def cut_short(state: DeviceState, staged: Staged, width: int) -> Staged:
+    """The same round where only `width` nodes of a row were drafted, root included."""
+    lay = staged.nodes.layout
+    if width >= lay.width:
+        return staged
+    counts = np.minimum(lay.counts, width)
+    nodes = lay_nodes(counts, state.transfer)
+    return replace(staged, counts=state.transfer.put(counts), nodes=nodes, depth=width - 1)
 
 
 def reach(nodes: int, depth: int, topk: int, head: HeadConfig) -> int:

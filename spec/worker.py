@@ -6,11 +6,12 @@ follows.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from contracts.config import SpecConfig
+from contracts.spec_section import SpecConfig
 from contracts.step import Capacity, StepKind, StepOutput, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
@@ -24,7 +25,7 @@ from spec.extend import extend_pass, stage_following
 from spec.graphs import RoundGraphs
 from spec.head import Head
 from spec.round import commit, drafted_answer, follow, open_round, propose, publish_round
-from spec.stage import stage_round
+from spec.stage import cut_short, stage_round
 from spec.verify import verify
 
 Sent = Callable[[Pending], None]
@@ -117,9 +118,9 @@ class SpecWorker:
                 staged = stage_round(state, plan, head.config)
             change()
             opening = open_round(state, staged)
-            tree, noise = propose(
-                state, head, opening, sharpness=spec.draft_temperature, edge_temperatures=spec.edge_temperatures
-            )
+            tree, noise = propose(state, head, opening, spec)
+            staged = cut_short(state, staged, tree.tokens.shape[1])
+            opening = replace(opening, staged=staged)
         with phase("verify"):
             verified = verify(state, opening.roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
         with phase("accept"):

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.config import Config, LoadShape
+from contracts.config import Config
 from contracts.errors import ConfigError
+from contracts.spec_section import LoadShape
 from contracts.step import Capacity, Lane, StepOutput, StepPlan
 from probe.compare import Grid, compare
 from tests.probe.conftest import PROMPTS, make_lane

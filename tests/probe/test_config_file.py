@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.config import LoadShape, load_config
+from contracts.config import load_config
 from contracts.errors import ConfigError
+from contracts.spec_section import LoadShape
 from probe.config_file import write_by_load
 
 TABLE = [LoadShape(rows=4, depth=5, topk=4, nodes=16), LoadShape(rows=32, depth=2, topk=1, nodes=3)]

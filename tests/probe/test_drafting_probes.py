@@ -4,8 +4,9 @@ import math
 
 import pytest
 
-from contracts.config import Config, LoadShape, SpecConfig, parse_config
+from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
+from contracts.spec_section import LoadShape, SpecConfig
 from probe.draft_temperature import measure_draft_temperatures
 from probe.shapes import chain_of, for_lane, parse_shape, shape_at, tree_of, with_shape
 from probe.trees import measure_trees

@@ -4,9 +4,10 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from contracts.config import Config, SchedulerConfig, SpecConfig
+from contracts.config import Config, SchedulerConfig
 from contracts.messages import Abort, Failed, Finished, Generate, Snapshot, TokenLogprobs, Tokens
 from contracts.sampling import SamplingParams, SpeculationParams
+from contracts.spec_section import SpecConfig
 from contracts.step import Capacity
 from scheduler import Scheduler
 from tests import fakes

@@ -1,7 +1,7 @@
 """What is told beside the tokens: log probabilities, usage, snapshots; and how much is drafted for whom."""
 
-from contracts.config import LoadShape, SpecConfig
 from contracts.messages import Abort, SpeculationParams
+from contracts.spec_section import LoadShape, SpecConfig
 from scheduler.drafting import PATIENCE
 from tests import fakes
 from tests.scheduler.driver import PLAIN, Driver, generate

@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.config import LoadShape, SpecConfig
 from contracts.messages import SpeculationParams
+from contracts.spec_section import LoadShape, SpecConfig
 from scheduler.drafting import NO_DRAFT, PATIENCE, Drafting, Shape
 from tests.scheduler.driver import generate
 

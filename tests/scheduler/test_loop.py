@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from contracts.config import SpecConfig
 from contracts.messages import SpeculationParams
+from contracts.spec_section import SpecConfig
 from contracts.step import StepKind
 from tests import fakes
 from tests.scheduler.driver import CHAIN, PLAIN, Driver, generate, random_requests

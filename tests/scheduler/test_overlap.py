@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.config import Config, SchedulerConfig, SpecConfig
+from contracts.config import Config, SchedulerConfig
+from contracts.spec_section import SpecConfig
 from scheduler import Scheduler
 from tests import fakes
 from tests.scheduler.driver import generate

@@ -1,6 +1,6 @@
 """Who goes into a step: shares of a prefill step, turns of prefill and decode, admission."""
 
-from contracts.config import SpecConfig
+from contracts.spec_section import SpecConfig
 from contracts.step import StepKind
 from tests import fakes
 from tests.scheduler.driver import Driver, generate

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from contracts.config import LoadShape, SpecConfig
+from contracts.spec_section import LoadShape, SpecConfig
 from scheduler.future_map import FutureMap
 from scheduler.memory import Memory
 from scheduler.page_table import PageTable

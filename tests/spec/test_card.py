@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from contracts.config import SpecConfig, load_config, parse_config
+from contracts.config import load_config, parse_config
 from contracts.errors import ConfigError
+from contracts.spec_section import SpecConfig
 from spec.card import Origin, check_origin, origin_of, promised, shares_of
 from spec.registry import Pair, Promised, locate, read_pairs
 

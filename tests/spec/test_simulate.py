@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.config import SpecConfig
 from contracts.errors import ConfigError
 from contracts.sampling import SamplingParams
+from contracts.spec_section import SpecConfig
 from spec.build import check_simulation
 from spec.simulate import simulate
 from spec.tree import Tree, ancestor_words, chain

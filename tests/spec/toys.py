@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.config import SpecConfig
 from contracts.sampling import MAX_STOP_IDS, noise_key
+from contracts.spec_section import SpecConfig
 from contracts.step import Capacity, DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan
 from engine.kv_pool import KVPool
 from engine.plain_worker import PlainWorker
