@@ -1,8 +1,12 @@
 """Acceptance from /metrics: names, sums over engines, differences."""
 
+from pathlib import Path
+
 import pytest
 
+from bench.config import Target
 from bench.counters import Counters, parse
+from bench.targets import Server
 
 SCRAPE = """# HELP vllm:spec_decode_num_drafts_total x
 # TYPE vllm:spec_decode_num_drafts_total counter
@@ -38,3 +42,8 @@ def test_only_what_came_in_between_counts() -> None:
 def test_nothing_drafted_or_a_server_begun_anew_says_nothing() -> None:
     before = Counters(15, 45, 18, (12, 0, 6))
     assert before.since(before) is None and Counters(20, 60, 4).since(before) is None
+
+
+def test_a_scrape_that_reaches_nobody_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    told = Server(Target(name="gone", url="http://127.0.0.1:9"), tmp_path).counters()
+    assert isinstance(told, str) and told.startswith("no /metrics: ") and "refused" in told
