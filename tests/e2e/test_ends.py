@@ -73,13 +73,14 @@ def test_a_killed_part_is_told_to_every_stream(server: Server, part: str) -> Non
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_running_requests_finish(server: Server, sign: signal.Signals) -> None:
-    listener = Listener(server, max_tokens=120)
+    listener, children = Listener(server, max_tokens=120), server.children()
     server.process.send_signal(sign)
     assert server.process.wait(40) == 0
     listener.thread.join(5)
     assert listener.error is None and listener.finish == "length", "the answer came whole"
     server.end()
     assert "Traceback" not in server.output
+    end_of(children)
 
 
 def test_draining_is_bounded() -> None:
@@ -93,18 +94,14 @@ def test_draining_is_bounded() -> None:
         assert "Traceback" not in server.output
 
 
-def test_a_server_leaves_no_process_behind(server: Server) -> None:
-    children = server.children()
-    assert server.end() == 0
-    deadline = time.monotonic() + 5
-    while any(os.path.exists(f"/proc/{pid}") for pid in children.values()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_children_end_with_their_parent(server: Server) -> None:
     children = server.children()
     server.process.kill()
+    end_of(children)
+
+
+def end_of(children: dict[str, int]) -> None:
+    """Waits for it."""
     deadline = time.monotonic() + 10
     while any(_runs(pid) for pid in children.values()):
         assert time.monotonic() < deadline, "a child outlives the server"

@@ -40,6 +40,7 @@ async def test_before_the_engine_is_ready(start: Start, http: aiohttp.ClientSess
 
 
 async def test_metrics_have_both_names(live: Live, http: aiohttp.ClientSession) -> None:
+    live.fake.turn_seconds = 0.1  # so long that even a slow reader sees more than one run
     answer = await live.client().chat.completions.create(model="demo", messages=USER)
     async with http.get(f"{live.url}/metrics") as scraped:
         assert scraped.headers["content-type"].startswith("text/plain")
