@@ -4,6 +4,7 @@ An unknown key is an error that names the nearest known one.
 """
 
 import difflib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -173,7 +174,7 @@ def parse_config(data: dict[str, Any]) -> Config:
 
 def masked(config: Config) -> dict[str, Any]:
     """The config as plain data, secrets replaced by `***`; what the log and /config show."""
-    data = config.model_dump(mode="json")
+    data: dict[str, Any] = json.loads(config.model_dump_json())
     if data["server"]["api_key"] is not None:
         data["server"]["api_key"] = "***"
     return data
