@@ -119,7 +119,7 @@ class Progress:
         """Each part of a step's batch."""
         if step != self._last:
             self._last, self._steps = step, self._steps + 1
-            if step % _TOLD_EVERY == 1 and step > 1:
+            if step % _TOLD_EVERY == 1 and self._steps > 1:
                 seconds = time.monotonic() - self._began
                 loss = self._tally.loss / (self._steps - 1)
                 print(f"step {step - 1} loss {loss:.3f} {self._tally.line()} seconds {seconds:.0f}", flush=True)

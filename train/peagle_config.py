@@ -15,6 +15,8 @@ class ParallelRun(DraftRun):
     """The training config of the target and its EAGLE-3 head; its answers and its draft vocabulary serve here too."""
     start_from: str | None = None
     """An exported EAGLE-3 head of the pair whose projection, layer, norm and output the head begins with."""
+    keep_start: bool = False
+    """Whether what it begins with stays as it is, so that the mask and the deeper layers alone learn."""
     layers: int = Field(ge=1)
     rate: float = Field(gt=0, le=1)
     """Of the anchors that draft at a depth, the share that drafts at the next."""

@@ -104,15 +104,17 @@ def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor,
 
 
 @torch.no_grad()
-def start_from(head: ParallelHead, weights: Mapping[str, Tensor]) -> None:
+def start_from(head: ParallelHead, weights: Mapping[str, Tensor], *, kept: bool = False) -> None:
     """Begins as an EAGLE-3 head, so that only mask slots and deeper layers are new; the layers add nothing yet.
 
-    `weights` are named as SpecForge names them. Raises ConfigError where one is missing or of another shape.
+    `weights` are named as SpecForge names them; `kept`, they do not learn. Raises ConfigError where one is missing or
+    of another shape.
     """
     for name, parameter in head.named_parameters():
         theirs = name.replace("layers.0.", "midlayer.")
         if name.startswith("mask_") or theirs.startswith("layers."):
             continue
+        parameter.requires_grad_(not kept)
         if theirs not in weights or weights[theirs].shape != parameter.shape:
             found = f"shape {tuple(weights[theirs].shape)}" if theirs in weights else "none"
             raise ConfigError(

@@ -78,7 +78,7 @@ def started_parallel(
     torch.manual_seed(run.seed)
     head = ParallelHead(ParallelShape(single.shape, run.layers, tokenizer.pad_token_id))
     trained = None if run.start_from is None else load_file(Path(run.start_from) / "model.safetensors")
-    start_from(head, single.state_dict() if trained is None else trained)
+    start_from(head, single.state_dict() if trained is None else trained, kept=run.keep_start)
     return head, target
 
 

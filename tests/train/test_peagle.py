@@ -250,6 +250,17 @@ def test_a_head_begun_from_an_eagle3_one_reads_pairs_as_it_does() -> None:
     torch.testing.assert_close(outputs(parallel, embedding, given, found), expected)
 
 
+def test_what_is_kept_does_not_learn() -> None:
+    parallel, embedding = head_of(layers=2)
+    start_from(parallel, Head(parallel.shape.head).double().state_dict(), kept=True)
+    generator = torch.Generator().manual_seed(0)
+    for judged in judge_parallel(parallel, embedding, lesson(), VOCABULARY, Drop(3, 1.0, 1.0), generator):
+        judged.loss.backward()
+    learning = {name for name, weight in parallel.named_parameters() if weight.grad is not None}
+    new = {name for name, _ in parallel.named_parameters() if name.startswith(("mask_", "layers.1."))}
+    assert learning == new
+
+
 def test_a_head_of_other_sizes_is_no_start() -> None:
     parallel, _ = head_of()
     weights = Head(parallel.shape.head).state_dict()

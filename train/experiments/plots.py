@@ -28,7 +28,7 @@ def draw(path: Path, results: Cell, *, along: str) -> None:
             _bars(axes, rows)
         axes.grid(axis="y", color="#d9d9d9")
         axes.set_axisbelow(True)
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=4, frameon=False)
     figure.suptitle(results["claim"], fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
@@ -68,7 +68,7 @@ def _growth(axes: Axes, rows: list[Cell]) -> None:
                 marker="o",
                 label=f"{kind}, {setting}",
             )
-    axes.set_xscale("log", base=2)
+    _doubling(axes, sorted({row["answers"] for row in rows}))
     axes.set_xlabel("answers to learn from")
     axes.set_ylabel("acceptance length (bonus included)")
 
@@ -87,9 +87,15 @@ def _speeds(axes: Axes, rows: list[Cell]) -> None:
             marker="o",
             label=f"{arm}, K = {depth}",
         )
-    axes.set_xscale("log", base=2)
+    _doubling(axes, sorted({row["concurrency"] for row in rows}))
     axes.set_xlabel("concurrent requests")
     axes.set_ylabel("tokens a second")
+
+
+def _doubling(axes: Axes, values: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [str(value) for value in values])
+    axes.minorticks_off()
 
 
 def _names(rows: list[Cell], key: str) -> list[str]:
