@@ -48,8 +48,21 @@ class HeadWeights:
     """[draft vocabulary] int64, None for identity."""
     mask_hidden: Tensor | None
     """[1, n * target hidden]: what a P-EAGLE head reads in place of taps it has not; None for the other kind."""
-    bytes: int
-    """Of the tensors that the head brought; what it shares with the target is the target's."""
+    own_output: bool
+    own_embeddings: bool
+    """Whether the head brought them; otherwise they are the target's."""
+
+    @property
+    def bytes(self) -> int:
+        """Of what the head brought, as it is held."""
+        parts = [self.fc, *self.pre_norms, self.norm]
+        for layer in self.layers:
+            parts += [layer.hidden_norm, layer.attention, layer.post_norm, layer.mlp]
+            parts += [] if layer.embedding_norm is None else [layer.embedding_norm]
+        parts += [self.output] if self.own_output else []
+        tensors = [self.embeddings] if self.own_embeddings else []
+        tensors += [] if self.mask_hidden is None else [self.mask_hidden]
+        return sum(part.bytes for part in parts) + sum(one.numel() * one.element_size() for one in tensors)
 
 
 class Reading(NamedTuple):

@@ -104,7 +104,8 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
         mask_hidden=_mask_hidden(checkpoint, wide) if config.parallel else None,
-        bytes=checkpoint.bytes,
+        own_output="lm_head.weight" in weights,
+        own_embeddings="embed_tokens.weight" in weights,
     )
     weights.finish()
     return head
