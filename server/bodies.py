@@ -29,7 +29,11 @@ class StreamOptions(Body):
 
 
 class SpeculationOptions(Body):
-    """Aerie's own: speculation of this request. It changes the speed, never the text."""
+    """Aerie's own: speculation of this request. It changes the speed, never the text. Nobody else's clients send it, so
+    a key that is unknown here is a mistake.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     enabled: bool = True
     max_draft_tokens: Annotated[int, Field(ge=0, le=MAX_NODES - 1)] | None = None

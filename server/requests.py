@@ -1,6 +1,7 @@
 """Bodies parsed as JSON and nothing else: no NaN, no Infinity, no halves of characters, all of which Python's takes."""
 
 import json
+import re
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +17,20 @@ class StrictRequest(Request):
         try:
             return pydantic_core.from_json(body, allow_inf_nan=False)
         except ValueError as error:
-            raise json.JSONDecodeError(str(error)[:200], "", 0) from None
+            raise json.JSONDecodeError(_explained(body, str(error)[:200]), "", 0) from None
+
+
+def _explained(body: bytes, error: str) -> str:
+    """The parser's words; of a NaN or an infinity, which other parsers take, the field and its value."""
+    found = re.search(r"at line (\d+) column (\d+)", error)
+    if found is None:
+        return error
+    line = body.split(b"\n")[int(found[1]) - 1]
+    named = re.compile(rb"\"(\w+)\"\s*:\s*(-?(?:NaN|Infinity))")
+    for match in named.finditer(line, max(0, int(found[2]) - 200)):
+        if match.start(2) <= int(found[2]) <= match.end(2):
+            return f"{match[1].decode()} is {match[2].decode()}; numbers must be finite"
+    return error
 
 
 class StrictRoute(APIRoute):

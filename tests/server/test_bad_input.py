@@ -47,6 +47,7 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"stream_options": {"include_usage": True}}, "stream_options", ["stream"]),
     ({"speculation": {"max_draft_tokens": 64}}, "speculation.max_draft_tokens", ["64", "63"]),
     ({"speculation": {"enabled": "no"}}, "speculation.enabled", ["no"]),
+    ({"speculation": {"max_draft_token": 3}}, "speculation.max_draft_token", ["max_draft_token"]),
     ({"cache_salt": "s" * 129}, "cache_salt", ["128"]),
     ({"messages": []}, "messages", []),
     ({"messages": "hi"}, "messages", ["hi"]),
@@ -116,8 +117,13 @@ async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSessio
     [
         (b'{"messages": [', "not JSON"),
         (b"", "missing"),
-        (b'{"temperature": NaN, "messages": [{"role": "user", "content": "x"}]}', "not JSON"),
-        (b'{"temperature": Infinity, "messages": [{"role": "user", "content": "x"}]}', "not JSON"),
+        (
+            b'{"temperature": NaN, "messages": [{"role": "user", "content": "x"}]}',
+            "temperature is NaN; numbers must be",
+        ),
+        (b'{"temperature":\n -Infinity, "messages": []}', "not JSON"),
+        (b'{"seed": 1,\n "top_p":-Infinity, "messages": []}', "top_p is -Infinity; numbers must be finite"),
+        (b'{"stop": "x: NaN", "min_p": Infinity, "messages": []}', "min_p is Infinity; numbers must be finite"),
         (b'{"temperature": 1e999, "messages": [{"role": "user", "content": "x"}]}', "temperature"),
         (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not JSON"),
         (b"\xff\xfe{}", "not JSON"),
