@@ -13,8 +13,10 @@ from aerie.lane import make_lane
 from aerie.resolve import resolve_config, with_local_model
 from contracts import sampling
 from contracts.errors import AerieError
-from contracts.messages import Failed, Finished, Generate, Tokens, Usage
+from contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
 from scheduler import Scheduler
+from server.choice import Choice, TextRules
+from server.mailbox import Run
 from server.tokenizer import Tokenizer
 
 Prompt = str | list[int]
@@ -23,15 +25,19 @@ Messages = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """vLLM's names. `seed` None draws one; `top_k` -1 or 0 is off."""
+    """vLLM's names. `seed` None draws one; `top_k` -1 or 0 is off; `stop` strings are cut off the text."""
 
+    n: int = 1
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
     max_tokens: int = 16
     min_tokens: int = 0
+    stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     ignore_eos: bool = False
     seed: int | None = None
 
@@ -43,15 +49,22 @@ class Completion:
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    """The stop string or stop id that ended it."""
+    usage: Usage | None = None
 
 
 @dataclass(slots=True)
 class RequestResult:
-    """One prompt with its answers (always one)."""
+    """One prompt with its `n` answers."""
 
     prompt_token_ids: list[int]
     outputs: list[Completion]
-    usage: Usage | None = None
+
+    @property
+    def usage(self) -> Usage | None:
+        """Of the first answer."""
+        return self.outputs[0].usage
 
 
 class LLM:
@@ -105,28 +118,36 @@ class LLM:
         return asyncio.run(self.tokenizer.encode(text, add_special_tokens=True))
 
     def _run(self, prompts: list[list[int]], params: list[SamplingParams], show: bool) -> list[RequestResult]:
-        places = len(prompts)
-        scheduling = self.config.scheduler.model_copy(update={"max_waiting": places})
+        results = [RequestResult(prompt, []) for prompt in prompts]
+        answers: dict[str, _Answer] = {}
+        requests: list[Generate] = []
+        for result, wanted in zip(results, params, strict=True):
+            rules = self._rules(wanted)
+            for choice in range(wanted.n):
+                requests.append(self._request(result.prompt_token_ids, wanted, choice))
+                answer = _Answer(Completion(), Choice(choice, rules, self.tokenizer))
+                answers[requests[-1].id] = answer
+                result.outputs.append(answer.said)
+        scheduling = self.config.scheduler.model_copy(update={"max_waiting": len(requests)})
         scheduler = Scheduler(self._lane, self.config.model_copy(update={"scheduler": scheduling}))
-        results: dict[str, RequestResult] = {}
-        for prompt, wanted in zip(prompts, params, strict=True):
-            request = self._request(prompt, wanted)
-            results[request.id] = RequestResult(prompt, [Completion()])
+        for request in requests:
             scheduler.submit(request)
-        with Progress(disable=not show, transient=True) as progress:
-            task = progress.add_task("generating", total=places)
+        try:
+            with Progress(disable=not show, transient=True) as progress:
+                task = progress.add_task("generating", total=len(requests))
+                while not scheduler.idle:
+                    for reply in scheduler.turn():
+                        if isinstance(reply, Tokens | Finished | Failed) and answers[reply.id].take(reply):
+                            progress.advance(task)
+                            scheduler.submit(Abort(id=reply.id))
+        finally:  # after an error or a Ctrl-C too, the lane has nothing of these requests left
+            for id in answers:
+                scheduler.submit(Abort(id=id))
             while not scheduler.idle:
-                for reply in scheduler.turn():
-                    if isinstance(reply, Tokens):
-                        results[reply.id].outputs[0].token_ids += reply.ids
-                    elif isinstance(reply, Failed):
-                        raise AerieError(reply.message, code=reply.code)
-                    elif isinstance(reply, Finished):
-                        self._finish(results[reply.id], reply)
-                        progress.advance(task)
-        return list(results.values())
+                scheduler.turn()
+        return results
 
-    def _request(self, prompt: list[int], wanted: SamplingParams) -> Generate:
+    def _request(self, prompt: list[int], wanted: SamplingParams, choice: int) -> Generate:
         self._served += 1
         params = sampling.SamplingParams(
             temperature=wanted.temperature,
@@ -143,13 +164,43 @@ class LLM:
         sampling.check_sampling(
             params, temperature_max=limits.temperature_max, vocabulary=self._lane.capacity.vocabulary
         )
-        return Generate(id=f"offline-{self._served}", prompt=prompt, sampling=params)
+        return Generate(id=f"offline-{self._served}", prompt=prompt, sampling=params, choice=choice)
 
-    def _finish(self, result: RequestResult, last: Finished) -> None:
-        answer = result.outputs[0]
-        answer.text = self.tokenizer.decode(answer.token_ids)
-        answer.finish_reason = last.reason
-        result.usage = last.usage
+    def _rules(self, wanted: SamplingParams) -> TextRules:
+        stops = (wanted.stop,) if isinstance(wanted.stop, str) else tuple(wanted.stop)
+        if "" in stops or wanted.n < 1:
+            raise AerieError(f"stop is {wanted.stop!r} and n is {wanted.n}; no stop may be empty, n must be at least 1")
+        ends = () if wanted.ignore_eos else self._lane.capacity.end_ids
+        return TextRules(
+            stops=stops,
+            stop_ids=frozenset(wanted.stop_token_ids) | frozenset(ends),
+            include_stop=wanted.include_stop_str_in_output,
+            min_tokens=wanted.min_tokens,
+            skip_special=wanted.skip_special_tokens,
+        )
+
+
+@dataclass(slots=True)
+class _Answer:
+    said: Completion
+    choice: Choice
+
+    def take(self, reply: Tokens | Finished | Failed) -> bool:
+        """True once, when the answer has ended: by its text, or by the scheduler. Raises AerieError."""
+        if isinstance(reply, Failed):
+            raise AerieError(reply.message, code=reply.code)
+        ended, said = self.choice.ended, self.said
+        if isinstance(reply, Finished):
+            delta = self.choice.finish(reply)
+            said.usage = reply.usage
+        else:
+            run = Run()
+            run.add(reply)
+            delta = self.choice.take(run)
+        said.text += delta.text
+        said.token_ids += delta.ids
+        said.finish_reason, said.stop_reason = self.choice.finish_reason, self.choice.stop_reason
+        return self.choice.ended and not ended
 
 
 def _one_for_each(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:

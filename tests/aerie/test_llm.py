@@ -1,6 +1,8 @@
 """Offline use on the demo pair: the answers of the server's engine, in the caller's own process."""
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,27 @@ def test_without_a_seed_answers_differ(llm: LLM) -> None:
     assert len({one.outputs[0].text for one in answers}) > 1
 
 
+def test_an_error_leaves_nothing_of_its_batch_behind(llm: LLM) -> None:
+    """The others were in flight when it came."""
+    params = SamplingParams(temperature=0.0, max_tokens=20)
+    before = llm.generate("What does", params, use_tqdm=False)[0].outputs[0].token_ids
+    with pytest.raises(AerieError, match="4000 tokens"):
+        llm.generate(["What does", [9] * 4000, "x"], params)
+    assert llm.generate("What does", params, use_tqdm=False)[0].outputs[0].token_ids == before
+
+
+def test_several_answers_end_at_stop_strings(llm: LLM) -> None:
+    free = SamplingParams(temperature=0.9, seed=5, n=3, max_tokens=24)
+    whole = llm.chat(CHAT, free, use_tqdm=False)[0].outputs
+    assert len({one.text for one in whole}) == 3, "each has noise of its own"
+    stopped = llm.chat(CHAT, replace(free, stop=[" ", "\n"]), use_tqdm=False)[0].outputs
+    for one, cut in zip(whole, stopped, strict=True):
+        assert cut.text == re.split(r"[ \n]", one.text, maxsplit=1)[0]
+        assert cut.finish_reason == "stop" and cut.stop_reason in (" ", "\n")
+    kept = llm.chat(CHAT, replace(free, stop=" ", n=1, include_stop_str_in_output=True), use_tqdm=False)[0].outputs[0]
+    assert kept.text.count(" ") == 1 and kept.text.endswith(" ")
+
+
 def test_errors_name_what_is_wrong(llm: LLM) -> None:
     with pytest.raises(AerieError, match="2 sampling parameters for 1 prompts"):
         llm.generate("x", [SamplingParams()] * 2)
@@ -58,6 +81,8 @@ def test_errors_name_what_is_wrong(llm: LLM) -> None:
         llm.generate("x", SamplingParams(temperature=99.0))
     with pytest.raises(AerieError, match="2048"):
         llm.generate([[9] * 4000], SamplingParams(max_tokens=1))
-    assert llm.generate("x", SamplingParams(max_tokens=1), use_tqdm=False)[0].outputs[0].token_ids, "it goes on"
+    for wrong in (SamplingParams(stop=["a", ""]), SamplingParams(n=0)):
+        with pytest.raises(AerieError, match="no stop may be empty, n must be at least 1"):
+            llm.generate("x", wrong)
     with pytest.raises(AerieError, match=r"did you mean 'spec\.depth'"):
         make(spec__dept=1)
