@@ -46,7 +46,9 @@ def export_head(config: PipelineConfig) -> Path:
     shape = shape_of(told)
     cells = json.loads((work / evaluate.STAGE / evaluate.FILE).read_text(encoding="utf-8"))
     with told_when_full(begun.path), bar(STAGE, 2) as advance:
-        shutil.copytree(head, begun.path / SPECFORGE, dirs_exist_ok=True)
+        (begun.path / SPECFORGE).mkdir(exist_ok=True)
+        for file in sorted(head.iterdir()):
+            shutil.copy(file, begun.path / SPECFORGE)
         advance(1)
         _write_speculators(begun.path / SPECULATORS, head, told, shape, target)
         advance(1)

@@ -10,11 +10,14 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from contracts.errors import AerieError
 from contracts.provenance import file_hash
@@ -114,14 +117,23 @@ def told_when_full(path: Path) -> Iterator[None]:
     """Makes a full disk an error that a person can act on."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _FULL:
+    except (OSError, SafetensorError) as error:
+        number = _number(error)
+        if number not in _FULL:
             raise
         room = next((place for place in (path, *path.parents) if place.exists()), Path("/"))
         raise AerieError(
-            f"the disk of {path} is full ({error.strerror}, {shutil.disk_usage(room).free} bytes free); what was "
+            f"the disk of {path} is full ({os.strerror(number)}, {shutil.disk_usage(room).free} bytes free); what was "
             f"written whole is kept: free some room and start the stage again, and it goes on from there"
         ) from None
+
+
+def _number(error: OSError | SafetensorError) -> int | None:
+    """Of the operating system; safetensors, which writes by itself, tells it in its text."""
+    if isinstance(error, OSError):
+        return error.errno
+    told = re.search(r"os error (\d+)", str(error))
+    return None if told is None else int(told[1])
 
 
 def _check_same(folder: Path, begun: dict[str, Any]) -> None:

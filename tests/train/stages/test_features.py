@@ -2,7 +2,6 @@
 
 import errno
 import json
-import resource
 from pathlib import Path
 
 import pytest
@@ -68,27 +67,6 @@ def test_a_killed_start_keeps_whole_shards_and_ends_in_the_same_bytes(
     folder = make_features(answered)
     assert (folder / written[0]).stat().st_mtime_ns == stamp
     assert tree_bytes(folder) == tree_bytes(calm)
-
-
-def test_a_full_disk_fails_clearly_and_leaves_no_half_shard(answered: PipelineConfig) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        with pytest.raises(AerieError, match=r"disk of .* is full .*free some room"):
-            make_features(answered)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not (Path(answered.work) / "features").exists()
-    assert not list(Path(answered.work).glob("features.partial/shard-*"))
-    with pytest.raises(AerieError, match="it was begun and not finished"):
-        run_stage_vocabulary(answered)
-    make_features(answered)
-
-
-def run_stage_vocabulary(config: PipelineConfig) -> None:
-    from train.stages.vocabulary import choose_vocabulary
-
-    choose_vocabulary(config)
 
 
 def test_a_disk_that_is_too_small_is_known_before_the_work(
