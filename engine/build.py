@@ -1,6 +1,5 @@
 """From a config to a loaded target, its pool and the capacity that the scheduler plans with."""
 
-import os
 from pathlib import Path
 
 import torch
@@ -120,8 +119,3 @@ def build_plain_worker(config: Config) -> PlainWorker:
 def runtime_of(device: torch.device) -> Runtime | None:
     """None where the device is the host."""
     return Cuda(device) if device.type == "cuda" else None
-
-
-def lane_threads(config: Config) -> int:
-    """Real cores - 1, at least 1: the scheduler needs one, and more threads than free cores stall each other."""
-    return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)

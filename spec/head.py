@@ -55,7 +55,7 @@ class HeadWeights:
     @property
     def bytes(self) -> int:
         """Of what the head brought, as it is held."""
-        parts = [self.fc, *self.pre_norms, self.norm]
+        parts: list[Projection | RmsNorm | AttentionWeights | MlpWeights] = [self.fc, *self.pre_norms, self.norm]
         for layer in self.layers:
             parts += [layer.hidden_norm, layer.attention, layer.post_norm, layer.mlp]
             parts += [] if layer.embedding_norm is None else [layer.embedding_norm]
