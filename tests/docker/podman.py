@@ -84,9 +84,10 @@ def _base() -> str:
     archive = FOLDER / "base.tar"
     if not archive.exists():
         packages = "--include=ca-certificates,python3,python3-venv"
-        done = say("mmdebstrap", "--variant=minbase", packages, "bookworm", f"{archive}.part")
+        part = FOLDER / "base.part.tar"  # by the name's end mmdebstrap knows that it is no directory
+        done = say("mmdebstrap", "--variant=minbase", packages, "bookworm", str(part))
         assert done.returncode == 0, done.stderr
-        Path(f"{archive}.part").rename(archive)
+        part.rename(archive)
     done = say("podman", "import", "--quiet", str(archive), _DEBIAN)
     assert done.returncode == 0, done.stderr
     return _DEBIAN
