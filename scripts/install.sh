@@ -31,5 +31,10 @@ else
 fi
 
 echo "aerie: installing into $VENV; the first time this downloads ${SIZE:-PyTorch}, which takes a while"
-[ -z "$TORCH_INDEX" ] || install --index-url "$TORCH_INDEX" torch
-install -e ".[$EXTRAS]"
+failed() {
+    command -v cc >/dev/null 2>&1 ||
+        fail "the installation failed (above is why), and there is no C compiler for a package that has no wheel here; install one (Debian: build-essential, python3-dev)"
+    fail "the installation failed; above is why"
+}
+[ -z "$TORCH_INDEX" ] || install --index-url "$TORCH_INDEX" torch || failed
+install -e ".[$EXTRAS]" || failed
