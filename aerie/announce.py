@@ -1,14 +1,16 @@
 """What a person sees when the server is ready: its address, what it holds, and two ways to talk to it."""
 
+import json
 from collections.abc import Callable
 
-from contracts.config import Config
+from contracts.config import Config, masked
 from contracts.messages import Ready
 
 _QUESTION = "What does textwrap.dedent do?"
 _TEXT = """
 Aerie serves {name} at {url}
 {report}
+{settings}
 
 curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
   -d '{{"model": "{name}", "temperature": 0, "messages": [{{"role": "user", "content": "{question}"}}]}}'
@@ -24,9 +26,21 @@ print(answer.choices[0].message.content)
 def announce(config: Config) -> Callable[[Ready, str], None]:
     def say(ready: Ready, url: str) -> None:
         report = "\n".join(f"  {key:<18} {_shown(key, value)}" for key, value in ready.report.items())
-        print(_TEXT.format(question=_QUESTION, name=config.model.served_name, url=url, report=report), flush=True)
+        told = {"report": report, "settings": _settings(config), "url": url, "name": config.model.served_name}
+        print(_TEXT.format(question=_QUESTION, **told), flush=True)
 
     return say
+
+
+def _settings(config: Config) -> str:
+    """A line for each section: what differs from the defaults, secrets masked. /config has the rest."""
+    said, usual = masked(config), masked(Config())
+    lines = []
+    for section, values in said.items():
+        other = [f"{key}={json.dumps(value)}" for key, value in values.items() if value != usual[section][key]]
+        if other:
+            lines.append(f"  {section + '.*':<18} {' '.join(other)}")
+    return "\n".join(lines)
 
 
 def _shown(key: str, value: object) -> str:

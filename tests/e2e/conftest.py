@@ -18,7 +18,8 @@ HOME = Path(__file__).parent.parent.parent
 CONFIG = "configs/serve/demo.yaml"
 SMALL = ("server.port=0", "engine.threads=1", "engine.kv_tokens=16384", "model.dtype=float32")
 QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
-_START_SECONDS = 90
+_START_SECONDS = 200
+"""Of a machine that does ten other things besides; alone it takes five."""
 
 
 class Server:

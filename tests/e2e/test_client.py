@@ -89,6 +89,8 @@ def test_only_the_lane_loads_torch(server: Server) -> None:
 
 
 def test_what_the_server_prints_can_be_pasted(server: Server) -> None:
+    assert re.search(r"^  spec\.\* +head=\"models/demo/head\"", server.output, re.MULTILINE), "what is set"
+    assert re.search(r"^  kv_bytes +[\d.]+ MiB$", server.output, re.MULTILINE), "what it takes"
     curl = re.search(r"^curl [\s\S]*?\}'$", server.output, re.MULTILINE)
     snippet = re.search(r"^from openai import[\s\S]*?content\)$", server.output, re.MULTILINE)
     assert curl and snippet
