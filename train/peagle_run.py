@@ -13,6 +13,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from contracts.errors import ConfigError
+from contracts.provenance import weights_hash
+from spec.card import origin_of
 from train.answers import own_answers
 from train.config import TrainConfig
 from train.conversations import Batch, Renderer, batches, conversations
@@ -77,9 +80,25 @@ def started_parallel(
     single, target = started_head(sizes, Path(pair.target.out), vocabulary)
     torch.manual_seed(run.seed)
     head = ParallelHead(ParallelShape(single.shape, run.layers, tokenizer.pad_token_id))
-    trained = None if run.start_from is None else load_file(Path(run.start_from) / "model.safetensors")
-    start_from(head, single.state_dict() if trained is None else trained, kept=run.keep_start)
+    begun = single.state_dict() if run.start_from is None else _trained(Path(run.start_from), pair, vocabulary)
+    start_from(head, begun, kept=run.keep_start)
     return head, target
+
+
+def _trained(folder: Path, pair: TrainConfig, vocabulary: DraftVocabulary) -> dict[str, Tensor]:
+    """An exported EAGLE-3 head's weights. Raises ConfigError on one of another target or draft vocabulary."""
+    origin, target = origin_of(folder), weights_hash(Path(pair.target.out))
+    if origin is None or origin.target != target:
+        told = "does not say which target it was trained for" if origin is None else f"names the target {origin.target}"
+        raise ConfigError(f"the card of {folder} {told}; this one is {target} (start_from)", param="start_from")
+    weights = load_file(folder / "model.safetensors")
+    if not torch.equal(weights["d2t"], vocabulary.d2t):
+        raise ConfigError(
+            f"{folder} was trained on another draft vocabulary than the pair's ({len(weights['d2t'])} ids, here "
+            f"{len(vocabulary.d2t)}); name a head of this one (start_from)",
+            param="start_from",
+        )
+    return weights
 
 
 def _judged(

@@ -1,6 +1,7 @@
 """A whole P-EAGLE run on a tiny pair: it learns, is exported, served, accepted; killed, it ends in the same bytes."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from contracts.config import parse_config
+from contracts.errors import ConfigError
 from contracts.sampling import SamplingParams
 from spec.build import build_worker
 from tests.engine.rounds import Rounds
@@ -21,11 +23,13 @@ from train.answers import answer
 from train.config import TrainConfig
 from train.conversations import Sample
 from train.docstrings import Entry
+from train.export import export
 from train.peagle_config import ParallelRun, load_parallel
 from train.peagle_export import load_parallel_head
 from train.peagle_run import started_parallel, train_parallel
 from train.questions import TAUGHT
-from train.start import started_vocabulary
+from train.start import started_head, started_vocabulary
+from train.vocabulary import DraftVocabulary
 
 
 @pytest.fixture
@@ -134,6 +138,29 @@ def test_another_draft_vocabulary_is_refused_on_resume(
     save_file({"draft_to_target": torch.arange(300)}, tmp_path / "peagle-work/vocabulary.safetensors")
     with pytest.raises(ValueError, match="another draft vocabulary"):
         train_parallel(run, config)
+
+
+def test_a_head_of_another_target_or_draft_vocabulary_is_no_start(
+    config: TrainConfig,
+    run: ParallelRun,
+    target: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    entries: list[Entry],
+    tmp_path: Path,
+) -> None:
+    vocabulary = started_vocabulary(config.head, entries, tokenizer)
+    head, _ = started_head(config.head, Path(config.target.out), vocabulary)
+    export(head, vocabulary, Path(config.target.out), tmp_path / "head", trained_on="nothing", measured="not")
+    going_on = run.model_copy(update={"start_from": str(tmp_path / "head")})
+    begun, _ = started_parallel(going_on, config, vocabulary, tokenizer)
+    assert torch.equal(begun.fc.weight, head.fc.weight.bfloat16().float())
+    other = DraftVocabulary(torch.arange(100, 400), vocabulary.size, 1.0)
+    with pytest.raises(ConfigError, match=r"another draft vocabulary than the pair's \(300 ids, here 300\)"):
+        started_parallel(going_on, config, other, tokenizer)
+    card = tmp_path / "head/README.md"
+    card.write_text(re.sub(r"`[0-9a-f]{64}`", f"`{'0' * 64}`", card.read_text()))
+    with pytest.raises(ConfigError, match=r"names the target 0{64}; this one is"):
+        started_parallel(going_on, config, vocabulary, tokenizer)
 
 
 def test_the_shipped_config_is_that_of_the_demo_target() -> None:

@@ -58,6 +58,22 @@ def test_training_time_test_equals_a_rollout() -> None:
                 assert (dense[step][row, column] - output).abs().max() < 1e-9
 
 
+def test_training_time_test_of_packed_rows_equals_a_rollout_of_each_conversation() -> None:
+    head, embedding = _head()
+    bounds = [(0, 6), (6, 13), (13, 19)]
+    documents = torch.tensor([[n for n, (begin, end) in enumerate(bounds) for _ in range(begin, end)]])
+    ids, taps = torch.randint(50, (1, 19)), torch.randn(1, 19, 72, dtype=torch.float64)
+    packed = list(unroll(head, embedding, ids, taps, _STEPS, documents))
+    forgetful = list(unroll(head, embedding, ids, taps, _STEPS))
+    for begin, end in bounds:
+        for column in range(end - begin - _STEPS):
+            rollout = _rollout(head, embedding, ids[0, begin:end], taps[0, begin:end], column)
+            for step, output in enumerate(rollout):
+                assert (packed[step][0, begin + column] - output).abs().max() < 1e-9
+                if begin:  # the planted bug: a row that is one conversation to the head
+                    assert (forgetful[step][0, begin + column] - output).abs().max() > 1e-3
+
+
 def test_padding_on_the_right_changes_nothing() -> None:
     head, embedding = _head()
     ids, taps = torch.randint(50, (1, 16)), torch.randn(1, 16, 72, dtype=torch.float64)
