@@ -12,11 +12,11 @@ Aerie serves {name} at {url}
 {report}
 {settings}
 
-curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\
+curl {url}/v1/chat/completions{header} -H 'Content-Type: application/json' \\
   -d '{{"model": "{name}", "temperature": 0, "messages": [{{"role": "user", "content": "{question}"}}]}}'
 
 from openai import OpenAI
-client = OpenAI(base_url="{url}/v1", api_key="none")
+client = OpenAI(base_url="{url}/v1", api_key="{key}")
 messages = [{{"role": "user", "content": "{question}"}}]
 answer = client.chat.completions.create(model="{name}", messages=messages, temperature=0)
 print(answer.choices[0].message.content)
@@ -27,7 +27,8 @@ def announce(config: Config) -> Callable[[Ready, str], None]:
     def say(ready: Ready, url: str) -> None:
         report = "\n".join(f"  {key:<18} {_shown(key, value)}" for key, value in ready.report.items())
         told = {"report": report, "settings": _settings(config), "url": url, "name": config.model.served_name}
-        print(_TEXT.format(question=_QUESTION, **told), flush=True)
+        header, key = ("", "none") if config.server.api_key is None else (" -H 'Authorization: Bearer KEY'", "KEY")
+        print(_TEXT.format(question=_QUESTION, header=header, key=key, **told), flush=True)
 
     return say
 
