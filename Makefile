@@ -19,9 +19,10 @@ ARCHS ?= 75 80 89 90a 100a 120a
 DTYPES ?= bf16 f16
 HEAD_DIMS ?= 64 128
 FLASHINFER ?=
+TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench check format experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench gpu-peers check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -82,14 +83,20 @@ kernels: $(GPU_STAMP) ## compile attention modules for ARCHS= and pack them unde
 test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, tested on a CPU
 	@$(MAKE) --no-print-directory kernels ARCHS=90a DTYPES=bf16 HEAD_DIMS=64
 	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/test_attention.py \
-		$(wildcard tests/engine/test_flashinfer_*.py tests/engine/test_triton_*.py)
+		$(wildcard tests/engine/test_flashinfer_*.py) $(TRITON_TESTS)
 
 gpu-check: $(STAMP) ## on a GPU: its tests, then attention, graphs and tokens against what they must be
 	@$(BIN)/python -m pytest -m gpu -rs
+	@$(BIN)/python -m pytest -rs $(TRITON_TESTS)
 	@$(BIN)/aerie probe gpu-check --json bench/results/gpu/check.json
 
-gpu-bench: $(STAMP) ## on a GPU: plain and speculative decoding and attention, on a shape with random weights
+gpu-bench: $(STAMP) ## on a GPU: decoding, attention and kernels on a shape with random weights; a pair trained there
 	@$(BIN)/aerie probe gpu-bench --out bench/results/gpu
+	@$(BIN)/python scripts/gpu_pair.py --json bench/results/gpu/pair.json
+
+gpu-peers: $(STAMP) ## on a GPU with SGLang in .venv-sglang: both servers on that shape, acceptance simulated
+	@$(BIN)/python scripts/gpu_shape.py configs/shape/llama-3.1-8b build/gpu-shape
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/aerie bench sweep configs/sweep/gpu-simulated.yaml --out bench/results/gpu/peers
 
 check: $(STAMP) ## formatting, lint and types
 	@$(BIN)/ruff format --check .

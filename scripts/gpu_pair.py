@@ -79,7 +79,10 @@ def main() -> int:
     target, work, out = (path.resolve() for path in (given.work / "target", given.work / "head", given.json))
     if given.quick:
         train_target(target, given.device, steps=2, tokens=512)
-        settings = ["respond.max_tokens=8", "respond.concurrency=4", "train.steps=2", "train.depth=2"]
+        few = given.work.resolve() / "questions.jsonl"
+        few.write_text("".join((HOME / "train/data/questions.jsonl").read_text().splitlines(keepends=True)[:12]))
+        settings = [f"prompts.sources=[{{path: {few}, domain: docs, license: PSF-2.0}}]", "filter.near_duplicate=1"]
+        settings += ["respond.max_tokens=8", "respond.concurrency=4", "train.steps=2", "train.depth=2"]
         settings += ["evaluate.prompts=2", "evaluate.max_tokens=8", "evaluate.shapes=['2,1,3']"]
         options = ["--quick", "--concurrency", "1", "--temperature", "0", "--dtype", "float32"]
     else:
