@@ -71,7 +71,7 @@ def emulate(
 
     requests, tiles, chunks = (read(f"{name}_indices", blocks) for name in ("request", "qo_tile", "kv_tile"))
     o_indptr, chunk = read("o_indptr", qo_indptr.numel()), read("kv_chunk_size_ptr", 1)[0]
-    valid = schedule[plan["block_valid_mask_offset"] :][:blocks].tolist() if split else [1] * blocks
+    valid = schedule[plan["block_valid_mask_offset"] :][:blocks].tolist() if plan["enable_cuda_graph"] else [1] * blocks
     partial = torch.full((max(o_indptr[-1], 1) if split else query.shape[0], heads, dim), torch.nan)
     sums = torch.full(partial.shape[:2], torch.nan)
     if split:

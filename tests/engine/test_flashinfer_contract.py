@@ -159,7 +159,11 @@ def test_calculated_room_is_what_the_planner_asks_for(heads: int, kv_heads: int,
 
 @pytest.mark.parametrize("graph", [False, True])
 def test_the_planner_in_python_is_the_real_one(graph: bool) -> None:
-    """The stand-in of machines without the wheel: the same numbers, but for where partial results lie."""
+    """The stand-in of machines without the wheel: the pinned release's numbers, but for where partial results lie."""
+    import flashinfer
+
+    if not flashinfer.__version__.startswith(VERSIONS[0]):
+        pytest.skip(f"the stand-in restates the planner of {VERSIONS[0]}")
     for counts, length, page in (([1] * 8, 4096, 16), ([5, 64, 1], 700, 1), ([16] * 4, 100, 16), ([33], 8192, 1)):
         pages = np.full(len(counts), -(-(length + max(counts)) // page))
         arguments = (
