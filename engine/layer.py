@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from engine.attention import Attention, Planned
+from engine.kernels.switch import fusible
 from engine.kv_pool import KVPool
 from engine.norm import RmsNorm
 from engine.projection import Projection
@@ -69,13 +70,28 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
         query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
         query.copy_(weights.q_norm(query))
         key.copy_(weights.k_norm(key))
-    rotate_(merged, heads + kv_heads, context.turns)
-    context.pool.write(layer, context.slots, merged[:, heads:])
+    turned(merged, heads, context.turns, context.pool, layer, context.slots)
     mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)
     return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
 
 def mlp(residual: Tensor, x: Tensor, weights: MlpWeights) -> Tensor:
     """Adds the MLP of x [tokens, hidden], normed, to `residual` of the same shape, in place."""
-    gate, up = weights.gate_up(x).chunk(2, -1)
-    return weights.down.add_to(residual, silu(gate).mul_(up))
+    return weights.down.add_to(residual, gated(weights.gate_up(x)))
+
+
+@fusible("engine.kernels.layer")
+def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
+    pool.
+    """
+    kv_heads = (merged.shape[1] - heads) // 2
+    rotate_(merged, heads + kv_heads, turns)
+    pool.write(layer, slots, merged[:, heads:])
+
+
+@fusible("engine.kernels.layer")
+def gated(both: Tensor) -> Tensor:
+    """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
+    gate, up = both.chunk(2, -1)
+    return silu(gate).mul_(up)

@@ -3,6 +3,16 @@
 import torch
 from torch import Tensor
 
+from engine.kernels.switch import fusible
+
+
+@fusible("engine.kernels.layer")
+def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
+    """x / hypot(|x|, floor) * gain over the last dimension."""
+    wide = x.float()
+    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    return (wide / torch.hypot(norm, floor)).mul_(gain).to(x.dtype)
+
 
 class RmsNorm:
     """weight [size]; called on [..., size] of any dtype, returns the same shape and dtype.
@@ -16,9 +26,7 @@ class RmsNorm:
         self._floor = torch.tensor((size * eps) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-        return (wide / torch.hypot(norm, self._floor)).mul_(self._gain).to(x.dtype)
+        return normed(x, self._gain, self._floor)
 
     @property
     def bytes(self) -> int:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,9 +19,11 @@ from contracts.config import Config
 from engine.choose import Needs
 from engine.device import device_name, resolve_device
 from engine.kernels.switch import FUSIBLE
+from engine.kv_pool import KVPool
 from engine.model_config import ModelConfig, read_model_config
 from engine.row_tables import RowTables
 from probe.device_time import microseconds
+from spec.round import compact
 from spec.tree import Candidates, candidate_count, select
 
 Cell = dict[str, Any]
@@ -74,7 +77,7 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     return cell | {
         "kernel_microseconds": taken,
         "gain": twin / taken,
-        "largest_difference": max(_difference(*pair) for pair in zip(ours, theirs, strict=True)),
+        "largest_difference": max((_difference(*pair) for pair in zip(ours, theirs, strict=True)), default=0.0),
     }
 
 
@@ -97,6 +100,7 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     }.items():
         yield Case("choose", kind, (logits, owners, lengths, tables, needs), {})
     yield Case("filtered", "", (logits, tables.min_ps[:rows], tables.top_ks[:rows], tables.top_ps[:rows]), {})
+    yield from _layer_cases(model, rows, generator)
     candidates, counts = _candidates(rows, generator), torch.full((rows,), _NODES, device=device)
     yield Case("select", "", (candidates, counts, _NODES), {})
     tree = select.twin(candidates, counts, _NODES)
@@ -104,7 +108,42 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     yield Case("accept", "", (tree, choices, counts, _DEPTH), {})
     done = torch.zeros(rows, dtype=torch.bool, device=device)
     kept = torch.full((rows,), 3, device=device)
+    yield _compact_case(model, rows, device)
     yield Case("cut", "", (choices[:, : _DEPTH + 1].contiguous(), kept, lengths, done, owners, tables), {})
+
+
+def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> Iterator[Case]:
+    """Of a layer's pass over `rows` tokens."""
+    device, heads, kv_heads = generator.device, model.heads, model.kv_heads
+    x = torch.randn(rows, model.hidden_size, generator=generator, device=device)
+    yield Case("normed", "", (x, torch.ones_like(x[0]), torch.tensor(1e-3, device=device)), {})
+    yield Case("gated", "", (torch.randn(rows, 2 * model.intermediate_size, generator=generator, device=device),), {})
+    pool = KVPool(
+        layers=1, pages=rows, page_size=1, kv_heads=kv_heads, head_dim=model.head_dim, dtype=x.dtype, device=device
+    )
+    merged = torch.randn(rows, heads + 2 * kv_heads, model.head_dim, generator=generator, device=device)
+    angles = torch.rand(rows, 1, model.head_dim // 2, generator=generator, device=device)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    yield Case("turned", "", (merged, heads, turns, pool, 0, torch.arange(rows, device=device)), {})
+
+
+def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
+    """Paths of every other node, through all layers of a pool."""
+    tables, owners = RowTables(rows, 2, 16, device), torch.arange(rows, device=device)
+    tables.pages[:rows] = torch.arange(2 * rows, device=device).view(rows, 2)
+    pool = KVPool(
+        layers=model.layers,
+        pages=2 * rows,
+        page_size=16,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
+        device=device,
+    )
+    state = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)
+    roots = SimpleNamespace(owners=owners, lengths=torch.full_like(owners, 3))
+    path = 2 * torch.arange(_DEPTH + 1, device=device).expand(rows, -1)
+    return Case(compact.name, "", (state, roots, path.contiguous()), {})
 
 
 def _candidates(rows: int, generator: torch.Generator) -> Candidates:

@@ -17,6 +17,7 @@ from contracts.spec_section import SpecConfig
 from engine.batch import attention_inputs, uniform_layout
 from engine.choose import token_logprobs
 from engine.ending import Committed, cut
+from engine.kernels.switch import fusible
 from engine.passes import Ranked, read_rows
 from engine.results import Answer
 from engine.state import DeviceState
@@ -141,6 +142,7 @@ def _agreed(state: DeviceState, accepted: Accepted) -> Accepted:
     return Accepted(state.agree(accepted.counts), state.agree(accepted.tokens), path)
 
 
+@fusible("spec.kernels.compact")
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
     """KV of path [R, W] to the slots right after each row's length.
 
