@@ -47,11 +47,16 @@ def spans(window: Sequence[StepTimes]) -> Iterator[Span]:
             yield Span("lane", "other", at, step.ended, step)
 
 
+def _start(window: Sequence[StepTimes]) -> float:
+    """The lane may have been at work, on what the step before left it, when the host began to plan."""
+    return min(min(step.planning, step.began) for step in window)
+
+
 def write_trace(path: Path, windows: Windows) -> None:
     """Chrome's trace events: a process for each loop, a thread each for host and lane, microseconds from the start."""
     events: list[dict[str, Any]] = []
     for process, (loop, window) in enumerate(windows.items(), start=1):
-        start = min(step.planning for step in window)
+        start = _start(window)
         tracks = {"host": 1, "lane": 2}
         events.append(_name("process_name", process, 0, loop))
         events += [_name("thread_name", process, thread, track) for track, thread in tracks.items()]
@@ -84,7 +89,7 @@ def draw(path: Path, windows: Windows, *, title: str) -> None:
     panels = figure.subplots(len(windows), 1, sharex=True, squeeze=False)[:, 0]
     shown: set[str] = set()
     for panel, (loop, window) in zip(panels, windows.items(), strict=True):
-        start = min(step.planning for step in window)
+        start = _start(window)
         for span in spans(window):
             shown.add(span.name)
             bar = (1e3 * (span.began - start), 1e3 * (span.ended - span.began))

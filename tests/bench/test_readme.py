@@ -43,10 +43,3 @@ def test_the_large_tree_commits_what_is_said() -> None:
     tuned = json.loads((RESULTS / "tune.json").read_text(encoding="utf-8"))
     lengths = [cell["acceptance_length"] for cell in tuned["cells"] if cell["shape"].endswith(f",{told[1]}")]
     assert max(lengths) == pytest.approx(float(told[2]), abs=0.05)
-
-
-def test_the_head_s_share_of_the_target_s_bytes() -> None:
-    told = re.search(r"head has (\d+) % of its target's bytes", README)
-    assert told is not None
-    sizes = [(HOME / f"models/demo/{part}/model.safetensors").stat().st_size for part in ("head", "target")]
-    assert round(100 * sizes[0] / sizes[1]) == int(told[1])
