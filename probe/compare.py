@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 Texts = dict[str, list[int]]
 """Tokens by request."""
 _WARM_UP_TOKENS = 8
-_ROUNDS = 3
+_ROUNDS = 2
 _FEWEST, _EACH = 5, 2
 """Requests of a round at least, and for each that is open at once; the reference asks all prompts."""
 
@@ -43,7 +43,7 @@ class Grid:
     dtypes: Sequence[str] = ("float32", "bfloat16")
     synchronous_at: Sequence[int] = (8,)
     """Concurrencies that are measured without overlap too."""
-    max_tokens: int = 32
+    max_tokens: int = 24
     chain: Shape | None = None
     tree: Shape | None = None
 
