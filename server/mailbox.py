@@ -57,7 +57,8 @@ class Mailbox:
         """All that has arrived, tokens before endings; waits for something, but no longer than `seconds`."""
         if not self._arrived.is_set():
             try:
-                await asyncio.wait_for(self._arrived.wait(), seconds)
+                async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                    await self._arrived.wait()
             except TimeoutError:
                 return []
         self._arrived.clear()

@@ -151,7 +151,8 @@ class Bridge:
         self._stirred.clear()
         messages, self._outbox = self._outbox, []
         if messages:
-            await asyncio.wait_for(self._socket.send(wire.encode(Batch(messages=messages))), FAREWELL_SECONDS)
+            async with asyncio.timeout(FAREWELL_SECONDS):  # wait_for of Python 3.11 may swallow the cancel at the end
+                await self._socket.send(wire.encode(Batch(messages=messages)))
 
     def _say(self, message: Tokens | Finished | Failed | Snapshot) -> None:
         self._outbox.append(message)
