@@ -4,13 +4,14 @@ Made by `build_service` where `server.trace_url` is set; nothing else imports Op
 request is over, from times that were taken anyway, so that no step pays for them.
 """
 
+import threading
 import time
 from typing import Any
 
 from contracts.errors import ConfigError
 from server.account import Account, acceptance_length, total
 
-FLUSH_MILLISECONDS = 2000
+FLUSH_SECONDS = 2.0
 """How long the end of the server waits for a collector."""
 
 
@@ -31,9 +32,9 @@ class Tracing:
                 param="server.trace_url",
             ) from None
         resource = Resource.create({"service.name": "aerie", "service.version": version})
-        self._provider = TracerProvider(resource=resource)
-        exporter = exporter or OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=5)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._exporter = exporter or OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=5)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("aerie")
         self._propagator = TraceContextTextMapPropagator()
 
@@ -58,9 +59,15 @@ class Tracing:
         whole.end(at(account.ended))
 
     def close(self) -> None:
-        """Sends what is left, but does not wait long for it."""
-        self._provider.force_flush(FLUSH_MILLISECONDS)
-        self._provider.shutdown()
+        """Sends what is left, for FLUSH_SECONDS at most; then nothing is sent or tried again. Safe to call twice.
+
+        In a thread of its own: OpenTelemetry's flush and shutdown wait as long as a collector that is silent lets them.
+        """
+        ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
+        ending.start()
+        ending.join(FLUSH_SECONDS)
+        if ending.is_alive():
+            self._exporter.shutdown()  # ends the wait before another try
 
 
 def _phases(account: Account) -> list[tuple[str, float, float]]:

@@ -131,6 +131,8 @@ async def _served(config: Config, tokenizer: Tokenizer, script: Script, ready: b
         server.should_exit = True
         await serving
         await engine.close()
+        if service.tracing is not None:
+            await asyncio.to_thread(service.tracing.close)
         fake.kill()
         listener.close()
         wire.remove_address(address)

@@ -2,6 +2,9 @@
 
 import asyncio
 import gzip
+import socket
+import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +14,7 @@ from aiohttp import web
 from contracts.errors import ConfigError
 from contracts.messages import Generate, Usage
 from contracts.sampling import SamplingParams
+from server import tracing
 from server.account import Account
 from server.tracing import Tracing
 from tests.server.conftest import Start
@@ -35,7 +39,7 @@ class Kept(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def recorded(**changes: Any) -> dict[str, ReadableSpan]:
+def account(**changes: Any) -> Account:
     usage = Usage(
         prompt_tokens=5,
         completion_tokens=7,
@@ -59,10 +63,14 @@ def recorded(**changes: Any) -> dict[str, ReadableSpan]:
         "last": 11.0,
         "ended": 11.25,
     }
+    return Account(**(fields | changes))
+
+
+def recorded(**changes: Any) -> dict[str, ReadableSpan]:
     kept = Kept()
-    tracing = Tracing("http://nowhere", version="1", exporter=kept)
-    tracing.record(Account(**(fields | changes)))
-    tracing.close()
+    keeping = Tracing("http://nowhere", version="1", exporter=kept)
+    keeping.record(account(**changes))
+    keeping.close()
     return kept.spans
 
 
@@ -102,8 +110,9 @@ def test_without_a_first_token_there_is_only_the_queue() -> None:
     assert set(recorded(first=None, parent=None)) == {"generate m", "queue"}
 
 
-@pytest.mark.filterwarnings("ignore")
-async def test_a_server_answers_though_no_collector_does(start: Start) -> None:
+async def test_a_server_answers_though_no_collector_does(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And when it has ended, no thread is left that would try again."""
+    monkeypatch.setattr(tracing, "FLUSH_SECONDS", 0.1)
     async with start(settings={"server": {"trace_url": "http://127.0.0.1:1"}}) as live:
         answer = await live.client().chat.completions.create(
             model="demo", messages=[{"role": "user", "content": "hi"}], extra_headers={"traceparent": CALLER}
@@ -111,6 +120,25 @@ async def test_a_server_answers_though_no_collector_does(start: Start) -> None:
         assert answer.choices[0].finish_reason == "stop"
         await live.idle()
         assert live.service.tracing is not None
+        assert "OtelBatchSpanRecordProcessor" in threads()
+    async with asyncio.timeout(3):
+        while {"OtelBatchSpanRecordProcessor", "last spans"} & threads():
+            await asyncio.sleep(0.01)
+
+
+def test_a_silent_collector_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "FLUSH_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        told = Tracing(f"http://127.0.0.1:{silent.getsockname()[1]}", version="1")
+        told.record(account())
+        began = time.monotonic()
+        told.close()
+        told.close()
+        assert 0.1 <= time.monotonic() - began < 2
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
 
 
 async def test_a_collector_gets_the_spans_of_a_served_request(start: Start) -> None:
@@ -134,8 +162,6 @@ async def test_a_collector_gets_the_spans_of_a_served_request(start: Start) -> N
                 model="demo", messages=[{"role": "user", "content": "secret"}], extra_headers={"traceparent": CALLER}
             )
             await live.idle()
-            assert live.service.tracing is not None
-            await asyncio.to_thread(live.service.tracing.close)
     finally:
         await runner.cleanup()
     spans = {span.name: span for told in arrived for one in told.resource_spans for scope in one.scope_spans
