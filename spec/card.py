@@ -25,7 +25,7 @@ _MEASURED = re.compile(r"accuracies((?: \d\.\d+)+)")
 
 _FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _TARGET_LINE = re.compile(r"Target weights \(sha256[^)]*\): `([0-9a-f]{64})`")
-"""Of cards without front matter, as that of the demo head."""
+"""Of cards without front matter."""
 
 
 @dataclass(frozen=True, slots=True)

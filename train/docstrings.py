@@ -20,6 +20,9 @@ from types import ModuleType
 LONGEST = 1200
 """Characters kept of one docstring; the demo model's context holds no more."""
 
+LICENSE = "PSF-2.0"
+"""Of the text, and of all else that is taken from the standard library, as an SPDX identifier; NOTICE says more."""
+
 _UNFIT = frozenset(
     {"antigravity", "distutils", "ensurepip", "genericpath", "idlelib", "lib2to3", "nt", "ntpath", "posix", "pydoc"}
     | {"pydoc_data", "test", "this", "tkinter", "turtle", "turtledemo"}

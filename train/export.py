@@ -12,16 +12,27 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from contracts.provenance import file_hash
+from train.card import demo_card
 from train.head import Head, HeadShape
 from train.vocabulary import DraftVocabulary
 
 
-def export(head: Head, vocabulary: DraftVocabulary, target: Path, out: Path, *, trained_on: str, measured: str) -> None:
+def export(
+    head: Head,
+    vocabulary: DraftVocabulary,
+    target: Path,
+    out: Path,
+    *,
+    trained_on: str,
+    measured: str,
+    named: str = "Aerie's demo target",
+) -> None:
     """Writes `out`, replacing what an earlier export left there."""
     out.mkdir(parents=True, exist_ok=True)
     write_head(head, vocabulary, out)
-    (out / "README.md").write_text(_card(head.shape, vocabulary, target, trained_on, measured))
+    name, about, taps = f"EAGLE-3 head of {named}", _about(head.shape), head.shape.boundaries
+    card = demo_card("eagle3", name, about, taps, vocabulary.coverage, target, trained_on=trained_on, measured=measured)
+    (out / "README.md").write_text(card, encoding="utf-8")
 
 
 def write_head(head: Head, vocabulary: DraftVocabulary, out: Path) -> None:
@@ -78,32 +89,10 @@ def boundaries_of(config: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(config[key]) if nested is None else tuple(output + 1 for output in nested[key])
 
 
-_CARD = """# EAGLE-3 head of Aerie's demo target
-
-One decoder layer of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of the \
-target's {size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16, in the layout of \
-SpecForge and SGLang.
-
-* Trained on: {trained_on}
-* Draft vocabulary: covers {coverage:.2%} of the answers' tokens
-* Measured: {measured}
-* Target weights (sha256 of `model.safetensors`): `{weights}`
-* Chat template and tokenizer (sha256 of `tokenizer.json`): `{tokenizer}`
-
-A head fits one target: with other weights or another template fewer drafts are accepted; the text stays the same.
-"""
-
-
-def _card(shape: HeadShape, vocabulary: DraftVocabulary, target: Path, trained_on: str, measured: str) -> str:
-    return _CARD.format(
-        hidden=shape.hidden,
-        intermediate=shape.intermediate,
-        draft=shape.draft_vocabulary,
-        size=shape.vocabulary,
-        boundaries=", ".join(map(str, shape.boundaries)),
-        trained_on=trained_on,
-        coverage=vocabulary.coverage,
-        measured=measured,
-        weights=file_hash(target / "model.safetensors"),
-        tokenizer=file_hash(target / "tokenizer.json"),
+def _about(shape: HeadShape) -> str:
+    return (
+        f"One decoder layer of hidden size {shape.hidden} and intermediate size {shape.intermediate}, a draft "
+        f"vocabulary of {shape.draft_vocabulary} of the target's {shape.vocabulary} ids, taps at boundaries "
+        f"{', '.join(map(str, shape.boundaries))} (the residual entering these layers), bf16, in the layout of "
+        f"SpecForge and SGLang."
     )

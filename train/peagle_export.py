@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from contracts.provenance import file_hash
+from train.card import demo_card
 from train.peagle_head import ParallelHead, ParallelShape
 from train.vocabulary import DraftVocabulary
 
@@ -28,11 +28,14 @@ def export_parallel(
     depth: int,
     trained_on: str,
     measured: str,
+    named: str = "Aerie's demo target",
 ) -> None:
     """Writes `out`, replacing what an earlier export left there. `embedding` [vocabulary, hidden] is the target's."""
     out.mkdir(parents=True, exist_ok=True)
     write_parallel(head, embedding, vocabulary, out, depth=depth)
-    (out / "README.md").write_text(_card(head.shape, depth, vocabulary, target, trained_on, measured))
+    name, about, taps = f"P-EAGLE head of {named}", _about(head.shape, depth), head.shape.head.boundaries
+    card = demo_card("peagle", name, about, taps, vocabulary.coverage, target, trained_on=trained_on, measured=measured)
+    (out / "README.md").write_text(card, encoding="utf-8")
 
 
 def write_parallel(
@@ -87,36 +90,11 @@ def parallel_config(shape: ParallelShape, depth: int) -> dict[str, object]:
     }
 
 
-_CARD = """# P-EAGLE head of Aerie's demo target
-
-{layers} decoder layers of hidden size {hidden} and intermediate size {intermediate}, a draft vocabulary of {draft} of \
-the target's {size} ids, taps at boundaries {boundaries} (the residual entering these layers), bf16. All drafts come \
-from one pass; it was trained to draft {depth} at once, and may be asked for fewer.
-
-* Trained on: {trained_on}
-* Draft vocabulary: covers {coverage:.2%} of the answers' tokens
-* Measured: {measured}
-* Target weights (sha256 of `model.safetensors`): `{weights}`
-* Chat template and tokenizer (sha256 of `tokenizer.json`): `{tokenizer}`
-
-A head fits one target: with other weights or another template fewer drafts are accepted; the text stays the same.
-"""
-
-
-def _card(
-    shape: ParallelShape, depth: int, vocabulary: DraftVocabulary, target: Path, trained_on: str, measured: str
-) -> str:
-    return _CARD.format(
-        layers=shape.layers,
-        hidden=shape.head.hidden,
-        intermediate=shape.head.intermediate,
-        draft=shape.head.draft_vocabulary,
-        size=shape.head.vocabulary,
-        boundaries=", ".join(map(str, shape.head.boundaries)),
-        depth=depth,
-        trained_on=trained_on,
-        coverage=vocabulary.coverage,
-        measured=measured,
-        weights=file_hash(target / "model.safetensors"),
-        tokenizer=file_hash(target / "tokenizer.json"),
+def _about(shape: ParallelShape, depth: int) -> str:
+    head = shape.head
+    return (
+        f"{shape.layers} decoder layers of hidden size {head.hidden} and intermediate size {head.intermediate}, a "
+        f"draft vocabulary of {head.draft_vocabulary} of the target's {head.vocabulary} ids, taps at boundaries "
+        f"{', '.join(map(str, head.boundaries))} (the residual entering these layers), bf16. All drafts come from one "
+        f"pass; it was trained to draft {depth} at once, and may be asked for fewer."
     )

@@ -158,8 +158,8 @@ def test_a_head_of_another_target_or_draft_vocabulary_is_no_start(
     with pytest.raises(ConfigError, match=r"another draft vocabulary than the pair's \(300 ids, here 300\)"):
         started_parallel(going_on, config, other, tokenizer)
     card = tmp_path / "head/README.md"
-    card.write_text(re.sub(r"`[0-9a-f]{64}`", f"`{'0' * 64}`", card.read_text()))
-    with pytest.raises(ConfigError, match=r"names the target 0{64}; this one is"):
+    card.write_text(re.sub(r"target_weights: [0-9a-f]{64}", f"target_weights: {'f' * 64}", card.read_text()))
+    with pytest.raises(ConfigError, match=r"names the target f{64}; this one is"):
         started_parallel(going_on, config, vocabulary, tokenizer)
 
 

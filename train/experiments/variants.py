@@ -64,7 +64,11 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
         lost,
         Progress(arm.depth).add,
     )
-    told = {"trained_on": f"experiment {experiment.name}, arm {arm.name}, seed {seed}", "measured": "by its experiment"}
+    told = {
+        "trained_on": f"experiment {experiment.name}, arm {arm.name}, seed {seed}",
+        "measured": "by its experiment",
+        "named": "the experiments' proxy target",
+    }
     if isinstance(head, Head):
         export(head, vocabulary, pair.folder, folder / "head", **told)
     else:

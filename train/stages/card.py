@@ -1,4 +1,4 @@
-"""The model card of an exported head: for people, and its front matter for `spec.require_provenance`.
+"""The model card of a head of the pipeline; `train/card.py` has what all cards share.
 
 Called by `export`. What it says comes from the manifests of the stages; nothing is asked of the caller twice.
 """
@@ -6,8 +6,7 @@ Called by `export`. What it says comes from the manifests of the stages; nothing
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from train.card import Aligned, opening
 from train.head import HeadShape
 from train.stages import evaluate, features, fit, respond, vocabulary
 from train.stages import filter as filtering
@@ -15,23 +14,10 @@ from train.stages.config import PipelineConfig, TrainStage
 from train.stages.folder import manifest_of
 from train.stages.shards import Index
 
-_TEXT = """# {name}
+_ABOUT = """{kind} for the target named below: hidden size {hidden}, MLP {intermediate}, taps at boundaries {taps} \
+(the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}."""
 
-{kind} for the target named below: hidden size {hidden}, MLP {intermediate}, taps at boundaries {taps} (the residual
-streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}.
-
-## Aligned with
-
-* Target weights (sha256): `{target}`
-* Chat template (sha256): `{template}`
-
-**Safety note.** The head was aligned with this target and this template and with no other. It only proposes: an
-engine that verifies losslessly, as Aerie does, gives the target's own text whatever the head drafts. With other
-weights, a fine-tune, or another template it drafts worse without any sign of it but fewer accepted tokens.
-`spec.require_provenance: true` makes Aerie refuse such a pair. The head adds no safeguard and removes none: what the
-target would say, it still says.
-
-## Data
+_TEXT = """## Data
 
 * Prompts: {prompts} after filtering ({dropped} dropped), answered by the target; {tokens} tokens, {answers} of answers
 * Licenses and usage tags of the prompts: {licenses}
@@ -54,19 +40,10 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
     work, stage = Path(config.work), config.train
     filtered, trained = manifest_of(work, filtering.STAGE)["counts"], manifest_of(work, fit.STAGE)["counts"]
     featured, chosen = manifest_of(work, features.STAGE)["counts"], manifest_of(work, vocabulary.STAGE)["counts"]
-    licenses = sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"])
-    norms = [name for name, on in (("tap norms", stage.tap_norms), ("normed feedback", stage.norm_output)) if on]
+    licenses = tuple(sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"]))
+    base, kind = Path(config.target).name, stage.kind
+    aligned = Aligned(base, index.target, index.template, tuple(index.boundaries), index.dtype, licenses, kind)
     text = _TEXT.format(
-        name=config.export.name,
-        kind=_kind(stage),
-        hidden=shape.hidden,
-        intermediate=shape.intermediate,
-        taps=", ".join(map(str, shape.boundaries)),
-        draft=shape.draft_vocabulary,
-        size=shape.vocabulary,
-        norms=f", {' and '.join(norms)} as in EAGLE-3.1" if norms else "",
-        target=index.target,
-        template=index.template,
         prompts=filtered["kept"],
         dropped=sum(filtered["dropped"].values()),
         tokens=featured["tokens"],
@@ -85,7 +62,20 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         measured=_measured(cells),
         table=evaluate.as_table(cells),
     )
-    path.write_text(_front_matter(config, index, licenses) + text, encoding="utf-8")
+    path.write_text(opening(aligned, config.export.name, _about(stage, shape)) + text, encoding="utf-8")
+
+
+def _about(stage: TrainStage, shape: HeadShape) -> str:
+    norms = [name for name, on in (("tap norms", stage.tap_norms), ("normed feedback", stage.norm_output)) if on]
+    return _ABOUT.format(
+        kind=_kind(stage),
+        hidden=shape.hidden,
+        intermediate=shape.intermediate,
+        taps=", ".join(map(str, shape.boundaries)),
+        draft=shape.draft_vocabulary,
+        size=shape.vocabulary,
+        norms=f", {' and '.join(norms)} as in EAGLE-3.1" if norms else "",
+    )
 
 
 def _kind(stage: TrainStage) -> str:
@@ -100,20 +90,6 @@ def _method(stage: TrainStage) -> str:
         return f"{stage.depth} steps of training-time test with decay {stage.step_decay:g}"
     own = stage.peagle
     return f"{stage.depth} depths, each keeping {own.rate:g} of the anchors of the one before, at least {own.floor:g}"
-
-
-def _front_matter(config: PipelineConfig, index: Index, licenses: list[str]) -> str:
-    """What `spec/card.py` reads."""
-    about = {
-        "target_weights": index.target,
-        "chat_template": index.template,
-        "taps": list(index.boundaries),
-        "features_dtype": index.dtype,
-        "data_licenses": licenses,
-    }
-    tags = ["speculative-decoding", config.train.kind]
-    data = {"base_model": Path(config.target).name, "tags": tags, "aerie": about}
-    return f"---\n{yaml.safe_dump(data, sort_keys=False)}---\n\n"
 
 
 def _measured(cells: list[dict[str, Any]]) -> str:
