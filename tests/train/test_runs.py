@@ -10,6 +10,8 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
+from contracts.provenance import template_hash, template_source, weights_hash
+from spec.card import Origin, origin_of
 from train import checkpoint
 from train.__main__ import app
 from train.answers import answer, load_samples, save_samples
@@ -27,6 +29,13 @@ from train.questions import TAUGHT
 from train.recite import recite
 from train.start import started_head, started_vocabulary
 from train.unroll import unroll
+
+
+@pytest.fixture
+def brief(config: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+    """The same, with each entry answered once and the head measured on two questions."""
+    monkeypatch.setattr("train.measure._ASKED", 2)
+    return config.model_copy(update={"head": config.head.model_copy(update={"answer_temperatures": (0.8,)})})
 
 
 class _Killed(Exception):
@@ -60,15 +69,12 @@ def test_a_resumed_target_is_the_undisturbed_one(config: TrainConfig, monkeypatc
 
 
 def test_a_resumed_head_is_the_undisturbed_one(
-    config: TrainConfig, target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+    brief: TrainConfig, target: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cheaper = config.head.model_copy(update={"answer_temperatures": (0.8,)})
-    config = config.model_copy(update={"head": cheaper})
-    monkeypatch.setattr("train.measure._ASKED", 2)
-    train_head(config)
-    calm = (Path(config.head.out) / "model.safetensors").read_bytes()
-    changed = config.head.model_copy(update={"work": config.head.work + "-2", "out": config.head.out + "-2"})
-    again = config.model_copy(update={"head": changed})
+    train_head(brief)
+    calm = (Path(brief.head.out) / "model.safetensors").read_bytes()
+    changed = brief.head.model_copy(update={"work": brief.head.work + "-2", "out": brief.head.out + "-2"})
+    again = brief.model_copy(update={"head": changed})
     with monkeypatch.context() as patch, pytest.raises(_Killed):
         _kill_after(patch, 1)
         train_head(again)
@@ -76,14 +82,16 @@ def test_a_resumed_head_is_the_undisturbed_one(
     assert (Path(changed.out) / "model.safetensors").read_bytes() == calm
 
 
-def test_another_draft_vocabulary_is_refused_on_resume(config: TrainConfig, target: LlamaForCausalLM) -> None:
-    train_head(config)
-    smaller = config.head.model_copy(update={"draft_vocabulary": 200})
+def test_another_draft_vocabulary_is_refused_on_resume(brief: TrainConfig, target: LlamaForCausalLM) -> None:
+    once = brief.head.model_copy(update={"steps": 1, "answer_temperatures": ()})
+    train_head(brief.model_copy(update={"head": once}))
+    smaller = once.model_copy(update={"draft_vocabulary": 200})
     with pytest.raises(ValueError, match="another draft vocabulary"):
-        train_head(config.model_copy(update={"head": smaller}))
+        train_head(brief.model_copy(update={"head": smaller}))
 
 
-def test_the_export_reads_back_equal(config: TrainConfig, target: LlamaForCausalLM) -> None:
+def test_the_export_reads_back_equal(brief: TrainConfig, target: LlamaForCausalLM) -> None:
+    config = brief.model_copy(update={"head": brief.head.model_copy(update={"answer_temperatures": ()})})
     train_head(config)
     out = Path(config.head.out)
     written = json.loads((out / "config.json").read_text())
@@ -98,7 +106,10 @@ def test_the_export_reads_back_equal(config: TrainConfig, target: LlamaForCausal
     vocabulary = started_vocabulary(config.head, [], PreTrainedTokenizerFast.from_pretrained(config.target.out))
     shape = started_head(config.head, Path(config.target.out), vocabulary)[0].shape
     assert torch.equal(load_exported(out, shape).fc.weight, checkpointed["fc.weight"].to(torch.bfloat16).float())
-    assert "sha256" in (out / "README.md").read_text()
+    card = (out / "README.md").read_text()
+    assert "data_licenses:\n  - PSF-2.0" in card and "Safety note" in card and "Measured: greedy answers to 2" in card
+    target_folder = Path(config.target.out)
+    assert origin_of(out) == Origin(weights_hash(target_folder), template_hash(template_source(target_folder)))
 
 
 def test_a_head_learns_one_conversation_by_heart(

@@ -1,7 +1,7 @@
 """Stage 2: drops the prompts that should not be trained on, and says how many each rule dropped, with samples.
 
-Rules are asked in one order and the first that applies gets the prompt: license, length, equal and near duplicates,
-overlap with the evaluation prompts, personal data, names; domain weights thin out what is left. Everything depends on
+Rules are asked in one order and the first that applies gets the prompt: license, length, overlap with the evaluation
+prompts, equal and near duplicates, personal data, names; domain weights thin out what is left. Everything depends on
 the prompts alone, so a run that was killed is simply made again, in the same bytes.
 """
 

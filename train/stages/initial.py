@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from spec.card import origin_of
+from train.borrow import borrow
 from train.export import boundaries_of, load_exported, specforge_config
 from train.head import Head, HeadShape
 from train.peagle_export import load_parallel_head
@@ -21,7 +22,6 @@ from train.peagle_head import ParallelHead, ParallelShape, start_from
 from train.stages.config import TrainStage
 from train.stages.served import OutputEnd
 from train.stages.shards import Index
-from train.start import borrow
 from train.vocabulary import DraftVocabulary
 
 Exported = tuple[dict[str, Any], dict[str, Tensor]]

@@ -78,7 +78,9 @@ def test_domains_get_their_shares() -> None:
         weighed(records, {"chat": 1})
 
 
-def test_the_stage_counts_what_each_rule_dropped(pipeline: PipelineConfig, tmp_path: Path) -> None:
+def test_the_stage_counts_what_each_rule_dropped(
+    pipeline: PipelineConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     questions = [LONG, LONG.upper(), LONG + " and more", "Whom did they call?", "x", "mail a@example.com", "fine words"]
     lines = [json.dumps({"messages": [{"role": "user", "content": text}]}) for text in questions]
     (tmp_path / "prompts.jsonl").write_text("\n".join(lines))
@@ -96,6 +98,8 @@ def test_the_stage_counts_what_each_rule_dropped(pipeline: PipelineConfig, tmp_p
     assert manifest["counts"]["names"] == "not checked" and manifest["counts"]["licenses"] == {"CC0-1.0": 2}
     assert [record["turns"][0]["content"] for record in read_own(folder / "prompts.jsonl")] == [LONG, "fine words"]
     assert json.loads((folder / "samples.json").read_text())["personal: email"] == ["mail a@example.com"]
+    told = capsys.readouterr().err
+    assert "2 prompts kept" in told and '1 dropped by personal: email, as "mail a@example.com"' in told
     again = changed(config, work=str(tmp_path / "again"))
     make_prompts(again)
     assert tree_bytes(filter_prompts(again)) == tree_bytes(folder)

@@ -115,6 +115,7 @@ def test_two_processes_train_the_head_of_one(ready: PipelineConfig, tmp_path: Pa
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert [done.stderr.count(f"step {step} loss ") for step in (1, 2)] == [1, 1], "the first process tells, once"
     together = Path(ready.work) / "train"
     one, two = (load_file(folder / "checkpoint/weights.safetensors") for folder in (kept, together))
     for name in one:
