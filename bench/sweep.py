@@ -55,7 +55,7 @@ def check(sweep: Sweep, only: Collection[str]) -> None:
         find(name)
     known = [target.name for target in sweep.targets]
     if unknown := sorted(set(only) - set(known)):
-        raise SweepError(f"unknown target {unknown[0]!r}; the sweep has {', '.join(known)}")
+        raise SweepError(f"unknown target {unknown[0]!r}; the sweep has {', '.join(map(repr, known))}")
 
 
 @dataclass(frozen=True, slots=True)

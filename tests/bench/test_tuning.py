@@ -88,7 +88,7 @@ def test_some_targets_only(tmp_path: Path) -> None:
     sweep = sweep_of(varied(tmp_path / "pids"), {"name": "other", "command": f"{sys.executable} {FAKE} {{port}} 10"})
     run_sweep(sweep, tmp_path / "out", lambda cell, count: lambda ended: None, print, only=["other"])
     assert {cell["target"] for cell in read_cells(tmp_path / "out")} == {"other"} and not read_trials(tmp_path / "out")
-    with pytest.raises(SweepError, match="unknown target 'nobody'; the sweep has varied, other"):
+    with pytest.raises(SweepError, match="unknown target 'nobody'; the sweep has 'varied', 'other'"):
         run_sweep(sweep, tmp_path / "out2", lambda cell, count: lambda ended: None, print, only=["nobody"])
     assert not (tmp_path / "out2").exists()
 
