@@ -79,10 +79,14 @@ def kernels_command(
     threads: Annotated[int, typer.Option(min=1, help="Threads of each multiplication")] = 1,
 ) -> None:
     """What multiplying by the target's matrices costs, by layout and by tokens."""
+    import torch
+
+    from engine.kernels.switch import take_kernels
     from engine.model_config import read_model_config
     from probe.kernels import measure_kernels
 
     config = config_of(target, overrides)
+    take_kernels(config.engine.kernels, torch.device("cpu"))
     rounds, calls = (1, 2) if quick else (5, 48)
     model = read_model_config(Path(config.model.path))
     cells = measure_kernels(model, rounds=rounds, calls=calls, threads=threads)

@@ -43,10 +43,11 @@ class EngineConfig(Section):
     """Whose models run: Aerie's own; SGLang's under Aerie's scheduler; SGLang's whole engine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` is the GPU where there is one."""
-    attention: Literal["auto", "reference", "cpu", "flashinfer", "triton"] = "auto"
+    attention: Literal["auto", "reference", "cpu", "cpp", "flashinfer", "triton"] = "auto"
     """The attention backend; `auto` is the fastest of the device."""
-    kernels: Literal["auto", "torch", "triton"] = "auto"
-    """Small operations as Triton kernels; `auto` takes those that a committed measurement found faster on the GPU."""
+    kernels: Literal["auto", "torch", "cpp", "triton"] = "auto"
+    """Aerie's own kernels; `auto` takes those in C++ where a CPU's compiler is, and on a GPU those in Triton that a
+    committed measurement found faster."""
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process, or in one of their own."""
     threads: int | None = Field(default=None, ge=1)

@@ -1,5 +1,7 @@
 """What a config says about speculation: the head, and how much is drafted."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from contracts.section import Section
@@ -39,6 +41,10 @@ class SpecConfig(Section):
     confidence_threshold: float = Field(default=0.0, ge=0, lt=1)
     """A step's chains end where none of them is as likely as this by the head's own account; `depth` is then the most.
     Only on a CPU, where looking costs nothing. 0 drafts all levels.
+    """
+    quantization: Literal["auto", "none", "int8"] = "auto"
+    """Bits of the head's matrices; `auto` is int8 where the C++ kernels of a CPU run. Guesses may change, the text
+    cannot.
     """
     simulate_acceptance: float | None = Field(default=None, ge=1)
     """Commit so many tokens a step, drafts drawn at random and not checked; only for measurements."""

@@ -14,7 +14,7 @@ from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
 from engine.graphs import attention_of, recording
-from engine.kernels.switch import take_kernels, taken_kernels
+from engine.kernels.switch import kernels_report, take_kernels
 from engine.kv_pool import KVPool
 from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
@@ -79,7 +79,7 @@ def make_capacity(
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
-        "kernels": " ".join(taken_kernels()) or "none",
+        "kernels": kernels_report(sizes.device),
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,

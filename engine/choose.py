@@ -28,7 +28,7 @@ class Needs:
     """Some row has min_tokens."""
 
 
-@fusible("engine.kernels.choose")
+@fusible(triton="engine.kernels.choose")
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
@@ -60,7 +60,7 @@ def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTab
     return logits.masked_fill(banned, float("-inf"))
 
 
-@fusible("engine.kernels.choose")
+@fusible(triton="engine.kernels.choose")
 def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
     """-inf outside the support. Ties at the edge of top-k stay in, and the likeliest token always does."""
     peak = scaled.max(-1, keepdim=True).values

@@ -23,7 +23,7 @@ class Committed:
         return self.endings != Ending.OPEN
 
 
-@fusible("engine.kernels.ending")
+@fusible(triton="engine.kernels.ending", cpp="engine.cpp.ending")
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:
     """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit
     nothing.

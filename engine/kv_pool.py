@@ -33,6 +33,10 @@ class KVPool:
     def bytes(self) -> int:
         return self._both.numel() * self._both.element_size()
 
+    def slots(self, layer: int) -> Tensor:
+        """A layer's keys, then values, of every slot, in place: [slots, 2 * kv_heads, head_dim]."""
+        return self._slots[layer]
+
     def write(self, layer: int, slots: Tensor, both: Tensor) -> None:
         """Keys, then values, [tokens, 2 * kv_heads, head_dim] into `slots` [tokens]."""
         self._slots[layer].index_copy_(0, slots, both)

@@ -80,7 +80,7 @@ def mlp(residual: Tensor, x: Tensor, weights: MlpWeights) -> Tensor:
     return weights.down.add_to(residual, gated(weights.gate_up(x)))
 
 
-@fusible("engine.kernels.layer")
+@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
     """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
     pool.
@@ -90,7 +90,7 @@ def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, 
     pool.write(layer, slots, merged[:, heads:])
 
 
-@fusible("engine.kernels.layer")
+@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def gated(both: Tensor) -> Tensor:
     """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
     gate, up = both.chunk(2, -1)

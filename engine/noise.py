@@ -15,7 +15,7 @@ _BELOW_ONE = 1 - 2**-24
 _GOLDEN = 0x9E3779B1
 
 
-@fusible("engine.kernels.noise")
+@fusible(triton="engine.kernels.noise", cpp="engine.cpp.noise")
 def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
     """keys [n] int64, positions [n] integer, tokens [v] integer ids -> [n, v] float32 of standard Gumbel noise."""
     rows = _row_state(keys, positions)

@@ -6,7 +6,7 @@ from torch import Tensor
 from engine.kernels.switch import fusible
 
 
-@fusible("engine.kernels.layer")
+@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
     """x / hypot(|x|, floor) * gain over the last dimension."""
     wide = x.float()

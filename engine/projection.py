@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from engine.packing import pack
+from engine.packing import pack, rounded_panels
 
 _ALL = 1 << 62
 _FEW = 12
@@ -14,14 +14,14 @@ class Projection:
     """`weight` [out, in] and `bias` [out] of a linear map; inputs are [tokens, in].
 
     In fp32 on a CPU the matrix is held column by column. One whose weights are 16-bit numbers anyway, as those of a
-    bf16 checkpoint, is packed as fp16 and widened while it is read: the arithmetic is that of fp32, on half the bytes.
-    One thread reads the packed form; where there are more, they share the columns once tokens are many
+    bf16 checkpoint, is packed in 16 bits and widened while it is read: the arithmetic is that of fp32, on half the
+    bytes. One thread reads the packed form; where there are more, they share the columns once tokens are many
     (docs/decisions/0005-packed-weights.md).
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.device = weight.device
-        self._size, self._bias = weight.shape, bias
+        self._bias = bias
         self._packed = pack(weight)
         self._few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
         self._matrix: Tensor | None = None
@@ -29,28 +29,34 @@ class Projection:
             by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
             self._matrix = weight.t().contiguous() if by_columns else weight.t()
 
+    def round(self) -> None:
+        """Holds the weights in 8 bits from here on: for a head, whose guesses are checked. Needs the C++ kernels."""
+        self._packed = rounded_panels(self.weight.float())
+        self._few = _ALL if torch.get_num_threads() == 1 else _FEW
+        self._matrix = None if self._few == _ALL else self._matrix
+
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""
         if self._packed is not None and x.shape[0] <= self._few:
-            return torch.fbgemm_linear_fp16_weight_fp32_activation(x, self._packed, self._bias)
+            return self._packed(x, self._bias)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
-        if x.shape[0] <= self._few:
-            return residual.add_(self(x))
+        if self._packed is not None and x.shape[0] <= self._few:
+            return self._packed.add_to(residual, x, self._bias)
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
         return residual if self._bias is None else residual.add_(self._bias)
 
     @property
     def weight(self) -> Tensor:
-        """[out, in], not to be written. What is packed is read off by sending the identity through."""
+        """[out, in], not to be written."""
         if self._matrix is not None:
             return self._matrix.t()
         assert self._packed is not None
-        return torch.fbgemm_linear_fp16_weight_fp32_activation(torch.eye(self._size[1]), self._packed, None).t()
+        return self._packed.weight
 
     def shares(self, weight: Tensor) -> bool:
         """Whether this is held as `weight` itself, not as a copy in a layout of its own."""
@@ -60,5 +66,5 @@ class Projection:
     def bytes(self) -> int:
         """Of the weights as they are held, in both forms where there are two."""
         held = [tensor for tensor in (self._matrix, self._bias) if tensor is not None]
-        packed = 0 if self._packed is None else 2 * self._size.numel()
+        packed = 0 if self._packed is None else self._packed.bytes
         return packed + sum(tensor.numel() * tensor.element_size() for tensor in held)

@@ -71,7 +71,7 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     }
     if not runs:
         return cell
-    kernel = fusible.kernel()
+    kernel = fusible.kernel("triton")
     ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
     taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
     return cell | {

@@ -7,6 +7,7 @@ once, so a matrix that stays in a cache would flatter every layout. Called by th
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -14,26 +15,28 @@ import torch
 from torch import Tensor
 
 from engine.model_config import ModelConfig
+from engine.packing import HalfPacked
 from engine.projection import Projection
 
 Cell = dict[str, Any]
 Multiply = Callable[[Tensor], Tensor]
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
-_LAYOUTS = ("rows", "columns", "served")
+_LAYOUTS = ("rows", "columns", "fp16", "served")
 
 
 @torch.inference_mode()
 def measure_kernels(
     model: ModelConfig, *, tokens: Sequence[int] = TOKENS, rounds: int = 5, calls: int = 48, threads: int = 1
 ) -> list[Cell]:
-    """Microseconds of one call, the median of `rounds` rounds in which the layouts take turns; `served` is what
-    engine/projection.py chooses with so many threads.
+    """Microseconds of one call, the median of `rounds` rounds in which the layouts take turns; `fp16` is FBGEMM's
+    packed form where this torch has it, `served` what engine/projection.py chooses with so many threads and the kernels
+    that were taken.
     """
     torch.set_num_threads(threads)
     cells = []
     for name, (out, wide) in _shapes(model).items():
         weights = [_weight(out, wide) for _ in range(model.layers)]
-        ways = {layout: cycle(_multiplies(layout, weights)) for layout in _LAYOUTS}
+        ways = {layout: cycle(found) for layout in _LAYOUTS if (found := _multiplies(layout, weights))}
         for count in tokens:
             x = torch.randn(count, wide)
             taken = {layout: statistics.median(times) for layout, times in _rounds(ways, x, rounds, calls).items()}
@@ -48,7 +51,7 @@ def measure_kernels(
                     "microseconds": taken[layout] * 1e6,
                     "over_columns": taken["columns"] / taken[layout],
                 }
-                for layout in _LAYOUTS
+                for layout in ways
             ]
     return cells
 
@@ -68,6 +71,9 @@ def _rounds(ways: Mapping[str, Iterator[Multiply]], x: Tensor, rounds: int, call
 def _multiplies(layout: str, weights: list[Tensor]) -> list[Multiply]:
     if layout == "served":
         return [Projection(weight) for weight in weights]
+    if layout == "fp16":
+        packed = [form for form in map(HalfPacked.of, weights) if form is not None]
+        return [partial(form, bias=None) for form in packed]
     return [_product(weight.t().contiguous() if layout == "columns" else weight.t()) for weight in weights]
 
 

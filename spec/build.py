@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.spec_section import SpecConfig
@@ -17,6 +19,7 @@ from engine.attention.inputs import AttentionShape
 from engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from engine.device import resolve_device, resolve_dtype
 from engine.graphs import attention_of, recording, row_buckets
+from engine.kernels.switch import taken_language
 from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ROPE_KINDS, ModelConfig
@@ -93,6 +96,8 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     )
     weights = load_head(checkpoint, target)
     if shape.rope.kind in ROPE_KINDS:
+        if _rounds(config.spec, dtype):
+            weights.round()
         head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1)
     else:
         from spec.sglang_head import SglangHead
@@ -115,6 +120,18 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
         rounds = RoundGraphs(state, head, config.spec, graphs, capturable, row_buckets(sizes.rows))
         plain = PlainGraphs(state, graphs, capturable)
     return SpecWorker(state, head, config.spec, rounds=rounds, plain=plain)
+
+
+def _rounds(spec: SpecConfig, dtype: torch.dtype) -> bool:
+    """Raises ConfigError where 8 bits are asked for and cannot be had."""
+    can = taken_language() == "cpp" and dtype == torch.float32
+    if spec.quantization == "int8" and not can:
+        raise ConfigError(
+            "spec.quantization is int8, which the C++ kernels of a CPU compute with, in float32, and they are not in "
+            "use here; set spec.quantization=auto",
+            param="spec.quantization",
+        )
+    return can and spec.quantization != "none"
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

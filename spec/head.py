@@ -52,6 +52,14 @@ class HeadWeights:
     own_embeddings: bool
     """Whether the head brought them; otherwise they are the target's."""
 
+    def round(self) -> None:
+        """Holds every matrix in 8 bits from here on; needs the C++ kernels."""
+        for layer in self.layers:
+            for part in (layer.attention.qkv, layer.attention.output, layer.mlp.gate_up, layer.mlp.down):
+                part.round()
+        self.fc.round()
+        self.output.round()
+
     @property
     def bytes(self) -> int:
         """Of what the head brought, as it is held."""

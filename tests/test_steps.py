@@ -54,8 +54,10 @@ MAY_SYNC = {
 pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
+    "engine/cpp/library.py",
     "engine/cuda.py",
     "engine/device.py",
+    "engine/kernels/folder.py",
     "engine/memory.py",
     "engine/packing.py",
     "engine/model_config.py",

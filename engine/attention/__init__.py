@@ -9,6 +9,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.kernels.switch import taken_language
 from engine.kv_pool import KVPool
 
 Planned = Any
@@ -72,12 +73,14 @@ def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
         from engine.attention.cpu import CpuAttention
 
         return CpuAttention()
+    if name == "cpp":
+        return _cpp(shape)
     if name == "reference":
         from engine.attention.reference import ReferenceAttention
 
         return ReferenceAttention()
     if name not in _PACKAGES:
-        known = ", ".join(("auto", "cpu", "reference", *_PACKAGES))
+        known = ", ".join(("auto", "cpp", "cpu", "reference", *_PACKAGES))
         raise ConfigError(f"attention backend {name!r} is not built in; known: {known}", param="engine.attention")
     if shape is None or shape.device.type != "cuda":
         raise ConfigError(
@@ -100,6 +103,15 @@ def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
     return FlashInferAttention(shape)
 
 
+def _cpp(shape: AttentionShape | None) -> Attention:
+    from engine.attention.cpp import CppAttention, refusal
+
+    why = refusal(shape)
+    if why is not None:
+        raise ConfigError(f"engine.attention is cpp, and {why}; set engine.attention=auto", param="engine.attention")
+    return CppAttention()
+
+
 _PACKAGES = {"flashinfer": "flashinfer-python", "triton": "triton"}
 """Backends of a GPU, and what they need beside Aerie's own dependencies."""
 
@@ -108,9 +120,17 @@ def _installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
+def _takes_cpp(shape: AttentionShape | None) -> bool:
+    if taken_language() != "cpp":
+        return False
+    from engine.attention.cpp import refusal
+
+    return refusal(shape) is None
+
+
 def _fastest(shape: AttentionShape | None) -> str:
     if shape is None or shape.device.type != "cuda":
-        return "cpu"
+        return "cpp" if _takes_cpp(shape) else "cpu"
     if _installed("flashinfer"):
         from engine.attention.flashinfer_variant import refusal
 

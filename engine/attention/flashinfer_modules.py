@@ -15,6 +15,7 @@ import torch
 from contracts.errors import ConfigError
 from engine.attention.flashinfer_variant import jit_arguments, module_name
 from engine.attention.inputs import AttentionShape
+from engine.kernels.folder import folder
 
 VERSIONS = ("0.6.18", "0.7.2")
 """Releases of FlashInfer, their post-releases too, that tests/engine/test_flashinfer_contract.py takes; the first is
@@ -54,11 +55,6 @@ def load_module(shape: AttentionShape) -> Module:
     from flashinfer.jit.attention import gen_customize_batch_prefill_module
 
     return gen_customize_batch_prefill_module("fa2", *jit_arguments(shape.dtype, shape.head_dim)).build_and_load()
-
-
-def folder() -> Path:
-    """Where prebuilt modules are: AERIE_KERNELS, or build/kernels of this checkout."""
-    return Path(os.environ.get("AERIE_KERNELS") or Path(__file__).parents[2] / "build" / "kernels")
 
 
 def prebuilt_path(version: str, architecture: str, name: str) -> Path:

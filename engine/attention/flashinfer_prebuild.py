@@ -19,8 +19,9 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import torch
 
 from contracts.errors import AerieError, ConfigError
-from engine.attention.flashinfer_modules import compiler, folder, prebuilt_path
+from engine.attention.flashinfer_modules import compiler, prebuilt_path
 from engine.attention.flashinfer_variant import DTYPES, HEAD_DIMS, jit_arguments, module_name
+from engine.kernels.folder import folder
 
 _log = logging.getLogger(__name__)
 _FIRST_WITH_BFLOAT16 = 80

@@ -19,6 +19,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from tests.cpp_here import kernels  # noqa: F401  a fixture
+
 transformers.logging.set_verbosity_error()
 
 SIZES = {

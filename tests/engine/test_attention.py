@@ -8,15 +8,21 @@ from engine.attention import make_attention
 from engine.attention.flashinfer_variant import refusal
 from engine.attention.inputs import AttentionShape
 from engine.kv_pool import KVPool
-from tests.engine.attention_cases import CASES, POISON, case
+from tests.cpp_here import needs_cpp
+from tests.engine.attention_cases import CASES, HEADS, KV_HEADS, POISON, case
 
 
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("cpp", marks=needs_cpp)])
 @pytest.mark.parametrize(("shape", "page", "tree"), CASES)
-def test_cpu_equals_reference(shape: tuple[list[int], list[int]], page: int, tree: bool) -> None:
+def test_a_cpu_s_backends_equal_the_reference(
+    shape: tuple[list[int], list[int]], page: int, tree: bool, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.attention.cpp._MOST_QUERIES", 64)
     lengths, counts = shape
     inputs, pool = case(lengths, counts, page=page, tree=tree)
     query = torch.randn(sum(counts), 4, 16)
-    reference, cpu = make_attention("reference"), make_attention("cpu")
+    own = AttentionShape(HEADS, KV_HEADS, 16, page, torch.float32, torch.device("cpu"))
+    reference, cpu = make_attention("reference"), make_attention(backend, own)
     planned = cpu.plan(inputs)
     for layer in range(2):
         expected = reference.run(reference.plan(inputs), query, pool, layer)
@@ -71,7 +77,7 @@ def test_a_missing_package_is_named(name: str, package: str, monkeypatch: pytest
 
 
 def test_an_unknown_backend_is_told_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="auto, cpu, reference, flashinfer, triton"):
+    with pytest.raises(ConfigError, match="auto, cpp, cpu, reference, flashinfer, triton"):
         make_attention("xformers")
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine.attention import make_attention
-from engine.attention.inputs import AttentionInputs
+from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.decoder import Decoder
 from engine.kv_pool import KVPool
 from engine.model_config import read_model_config
@@ -23,12 +23,15 @@ PAGE = 8
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 """Of a tree's nodes; the root is node 0."""
 
+pytestmark = pytest.mark.usefixtures("kernels")
+
 
 class Alone:
     """One row that owns the pages 1, 2, ... of a pool."""
 
-    def __init__(self, folder: Path, attention: str = "cpu") -> None:
+    def __init__(self, folder: Path, attention: str = "auto") -> None:
         config = read_model_config(folder)
+        shape = AttentionShape(config.heads, config.kv_heads, config.head_dim, PAGE, torch.float32, torch.device("cpu"))
         pool = KVPool(
             layers=config.layers,
             pages=12,
@@ -38,7 +41,9 @@ class Alone:
             dtype=torch.float32,
         )
         weights = Weights(folder, torch.float32)
-        self.decoder = Decoder(config, weights, pool, make_attention(attention), positions=200, boundaries=BOUNDARIES)
+        self.decoder = Decoder(
+            config, weights, pool, make_attention(attention, shape), positions=200, boundaries=BOUNDARIES
+        )
         self.length = 0
 
     @torch.inference_mode()

@@ -1,12 +1,15 @@
 """The cut of a run of committed tokens equals a loop that looks at one token after the other."""
 
+import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contracts.step import Ending
 from engine.ending import cut
 from engine.row_tables import RowTables
+
+pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def tables(stops: list[list[int]], limits: list[int]) -> RowTables:
@@ -39,7 +42,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)
 def test_cut_equals_a_loop(rows: list[tuple[list[int], int, list[int], int, bool]]) -> None:
     width = max(len(run) for run, *_ in rows)

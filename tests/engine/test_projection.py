@@ -31,6 +31,7 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("tokens", [1, 2, 12, 13, 70])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("dtype", ["bf16 numbers", "fp32 numbers"])

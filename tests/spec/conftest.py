@@ -9,6 +9,7 @@ import pytest
 from contracts.config import parse_config
 from contracts.step import Worker
 from spec.build import build_worker
+from tests.cpp_here import kernels  # noqa: F401  a fixture
 from tests.spec import models
 
 MakeWorker = Callable[..., Worker]

@@ -13,11 +13,28 @@ from engine.plain_worker import PlainWorker
 from spec.build import build_worker, find_head, reserved_slots
 from spec.registry import FOLDER, ROOT, Pair, head_of, locate, read_pairs
 from spec.worker import SpecWorker
+from tests.cpp_here import needs_cpp
 from tests.spec import models
 
 
 def config_of(target: Path | str, **spec: Any) -> Config:
     return parse_config({"model": {"path": str(target)}, "engine": {"kv_tokens": 1024}, "spec": spec})
+
+
+@needs_cpp
+def test_a_head_is_held_in_eight_bits_where_the_cpu_s_kernels_are(target_folder: Path, head_folder: Path) -> None:
+    whole, eight = (
+        build_worker(config_of(target_folder, head=str(head_folder), quantization=bits)).capacity.report["head_bytes"]
+        for bits in ("none", "auto")
+    )
+    assert int(str(eight)) < int(str(whole)) / 2
+
+
+def test_eight_bits_without_the_kernels_are_refused(target_folder: Path, head_folder: Path) -> None:
+    config = config_of(target_folder, head=str(head_folder), quantization="int8")
+    config = config.model_copy(update={"engine": config.engine.model_copy(update={"kernels": "torch"})})
+    with pytest.raises(ConfigError, match=r"spec\.quantization is int8.*not in use here; set spec\.quantization=auto"):
+        build_worker(config)
 
 
 def pair(**changes: Any) -> Pair:
@@ -26,7 +43,9 @@ def pair(**changes: Any) -> Pair:
 
 
 def test_a_head_is_reported_with_its_share_of_the_target(target_folder: Path, head_folder: Path) -> None:
-    worker = build_worker(config_of(target_folder, head=str(head_folder), depth=3, topk=4, nodes=9))
+    worker = build_worker(
+        config_of(target_folder, head=str(head_folder), depth=3, topk=4, nodes=9, quantization="none")
+    )
     assert isinstance(worker, SpecWorker)
     capacity, report = worker.capacity, worker.capacity.report
     assert capacity.drafts and capacity.reserve == 9

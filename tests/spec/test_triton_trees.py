@@ -45,7 +45,7 @@ def test_the_same_nodes_are_chosen(topk: int, depth: int, ties: bool) -> None:
     total = candidates.scores.shape[1]
     widest = min(total, 64, 13 if topk == 3 else 64)
     counts = torch.tensor([widest, 1, min(7, widest), min(2, widest)], device=DEVICE)
-    ours, twin = select.kernel()(candidates, counts, widest), select.twin(candidates, counts, widest)
+    ours, twin = select.kernel("triton")(candidates, counts, widest), select.twin(candidates, counts, widest)
     for name in ("tokens", "depths", "parents", "words"):
         assert torch.equal(getattr(ours, name), getattr(twin, name)), name
 
@@ -69,7 +69,7 @@ def test_the_same_path_is_accepted(topk: int, depth: int) -> None:
     counts = torch.tensor([widest, widest - 1, widest, 1], device=DEVICE)
     tree = select.twin(candidates, counts, widest)
     choices = guessed(tree, depth)
-    ours, twin = accept.kernel()(tree, choices, counts, depth), accept.twin(tree, choices, counts, depth)
+    ours, twin = accept.kernel("triton")(tree, choices, counts, depth), accept.twin(tree, choices, counts, depth)
     assert twin.counts.max() > 1 and twin.counts.min() == 0
     assert ours.path is not None and twin.path is not None
     assert torch.equal(ours.counts, twin.counts)
@@ -84,7 +84,7 @@ def test_the_same_part_of_a_chain_is_accepted(width: int) -> None:
     choices[:9, :-1] = tree.tokens[:9, 1:]
     nodes = torch.randint(1, width + 1, (18,), device=DEVICE)
     nodes[:5] = width
-    ours, twin = accept.kernel()(tree, choices, nodes, width - 1), accept.twin(tree, choices, nodes, width - 1)
+    ours, twin = accept.kernel("triton")(tree, choices, nodes, width - 1), accept.twin(tree, choices, nodes, width - 1)
     assert ours.path is None and twin.counts.max() == width - 1
     assert torch.equal(ours.counts, twin.counts) and torch.equal(ours.tokens, twin.tokens)
 

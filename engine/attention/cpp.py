@@ -1,0 +1,89 @@
+"""Attention on a CPU in C++ (engine/cpp/attention.cpp): queries one by one, keys read where they lie.
+
+For few queries, of decoding and drafting; many gain from sharing what they read or from several threads, and go to the
+`cpu` backend.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine.attention.cpu import CpuAttention
+from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.cpp.layer import LANES
+from engine.cpp.library import Unavailable, library
+from engine.kv_pool import KVPool
+
+_MOST_QUERIES = 12
+"""Of a row, up to which reading its keys once for all of them gains nothing."""
+_MOST_ALONE = 16
+"""Queries of all rows, up to which one thread keeps up with several."""
+_MOST_DIM = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    inputs: AttentionInputs
+    addresses: tuple[int, int, int, int]
+    """Of query bounds, page bounds, pages and prefix lengths, which `inputs` keeps alive."""
+    rows: int
+
+
+def refusal(shape: AttentionShape | None) -> str | None:
+    """Why this backend cannot serve the shape; None where it can."""
+    if shape is None or shape.device.type != "cpu":
+        return "its kernels are a CPU's"
+    if shape.dtype != torch.float32:
+        return f"it computes in float32 and the model in {str(shape.dtype).removeprefix('torch.')}"
+    if shape.head_dim % LANES or shape.head_dim > _MOST_DIM:
+        return f"its head sizes are multiples of {LANES} up to {_MOST_DIM} and the model's is {shape.head_dim}"
+    try:
+        library()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+class CppAttention:
+    """Serves what `refusal` lets pass."""
+
+    name = "cpp"
+
+    def __init__(self) -> None:
+        self._shared = CpuAttention()
+
+    def plan(self, inputs: AttentionInputs) -> object:
+        counts = inputs.qo_indptr.diff()
+        many = int(inputs.qo_indptr[-1]) > _MOST_ALONE and torch.get_num_threads() > 1
+        if many or int(counts.max()) > _MOST_QUERIES:
+            return self._shared.plan(inputs)
+        arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
+        first, second, third, fourth = (array.data_ptr() for array in arrays)
+        return _Plan(inputs, (first, second, third, fourth), inputs.prefix_lens.shape[0])
+
+    def see(self, planned: object, words: Tensor) -> object:
+        if not isinstance(planned, _Plan):
+            return self._shared.see(planned, words)  # type: ignore[arg-type]
+        return replace(planned, inputs=replace(planned.inputs, words=words))
+
+    def run(self, planned: object, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        if not isinstance(planned, _Plan):
+            return self._shared.run(planned, query, pool, layer)  # type: ignore[arg-type]
+        tokens, heads, dim = query.shape
+        words = planned.inputs.words
+        out = query.new_empty(tokens, heads, dim)
+        library().attended(
+            out.data_ptr(),
+            query.data_ptr(),
+            pool.slots(layer).data_ptr(),
+            *planned.addresses,
+            None if words is None else words.data_ptr(),
+            planned.rows,
+            query.stride(0),
+            heads,
+            pool.keys.shape[2],
+            dim,
+            planned.inputs.page_size,
+        )
+        return out

@@ -1,0 +1,55 @@
+"""The small operations of a layer, in C++: norm, rotation with the write to the pool, and SwiGLU's product.
+
+fp32 alone; whatever else comes is left to the twins. Calls give addresses, so what they name must be contiguous.
+"""
+
+import torch
+from torch import Tensor
+
+from engine import layer as twins
+from engine import norm
+from engine.cpp.library import library
+from engine.kv_pool import KVPool
+
+LANES = 16
+"""Sizes are multiples of it (vectors.h)."""
+
+
+def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
+    """x / hypot(|x|, floor) * gain for x [tokens, size], contiguous."""
+    size = gain.shape[0]
+    if x.dtype is not torch.float32 or size % LANES or not x.is_contiguous():
+        return norm.normed.twin(x, gain, floor)
+    out = torch.empty_like(x)
+    library().normed(out.data_ptr(), x.data_ptr(), gain.data_ptr(), floor.data_ptr(), x.numel() // size, size, size)
+    return out
+
+
+def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
+    pool.
+    """
+    tokens, every, dim = merged.shape
+    if merged.dtype is not torch.float32 or not merged.is_contiguous():
+        twins.turned.twin(merged, heads, turns, pool, layer, slots)
+        return
+    library().turned(
+        merged.data_ptr(),
+        turns.data_ptr(),
+        pool.slots(layer).data_ptr(),
+        slots.data_ptr(),
+        tokens,
+        heads,
+        (every - heads) // 2,
+        dim,
+    )
+
+
+def gated(both: Tensor) -> Tensor:
+    """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
+    tokens, inner = both.shape[0], both.shape[1] // 2
+    if both.dtype is not torch.float32 or inner % LANES:
+        return twins.gated.twin(both)
+    out = both.new_empty(tokens, inner)
+    library().gated(out.data_ptr(), both.data_ptr(), tokens, inner)
+    return out

@@ -1,0 +1,58 @@
+"""A matrix in panels for the C++ product (products.cpp): 8 or 16 bits a weight, widened in registers."""
+
+import torch
+from torch import Tensor
+
+from engine.cpp.library import library
+
+_PANEL = 32
+
+
+class Panels:
+    """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as [out / 32, in, 32]. The last panel is
+    filled up with zeros.
+    """
+
+    def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
+        self._outputs, self._inputs = weight.shape
+        filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % _PANEL))
+        self._panels = filled.view(-1, _PANEL, self._inputs).transpose(1, 2).contiguous()
+        self._scales = None
+        if scales is not None:
+            self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % _PANEL))
+        self._addresses = self._panels.data_ptr(), None if self._scales is None else self._scales.data_ptr()
+
+    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x [tokens, in] -> x W^T + b"""
+        out = x.new_empty(x.shape[0], self._outputs)
+        self._run(out, x, bias, adds=False)
+        return out
+
+    def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+        """Adds x W^T + b to `residual` [tokens, out], contiguous, in place, and returns it."""
+        self._run(residual, x, bias, adds=True)
+        return residual
+
+    def _run(self, out: Tensor, x: Tensor, bias: Tensor | None, *, adds: bool) -> None:
+        x = x.contiguous()
+        library().multiplied(
+            out.data_ptr(),
+            x.data_ptr(),
+            *self._addresses,
+            None if bias is None else bias.data_ptr(),
+            x.shape[0],
+            self._outputs,
+            self._inputs,
+            adds,
+        )
+
+    @property
+    def weight(self) -> Tensor:
+        """[out, in], a copy."""
+        weight = self._panels.transpose(1, 2).reshape(-1, self._inputs)[: self._outputs].float()
+        return weight if self._scales is None else weight * self._scales[: self._outputs, None]
+
+    @property
+    def bytes(self) -> int:
+        tensors = [tensor for tensor in (self._panels, self._scales) if tensor is not None]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

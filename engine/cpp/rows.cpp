@@ -1,0 +1,47 @@
+// What is decided of each row after a pass: how far its draft was right, and where it ends. The twins in torch are
+// spec/accept.py and engine/ending.py.
+#include <algorithm>
+#include <cstdint>
+
+// tokens, choices [rows, width] of a tree whose node 0 is the root, nodes [rows] of each -> counts [rows] accepted beside
+// the root. parents [rows, width] may be null, for chains; with them, also path [rows, steps] and the choices along it,
+// both filled up from the root.
+extern "C" void accepted(int64_t* counts, int64_t* path, int64_t* along, const int64_t* tokens, const int64_t* choices,
+                         const int64_t* parents, const int64_t* nodes, long rows, long width, long steps) {
+  for (long row = 0; row < rows; ++row) {
+    long last = 0, count = 0;
+    if (path) path[row * steps] = 0;
+    for (long node = 1; node < nodes[row]; ++node) {  // parents come first, so that one walk finds the whole path
+      const bool follows = parents ? parents[row * width + node] == last : node == last + 1;
+      if (!follows || tokens[row * width + node] != choices[row * width + last]) continue;
+      last = node;
+      ++count;
+      if (path) path[row * steps + count] = node;
+    }
+    counts[row] = count;
+    if (!path) continue;
+    for (long step = 0; step < steps; ++step) {
+      if (step > count) path[row * steps + step] = 0;
+      along[row * steps + step] = choices[row * width + path[row * steps + step]];
+    }
+  }
+}
+
+// tokens [rows, width] of which counts [rows] were committed after lengths [rows]; `owners` [rows] say where limits
+// [table] and stop ids [table, stops] of a row are -> kept [rows], endings [rows] as codes.
+extern "C" void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, const int64_t* counts,
+                    const int64_t* lengths, const bool* done, const int64_t* owners, const int32_t* limits,
+                    const int64_t* stop_ids, long rows, long width, long stops, long open, long stop, long full) {
+  for (long row = 0; row < rows; ++row) {
+    kept[row] = 0;
+    endings[row] = open;
+    if (done[row]) continue;
+    const int64_t* own = stop_ids + owners[row] * stops;
+    const int64_t room = std::max<int64_t>(limits[owners[row]] - lengths[row], 0), most = std::min(counts[row], room);
+    int64_t first = 0;
+    while (first < most && std::find(own, own + stops, tokens[row * width + first]) == own + stops) ++first;
+    const bool stopped = first < most;
+    kept[row] = stopped ? first + 1 : most;
+    endings[row] = stopped ? stop : most >= room ? full : open;
+  }
+}

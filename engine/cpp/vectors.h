@@ -1,0 +1,116 @@
+// Sixteen floats that are computed with at once, in registers of whatever width the machine has. Compilers lower the
+// generic vectors of GCC and Clang to AVX-512, to two of AVX2 or to four of NEON.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace aerie {
+
+constexpr long kLanes = 16;
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+template <class Vector, class Number>
+inline Vector load(const Number* from) {
+  Vector lanes;
+  std::memcpy(&lanes, from, sizeof lanes);
+  return lanes;
+}
+
+inline Floats load(const float* from) { return load<Floats>(from); }
+
+template <class Vector, class Number>
+inline void store(Number* to, Vector lanes) {
+  std::memcpy(to, &lanes, sizeof lanes);
+}
+
+template <class To, class From>
+inline To same_bits(From lanes) {
+  static_assert(sizeof(To) == sizeof(From));
+  To other;
+  std::memcpy(&other, &lanes, sizeof other);
+  return other;
+}
+
+typedef int8_t Bytes __attribute__((vector_size(16)));
+typedef int16_t Shorts __attribute__((vector_size(32)));
+
+// Sixteen bf16 numbers: the upper halves of as many floats.
+inline Floats widened(const uint16_t* from) {
+#ifdef __AVX512F__  // which GCC would do in halves
+  return same_bits<Floats>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load<__m256i>(from)), 16));
+#else
+  return same_bits<Floats>(__builtin_convertvector(load<Halves>(from), Words) << 16);
+#endif
+}
+
+// Sixteen 8-bit integers.
+inline Floats widened(const int8_t* from) {
+#ifdef __AVX512F__
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#else
+  const Shorts wider = __builtin_convertvector(load<Bytes>(from), Shorts);  // in one step GCC goes lane by lane
+  return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
+#endif
+}
+
+// In halves, always in the same order.
+inline float sum(Floats lanes) {
+  typedef float Eight __attribute__((vector_size(32)));
+  typedef float Four __attribute__((vector_size(16)));
+  Eight eights[2];
+  std::memcpy(eights, &lanes, sizeof lanes);
+  const Eight eight = eights[0] + eights[1];
+  Four fours[2];
+  std::memcpy(fours, &eight, sizeof eight);
+  const Four four = fours[0] + fours[1];
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// e^x for x <= 88, to two units in the last place; 0 under -87. Cody-Waite reduction and the polynomial of degree five
+// that Cephes' expf has: x = n ln 2 + r, e^x = 2^n e^r.
+inline Floats exp(Floats x) {
+  const Ints alive = x > -87.0f;
+  x = alive ? x : Floats{};
+  const float round = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer in its low bits
+  const Floats shifted = x * 1.44269504f + round;
+  const Floats n = shifted - round;
+  const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const Ints power = (same_bits<Ints>(shifted) - 0x4B400000 + 127) << 23;
+  return alive ? p * same_bits<Floats>(power) : Floats{};
+}
+
+// ln x for x > 0 that is not subnormal, to two units in the last place: x = 2^n m with m in [sqrt(1/2), sqrt(2)), and
+// the polynomial that Cephes' logf has for ln m.
+inline Floats log(Floats x) {
+  const Ints bits = same_bits<Ints>(x);
+  const Ints n = (bits - 0x3F3504F3) >> 23;
+  const Floats whole = __builtin_convertvector(n, Floats);
+  const Floats r = same_bits<Floats>(bits - (n << 23)) - 1.0f;
+  Floats p = r * 7.0376836292e-2f - 1.1514610310e-1f;
+  p = p * r + 1.1676998740e-1f;
+  p = p * r - 1.2420140846e-1f;
+  p = p * r + 1.4249322787e-1f;
+  p = p * r - 1.6668057665e-1f;
+  p = p * r + 2.0000714765e-1f;
+  p = p * r - 2.4999993993e-1f;
+  p = p * r + 3.3333331174e-1f;
+  const Floats square = r * r;
+  const Floats small = p * r * square - whole * 2.12194440e-4f - 0.5f * square;
+  return r + small + whole * 0.693359375f;
+}
+
+}  // namespace aerie

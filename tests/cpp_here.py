@@ -1,0 +1,29 @@
+"""Whether C++ kernels can run here, and a fixture that runs a file's tests on the twins in torch and then on them."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from engine.cpp.library import Unavailable, library
+from engine.kernels.switch import take_kernels
+
+
+def _missing() -> str | None:
+    try:
+        library()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+MISSING = _missing()
+needs_cpp = pytest.mark.skipif(MISSING is not None, reason=f"no C++ kernels: {MISSING}")
+
+
+@pytest.fixture(params=["torch", pytest.param("cpp", marks=needs_cpp)])
+def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Taken while a test runs."""
+    take_kernels(request.param, torch.device("cpu"))
+    yield request.param
+    take_kernels("torch", torch.device("cpu"))

@@ -1,0 +1,204 @@
+"""The C++ kernels of a CPU: each equal to the torch that it stands in for, built once, and refused by name."""
+
+import ctypes
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from contracts.errors import ConfigError
+from engine.attention import make_attention
+from engine.attention.inputs import AttentionShape
+from engine.cpp import library as building
+from engine.cpp.library import Unavailable, library
+from engine.kernels.switch import FUSIBLE, kernels_report, take_kernels, taken_kernels, taken_language
+from engine.kv_pool import KVPool
+from engine.layer import gated, turned
+from engine.noise import gumbel
+from engine.norm import RmsNorm, normed
+from engine.packing import exact_panels, rounded_panels
+from tests.cpp_here import needs_cpp
+from tests.engine.attention_cases import case
+
+CPU = torch.device("cpu")
+
+
+@needs_cpp
+@pytest.mark.parametrize("size", [64, 256, 320, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_norm(size: int, dtype: torch.dtype) -> None:
+    kernel, norm = normed.kernel("cpp"), RmsNorm(torch.randn(size), 1e-5)
+    x = (3 * torch.randn(5, size)).to(dtype)
+    x[2] = 0
+    torch.testing.assert_close(kernel(x, norm._gain, norm._floor), norm(x), atol=1e-6, rtol=1e-6)
+    wide = torch.randn(3, 6, size).to(dtype)
+    torch.testing.assert_close(kernel(wide[:, 1:5], norm._gain, norm._floor), norm(wide[:, 1:5]))
+
+
+@needs_cpp
+@pytest.mark.parametrize("dim", [64, 80])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> None:
+    heads, kv_heads, tokens = 4, 2, 5
+    pools = [KVPool(layers=2, pages=4, page_size=4, kv_heads=kv_heads, head_dim=dim, dtype=dtype) for _ in range(2)]
+    merged = torch.randn(tokens, heads + 2 * kv_heads, dim).to(dtype)
+    turns = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
+    slots, ours = torch.tensor([3, 15, 0, 8, 9]), merged.clone()
+    turned.kernel("cpp")(ours, heads, turns, pools[0], 1, slots)
+    turned.twin(merged, heads, turns, pools[1], 1, slots)
+    torch.testing.assert_close(ours, merged, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(pools[0].keys, pools[1].keys, atol=1e-6, rtol=1e-6)
+    assert torch.equal(pools[0].values, pools[1].values)
+
+
+@needs_cpp
+@pytest.mark.parametrize("inner", [48, 704, 20])
+def test_gate_of_any_size(inner: int) -> None:
+    both = torch.randn(3, 2 * inner)
+    both[0, :4] = torch.tensor([-200.0, -88.0, 88.0, 200.0])
+    torch.testing.assert_close(gated.kernel("cpp")(both), gated.twin(both), atol=1e-6, rtol=2e-6)
+
+
+@needs_cpp
+def test_noise_is_the_twin_s_but_for_the_last_bits_of_the_logarithms() -> None:
+    keys = torch.tensor([1, 2**40 + 3, -(2**62), 2**63 - 1])
+    positions = torch.tensor([0, 1, 77, 131_071], dtype=torch.int32)
+    tokens = torch.randperm(200_003)
+    ours, theirs = gumbel.kernel("cpp")(keys, positions, tokens), gumbel.twin(keys, positions, tokens)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    assert ours.isfinite().all()
+
+
+@needs_cpp
+def test_a_query_s_attention_does_not_depend_on_what_runs_beside_it() -> None:
+    """Bit for bit: rows, and the nodes of one row, are computed one by one."""
+    lengths, counts = [37, 200, 5], [4, 1, 8]
+    shape = AttentionShape(4, 2, 64, 16, torch.float32, CPU)
+    inputs, pool = case(lengths, counts, page=16, tree=True, head_dim=64)
+    query, attention = torch.randn(sum(counts), 4, 64), make_attention("cpp", shape)
+    together = attention.run(attention.plan(inputs), query, pool, 0)
+    assert inputs.words is not None
+    first = replace(
+        inputs,
+        qo_indptr=inputs.qo_indptr[:2].clone(),
+        kv_indptr=inputs.kv_indptr[:2].clone(),
+        prefix_lens=inputs.prefix_lens[:1].clone(),
+        words=inputs.words[:4].clone(),
+    )
+    assert torch.equal(attention.run(attention.plan(first), query[:4], pool, 0), together[:4])
+
+
+@needs_cpp
+@pytest.mark.parametrize("tokens", [1, 2, 3, 5, 6, 14, 15, 33])
+def test_a_row_s_product_does_not_depend_on_how_many_there_are(tokens: int) -> None:
+    weight, x = torch.randn(100, 72).bfloat16().float(), torch.randn(tokens, 72)
+    for panels in (exact_panels(weight), rounded_panels(weight)):
+        assert panels is not None
+        whole = panels(x, None)
+        assert all(torch.equal(panels(x[row : row + 1], None)[0], whole[row]) for row in range(tokens))
+
+
+@needs_cpp
+def test_eight_bits_are_within_half_a_step_of_the_weight() -> None:
+    weight = torch.randn(70, 50) * torch.logspace(-6, 3, 70)[:, None]
+    weight[3] = 0
+    step = weight.abs().amax(1, keepdim=True) / 127
+    kept = rounded_panels(weight)
+    assert ((kept.weight - weight).abs() <= 0.5001 * step).all()
+    x, bias, residual = torch.randn(4, 50), torch.randn(70), torch.randn(4, 70)
+    expected = x.double() @ kept.weight.double().t() + bias.double()
+    torch.testing.assert_close(kept(x, bias).double(), expected, atol=1e-4, rtol=1e-5)
+    added = kept.add_to(residual.clone(), x, bias).double()
+    torch.testing.assert_close(added, expected + residual.double(), atol=1e-4, rtol=1e-5)
+
+
+@needs_cpp
+def test_auto_takes_them_on_a_cpu_and_torch_takes_none() -> None:
+    take_kernels("auto", CPU)
+    assert taken_language() == "cpp" and "normed" in taken_kernels()
+    assert {name for name, each in FUSIBLE.items() if "cpp" in each.languages} == set(taken_kernels())
+    assert kernels_report(CPU).startswith("cpp: ")
+    take_kernels("torch", CPU)
+    assert taken_language() is None and taken_kernels() == []
+
+
+def without(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    def missing() -> ctypes.CDLL:
+        raise Unavailable(why)
+
+    monkeypatch.setattr("engine.kernels.switch.library", missing)
+
+
+def test_without_a_compiler_torch_serves_and_asking_for_them_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(building.shutil, "which", lambda _: None)
+    with pytest.raises(Unavailable, match=r"no C\+\+ compiler \(Debian: g\+\+\)") as refused:
+        library.__wrapped__()
+    without(monkeypatch, str(refused.value))
+    take_kernels("auto", CPU)
+    assert taken_language() is None
+    assert kernels_report(CPU) == "none: there is no C++ compiler (Debian: g++)"
+    with pytest.raises(ConfigError, match=r"kernels is cpp, and there is no C\+\+ compiler.*engine\.kernels=auto"):
+        take_kernels("cpp", CPU)
+
+
+def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'no such standard' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(Unavailable, match="failed: no such standard"):
+        building._compiled(str(broken), tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir()), "nothing half-made may be left"
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match=r"cannot be kept in .*file.cpp.*AERIE_KERNELS"):
+        building._compiled("true", tmp_path / "file" / "cpp")
+
+
+@needs_cpp
+def test_what_is_compiled_is_kept_and_a_changed_flag_makes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[object] = []
+
+    def compile_nothing(command: list[object], **_: object) -> None:
+        calls.append(command)
+        Path(str(command[command.index("-o") + 1])).write_text("compiled")
+
+    monkeypatch.setattr(building, "_version", lambda _: "1")
+    monkeypatch.setattr(subprocess, "run", compile_nothing)
+    first = building._compiled("c++", tmp_path)
+    assert building._compiled("c++", tmp_path) == first and len(calls) == 1
+    monkeypatch.setattr(building, "_FLAGS", ("-O2",))
+    assert building._compiled("c++", tmp_path) != first and len(calls) == 2
+
+
+def test_a_gpu_s_kernels_and_a_cpu_s_are_not_mixed_up() -> None:
+    with pytest.raises(ConfigError, match="cpp, whose kernels are a CPU's, and this deployment runs on a GPU"):
+        take_kernels("cpp", torch.device("cuda"))
+    with pytest.raises(ConfigError, match="triton, which needs a GPU, and this deployment runs on a CPU"):
+        take_kernels("triton", CPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        (AttentionShape(4, 2, 64, 16, torch.bfloat16, CPU), "it computes in float32 and the model in bfloat16"),
+        (AttentionShape(4, 2, 40, 16, torch.float32, CPU), "multiples of 16 up to 256 and the model's is 40"),
+        (AttentionShape(4, 2, 512, 16, torch.float32, CPU), "multiples of 16 up to 256 and the model's is 512"),
+        (AttentionShape(4, 2, 64, 16, torch.float32, torch.device("cuda")), "its kernels are a CPU's"),
+    ],
+)
+def test_attention_that_it_cannot_compute_is_refused_by_name(shape: AttentionShape, why: str) -> None:
+    with pytest.raises(ConfigError, match=rf"engine.attention is cpp, and .*{why}"):
+        make_attention("cpp", shape)
+
+
+def test_only_bf16_numbers_are_held_in_16_bits() -> None:
+    assert exact_panels(torch.randn(40, 8).bfloat16().float()) is not None
+    assert exact_panels(torch.full((40, 8), 0.1)) is None
