@@ -1,4 +1,6 @@
-"""What every test shares: one torch thread, so that tests that run side by side do not fight over cores."""
+"""What every test shares: one torch thread, so that tests that run side by side do not fight over cores; and examples
+drawn by hypothesis as slowly as a crowded machine will have it.
+"""
 
 import os
 
@@ -10,8 +12,11 @@ import sys
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 torch.set_num_threads(1)
+settings.register_profile("crowded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("crowded")
 
 
 def pytest_runtest_teardown() -> None:
