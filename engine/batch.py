@@ -6,6 +6,7 @@ work. Invariant: no launch here reads a value of the device.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -67,6 +68,16 @@ def layout(counts: Ints, transfer: Transfer) -> Layout:
 
 def uniform_layout(rows: int, width: int, device: torch.device) -> Layout:
     """`rows` rows of `width` tokens each. Nothing is copied to the device, so that it may be captured in a graph."""
+    return _kept_layout(rows, width) if device.type == "cpu" else _made_layout(rows, width, device)
+
+
+@lru_cache(512)
+def _kept_layout(rows: int, width: int) -> Layout:
+    """On a CPU nothing is captured: one of a shape serves every step."""
+    return _made_layout(rows, width, torch.device("cpu"))
+
+
+def _made_layout(rows: int, width: int, device: torch.device) -> Layout:
     tokens = torch.arange(rows * width, device=device)
     firsts = torch.arange(0, rows * width, width, device=device)
     return Layout(

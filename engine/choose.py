@@ -28,7 +28,7 @@ class Needs:
     """Some row has min_tokens."""
 
 
-@fusible(triton="engine.kernels.choose")
+@fusible(triton="engine.kernels.choose", cpp="engine.cpp.choose")
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
@@ -39,7 +39,7 @@ def choose(
     if needs.bans:
         logits = ban_stop_ids(logits, rows, positions, tables)
     if not needs.noise:
-        return logits.argmax(-1)
+        return likeliest(logits)
     temperatures = tables.temperatures[rows]
     sampled = temperatures >= GREEDY_BELOW
     scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]
@@ -49,6 +49,12 @@ def choose(
     if noise is None:
         noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1], device=logits.device))
     return torch.where(sampled[:, None], scaled + noise, scaled).argmax(-1)
+
+
+@fusible(cpp="engine.cpp.choose")
+def likeliest(logits: Tensor) -> Tensor:
+    """logits [n, V] -> [n] int64"""
+    return logits.argmax(-1)
 
 
 def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:

@@ -29,22 +29,24 @@ class FutureMap:
         self.lengths = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.done = torch.zeros(2, rows + 1, dtype=torch.bool, device=device)
         self.seeds = torch.zeros(2, rows + 1, seed_width, dtype=seed_dtype, device=device)
+        self._rows = rows + 1
+        self._flat = tuple(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds))
 
     def read(self, turns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """turns, rows [n] int64 -> bonus [n], length [n], done [n], draft seed [n, seed_width]."""
-        values = (self.bonus[turns, rows], self.lengths[turns, rows], self.done[turns, rows], self.seeds[turns, rows])
+        places = turns * self._rows + rows
+        bonus, lengths, done, seeds = (table.index_select(0, places) for table in self._flat)
         if self._poison:
             self.bonus[turns, rows] = _POISON_TOKEN
             self.lengths[turns, rows] = _POISON_LENGTH
             self.seeds[turns, rows] = torch.nan
-        return values
+        return bonus, lengths, done, seeds
 
     def publish(
         self, turns: Tensor, rows: Tensor, *, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
     ) -> None:
         """Writes the generation `turns` of the rows; without seeds theirs are left as they are."""
-        self.bonus[turns, rows] = bonus
-        self.lengths[turns, rows] = lengths
-        self.done[turns, rows] = done
-        if seeds is not None:
-            self.seeds[turns, rows] = seeds
+        places = turns * self._rows + rows
+        for table, values in zip(self._flat, (bonus, lengths, done, seeds), strict=True):
+            if values is not None:
+                table.index_copy_(0, places, values.to(table.dtype))

@@ -3,6 +3,7 @@
 Called by both workers. A `Pending` is a StepOutput on its way: `output` waits for it, and for nothing after it.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -120,7 +121,7 @@ def plain_answer(result: PassResult) -> Answer:
 def _split(words: NDArray[np.int32], shapes: Shapes) -> Iterator[Ints]:
     first = 0
     for shape in shapes:
-        end = first + int(np.prod(shape))
+        end = first + math.prod(shape)
         yield words[first:end].reshape(shape)
         first = end
 

@@ -70,5 +70,7 @@ class RowTables:
 
     def slots(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Pool slots [n] int64 of positions [n] of rows [n]."""
-        pages = self.pages[rows, torch.div(positions, self.page_size, rounding_mode="floor")]
-        return pages.long() * self.page_size + positions.remainder(self.page_size)
+        width = self.pages.shape[1]
+        places = rows * width + torch.div(positions, self.page_size, rounding_mode="floor")
+        pages = self.pages.view(-1).index_select(0, places)
+        return pages * self.page_size + positions.remainder(self.page_size)

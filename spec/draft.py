@@ -14,10 +14,11 @@ from torch import Tensor
 from contracts.step import MAX_NODES
 from engine.attention import Attention, Planned, planned_for
 from engine.batch import Cover, attention_inputs
+from engine.choose import likeliest
 from engine.row_tables import RowTables
 from spec.confidence import Confidence
 from spec.head import Head
-from spec.ranking import Ranking
+from spec.ranking import Ranking, log_likelihood
 from spec.tree import Level, Tree, chain, joined, rooted, select
 
 
@@ -75,7 +76,7 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
     tokens = [roots.tokens]
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):
-        best = ranking.rank(reading.logits, level).argmax(-1)
+        best = likeliest(ranking.rank(reading.logits, level))
         tokens.append(head.target_ids(best))
         if level == growth.depth or _lost(growth.confidence, ranking, reading.logits, best):
             break
@@ -86,7 +87,7 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
 
 
 def _lost(confidence: Confidence | None, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
-    return confidence is not None and confidence.lost(ranking.log_likelihood(logits, best))
+    return confidence is not None and confidence.lost(log_likelihood(logits, best, ranking.temperatures))
 
 
 def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:

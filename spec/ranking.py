@@ -14,6 +14,7 @@ from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
 from engine.choose import Needs, filtered
+from engine.kernels.switch import fusible
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 
@@ -24,6 +25,14 @@ def step_noise(tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, voc
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
     tokens = torch.arange(vocabulary, device=lengths.device)
     return gumbel(keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+
+
+@fusible(cpp="spec.cpp.ranking")
+def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:
+    """Of draft ids [R] by the head's logits [R, Vd] at temperatures [R, 1], None for 1 -> [R]."""
+    if temperatures is not None:
+        logits = logits.float() / temperatures
+    return logits.gather(1, ids[:, None]).squeeze(1) - logits.logsumexp(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +47,6 @@ class Ranking:
     """[R, 1], 1 in greedy rows."""
     filters: tuple[Tensor, Tensor, Tensor] | None
     """min_p, top_k and top_p [R] each; neutral in greedy rows."""
-
-    def log_likelihood(self, logits: Tensor, ids: Tensor) -> Tensor:
-        """Of draft ids [R] by the head's logits [R, Vd] at the rows' temperatures, noise aside -> [R]."""
-        if self.temperatures is not None:
-            logits = logits.float() / self.temperatures
-        return logits.gather(1, ids[:, None]).squeeze(1) - logits.logsumexp(-1)
 
     def rank(self, logits: Tensor, level: int) -> Tensor:
         """Head logits [R * n, Vd] of n nodes a row, for children at depth `level` -> z, equal in order and softmax."""

@@ -4,7 +4,7 @@ For few queries, of decoding and drafting; many gain from sharing what they read
 `cpu` backend.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ class _Plan:
     addresses: tuple[int, int, int, int]
     """Of query bounds, page bounds, pages and prefix lengths, which `inputs` keeps alive."""
     rows: int
+    words: Tensor | None
 
 
 def refusal(shape: AttentionShape | None) -> str | None:
@@ -54,24 +55,25 @@ class CppAttention:
         self._shared = CpuAttention()
 
     def plan(self, inputs: AttentionInputs) -> object:
-        counts = inputs.qo_indptr.diff()
-        many = int(inputs.qo_indptr[-1]) > _MOST_ALONE and torch.get_num_threads() > 1
-        if many or int(counts.max()) > _MOST_QUERIES:
+        queries, rows = int(inputs.qo_indptr[-1]), inputs.prefix_lens.shape[0]
+        many = queries > _MOST_ALONE and torch.get_num_threads() > 1
+        wide = queries - rows >= _MOST_QUERIES and int(inputs.qo_indptr.diff().max()) > _MOST_QUERIES
+        if many or wide:
             return self._shared.plan(inputs)
         arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
         first, second, third, fourth = (array.data_ptr() for array in arrays)
-        return _Plan(inputs, (first, second, third, fourth), inputs.prefix_lens.shape[0])
+        return _Plan(inputs, (first, second, third, fourth), rows, inputs.words)
 
     def see(self, planned: object, words: Tensor) -> object:
         if not isinstance(planned, _Plan):
             return self._shared.see(planned, words)  # type: ignore[arg-type]
-        return replace(planned, inputs=replace(planned.inputs, words=words))
+        return _Plan(planned.inputs, planned.addresses, planned.rows, words)
 
     def run(self, planned: object, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         if not isinstance(planned, _Plan):
             return self._shared.run(planned, query, pool, layer)  # type: ignore[arg-type]
         tokens, heads, dim = query.shape
-        words = planned.inputs.words
+        words = planned.words
         out = query.new_empty(tokens, heads, dim)
         library().attended(
             out.data_ptr(),

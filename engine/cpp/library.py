@@ -10,7 +10,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from ctypes import c_bool, c_long, c_void_p
+from ctypes import c_bool, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +26,8 @@ _SIGNATURES: dict[str, list[type]] = {
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "attended": [c_void_p] * 8 + [c_long] * 6,
+    "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
+    "likelihood": [c_void_p] * 4 + [c_long] * 2,
     "gumbel": [c_void_p] * 4 + [c_long] * 2,
     "accepted": [c_void_p] * 7 + [c_long] * 3,
     "cut": [c_void_p] * 9 + [c_long] * 6,

@@ -11,6 +11,7 @@ import torch
 from contracts.errors import ConfigError
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
+from engine.choose import Needs, choose, likeliest
 from engine.cpp import library as building
 from engine.cpp.library import Unavailable, library
 from engine.kernels.switch import FUSIBLE, kernels_report, take_kernels, taken_kernels, taken_language
@@ -19,6 +20,7 @@ from engine.layer import gated, turned
 from engine.noise import gumbel
 from engine.norm import RmsNorm, normed
 from engine.packing import exact_panels, rounded_panels
+from engine.row_tables import RowTables
 from tests.cpp_here import needs_cpp
 from tests.engine.attention_cases import case
 
@@ -69,6 +71,43 @@ def test_noise_is_the_twin_s_but_for_the_last_bits_of_the_logarithms() -> None:
     ours, theirs = gumbel.kernel("cpp")(keys, positions, tokens), gumbel.twin(keys, positions, tokens)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
     assert ours.isfinite().all()
+
+
+@needs_cpp
+@pytest.mark.parametrize("count", [5, 16, 33, 4096])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_choice_is_the_twin_s(count: int, noisy: bool) -> None:
+    tables = RowTables(4, 1, 16)
+    tables.noise_keys.copy_(torch.tensor([11, 2**62 + 5, 1 << 40, 77, 0]))
+    tables.temperatures.copy_(torch.tensor([0.0, 0.7, 1.0, 1.9, 0.0]))
+    rows = torch.arange(40) % 4
+    logits, noise = 4 * torch.randn(40, count), torch.randn(40, count)
+    tables.stop_ids[1, 0], tables.min_lengths[1] = count - 1, 1 << 20
+    logits[1, count - 1] = 100.0
+    for bans in (False, True):
+        given = (logits, rows, rows + 9, tables, Needs(noise=noisy, filters=False, bans=bans))
+        assert torch.equal(choose.kernel("cpp")(*given, noise=noise), choose.twin(*given, noise=noise))
+
+
+@needs_cpp
+@pytest.mark.parametrize("count", [3, 16, 40])
+def test_of_equals_the_first_is_chosen(count: int) -> None:
+    logits = torch.zeros(count, count).tril_().mul_(5)  # row r: equal peaks at 0 .. r
+    logits[:, 0] = torch.where(torch.arange(count) == 0, 5.0, -1.0)
+    expected = [0] + [1] * (count - 1)
+    assert likeliest.kernel("cpp")(logits).tolist() == expected
+    assert likeliest.kernel("cpp")(torch.full((2, count), -torch.inf)).tolist() == [0, 0]
+
+
+@needs_cpp
+def test_filters_are_left_to_torch() -> None:
+    tables = RowTables(1, 1, 16)
+    tables.temperatures.fill_(1.0)
+    tables.top_ks.fill_(1)
+    logits, rows = torch.randn(3, 50), torch.zeros(3, dtype=torch.int64)
+    needs = Needs(noise=True, filters=True, bans=False)
+    chosen = choose.kernel("cpp")(logits, rows, torch.arange(3), tables, needs)
+    assert torch.equal(chosen, logits.argmax(-1))
 
 
 @needs_cpp

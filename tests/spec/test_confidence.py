@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from spec.confidence import Confidence
-from spec.ranking import Ranking
+from spec.ranking import log_likelihood
 from tests.engine.rounds import Rounds
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import PROMPTS, plain_tokens, run, sampling
@@ -46,11 +46,11 @@ def test_one_likely_path_is_reason_to_go_on() -> None:
     assert doubt.lost(torch.tensor([0.9, 1.0]).log())  # 0.486 and 0.1
 
 
-def test_a_path_is_as_likely_as_its_head_says_at_the_rows_temperature() -> None:
+@pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize("count", [9, 16, 70])
+def test_a_path_is_as_likely_as_its_head_says_at_the_rows_temperature(count: int) -> None:
     torch.manual_seed(3)
-    logits, ids, temperatures = torch.randn(2, 9), torch.tensor([4, 7]), torch.tensor([[0.7], [1.0]])
-    greedy = Ranking(None, None, None, None)
-    sampled = Ranking(torch.rand(2, 1, 9), torch.ones(2, 1), temperatures, None)
-    for ranking, scaled in ((greedy, logits), (sampled, logits / temperatures)):
+    logits, ids, temperatures = 5 * torch.randn(2, count), torch.tensor([4, 7]), torch.tensor([[0.7], [1.0]])
+    for given, scaled in ((None, logits), (temperatures, logits / temperatures)):
         wanted = scaled.log_softmax(-1)[torch.arange(2), ids]
-        torch.testing.assert_close(ranking.log_likelihood(logits, ids), wanted)
+        torch.testing.assert_close(log_likelihood(logits, ids, given), wanted)

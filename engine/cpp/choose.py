@@ -1,0 +1,48 @@
+"""The choice of a token in C++ (choice.cpp): one pass over a row's logits. Filters are left to torch."""
+
+import torch
+from torch import Tensor
+
+from contracts.sampling import GREEDY_BELOW
+from engine import choose as twins
+from engine.choose import Needs
+from engine.cpp.library import library
+from engine.noise import gumbel
+from engine.row_tables import RowTables
+
+
+def choose(
+    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+) -> Tensor:
+    if needs.filters or logits.dtype is not torch.float32:
+        return twins.choose.twin(logits, rows, positions, tables, needs, noise=noise)
+    if needs.bans:
+        logits = twins.ban_stop_ids(logits, rows, positions, tables)
+    if not needs.noise:
+        return likeliest(logits)
+    if noise is None:
+        noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1]))
+    return _chosen(logits, tables.temperatures.index_select(0, rows), noise)
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """logits [n, V] fp32 -> [n] int64, the first of equals."""
+    if logits.dtype is not torch.float32:
+        return twins.likeliest.twin(logits)
+    return _chosen(logits, None, None)
+
+
+def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -> Tensor:
+    rows, count = logits.shape
+    out = torch.empty(rows, dtype=torch.int64)
+    logits, noise = logits.contiguous(), None if noise is None else noise.contiguous()
+    library().chosen(
+        out.data_ptr(),
+        logits.data_ptr(),
+        None if temperatures is None else temperatures.data_ptr(),
+        None if noise is None else noise.data_ptr(),
+        rows,
+        count,
+        GREEDY_BELOW,
+    )
+    return out
