@@ -102,7 +102,7 @@ class Decoder:
             if taps and index in self.boundaries:
                 tapped.append(x.clone())
             attend(x, layer.input_norm(x), layer.attention, index, context)
-            mlp(x, layer.post_norm(x), layer.mlp)
+            mlp(x, layer.post_norm, layer.mlp)
         if taps and len(self._layers) in self.boundaries:  # what leaves the last layer; training's features end here
             tapped.append(x.clone())
         last = x if wanted is None else x.index_select(0, wanted)
@@ -148,6 +148,7 @@ def _layer(config: ModelConfig, weights: Source, index: int) -> _Layer:
                 weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
                 bias("mlp.down_proj", hidden, config.mlp_bias),
             ),
+            inner=inner,
         ),
     )
 

@@ -41,6 +41,7 @@ class MlpWeights:
 
     gate_up: Projection
     down: Projection
+    inner: int
 
     @property
     def bytes(self) -> int:
@@ -75,9 +76,10 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
     return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
 
-def mlp(residual: Tensor, x: Tensor, weights: MlpWeights) -> Tensor:
-    """Adds the MLP of x [tokens, hidden], normed, to `residual` of the same shape, in place."""
-    return weights.down.add_to(residual, gated(weights.gate_up(x)))
+@fusible(cpp="engine.cpp.mlp")
+def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights) -> Tensor:
+    """Adds the MLP of the normed `residual` [tokens, hidden] to it, in place."""
+    return weights.down.add_to(residual, gated(weights.gate_up(norm(residual))))
 
 
 @fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")

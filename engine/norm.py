@@ -22,12 +22,12 @@ class RmsNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         size = weight.numel()
-        self._gain = weight.float() * size**0.5
-        self._floor = torch.tensor((size * eps) ** 0.5, device=weight.device)
+        self.gain = weight.float() * size**0.5
+        self.floor = torch.tensor((size * eps) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return normed(x, self._gain, self._floor)
+        return normed(x, self.gain, self.floor)
 
     @property
     def bytes(self) -> int:
-        return self._gain.numel() * self._gain.element_size()
+        return self.gain.numel() * self.gain.element_size()

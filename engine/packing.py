@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from engine.cpp.products import Panels
 from engine.kernels.switch import taken_language
 
 _LARGEST = 127
@@ -43,16 +44,12 @@ def pack(weight: Tensor) -> Packed | None:
 
 def exact_panels(weight: Tensor) -> Packed | None:
     """For the C++ product; None where a weight is no bf16 number."""
-    from engine.cpp.products import Panels
-
     halves = weight.bfloat16()
     return Panels(halves) if torch.equal(halves.float(), weight) else None
 
 
 def rounded_panels(weight: Tensor) -> Packed:
     """For the C++ product, as 8-bit integers: the largest weight of an output is 127 of its scale."""
-    from engine.cpp.products import Panels
-
     scales = (weight.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
     return Panels((weight / scales[:, None]).round_().to(torch.int8), scales)
 

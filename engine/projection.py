@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from engine.cpp.products import Panels
 from engine.packing import pack, rounded_panels
 
 _ALL = 1 << 62
@@ -49,6 +50,12 @@ class Projection:
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
         return residual if self._bias is None else residual.add_(self._bias)
+
+    def addresses(self, tokens: int) -> tuple[int | None, ...] | None:
+        """Where a C++ kernel finds panels, scales and bias for so many tokens; None where it is not to look."""
+        if tokens > self._few or not isinstance(self._packed, Panels):
+            return None
+        return *self._packed.addresses, None if self._bias is None else self._bias.data_ptr()
 
     @property
     def weight(self) -> Tensor:

@@ -118,7 +118,7 @@ class Head:
                 embedded = self.weights.embeddings.index_select(0, tokens)
                 normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
             hidden = attend(residual.clone(), normed, layer.attention, index, context)
-            mlp(hidden, layer.post_norm(hidden), layer.mlp)
+            mlp(hidden, layer.post_norm, layer.mlp)
         return hidden
 
     def read(self, output: Tensor) -> Reading:

@@ -172,6 +172,7 @@ def _layer(config: HeadConfig, weights: Source, index: int) -> HeadLayer:
                 weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
                 weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
             ),
+            inner=inner,
         ),
     )
 

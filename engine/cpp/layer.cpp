@@ -1,6 +1,7 @@
 // The small operations of a layer; their twins in torch are engine/norm.py and engine/layer.py.
 #include <cmath>
 
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;

@@ -25,6 +25,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "turned": [c_void_p] * 4 + [c_long] * 4,
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
+    "swiglu": [c_void_p] * 9 + [c_long] * 3,
     "attended": [c_void_p] * 8 + [c_long] * 6,
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,

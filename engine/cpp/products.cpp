@@ -2,6 +2,7 @@
 // or as 8-bit integers with a scale for each output, so that it is read from front to back and widened in registers.
 // Every output of every row is summed over the inputs in their order, so a row's result does not depend on how many rows
 // there are.
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;

@@ -20,7 +20,10 @@ class Panels:
         self._scales = None
         if scales is not None:
             self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % _PANEL))
-        self._addresses = self._panels.data_ptr(), None if self._scales is None else self._scales.data_ptr()
+        self.addresses: tuple[int, int | None] = (
+            self._panels.data_ptr(),
+            None if self._scales is None else self._scales.data_ptr(),
+        )
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x [tokens, in] -> x W^T + b"""
@@ -38,7 +41,7 @@ class Panels:
         library().multiplied(
             out.data_ptr(),
             x.data_ptr(),
-            *self._addresses,
+            *self.addresses,
             None if bias is None else bias.data_ptr(),
             x.shape[0],
             self._outputs,

@@ -16,10 +16,11 @@ from engine.cpp import library as building
 from engine.cpp.library import Unavailable, library
 from engine.kernels.switch import FUSIBLE, kernels_report, take_kernels, taken_kernels, taken_language
 from engine.kv_pool import KVPool
-from engine.layer import gated, turned
+from engine.layer import MlpWeights, gated, mlp, turned
 from engine.noise import gumbel
 from engine.norm import RmsNorm, normed
 from engine.packing import exact_panels, rounded_panels
+from engine.projection import Projection
 from engine.row_tables import RowTables
 from tests.cpp_here import needs_cpp
 from tests.engine.attention_cases import case
@@ -34,9 +35,9 @@ def test_norm(size: int, dtype: torch.dtype) -> None:
     kernel, norm = normed.kernel("cpp"), RmsNorm(torch.randn(size), 1e-5)
     x = (3 * torch.randn(5, size)).to(dtype)
     x[2] = 0
-    torch.testing.assert_close(kernel(x, norm._gain, norm._floor), norm(x), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(kernel(x, norm.gain, norm.floor), norm(x), atol=1e-6, rtol=1e-6)
     wide = torch.randn(3, 6, size).to(dtype)
-    torch.testing.assert_close(kernel(wide[:, 1:5], norm._gain, norm._floor), norm(wide[:, 1:5]))
+    torch.testing.assert_close(kernel(wide[:, 1:5], norm.gain, norm.floor), norm(wide[:, 1:5]))
 
 
 @needs_cpp
@@ -53,6 +54,27 @@ def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> No
     torch.testing.assert_close(ours, merged, atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(pools[0].keys, pools[1].keys, atol=1e-6, rtol=1e-6)
     assert torch.equal(pools[0].values, pools[1].values)
+
+
+@needs_cpp
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("hidden", "inner", "rounds"), [(64, 176, False), (64, 176, True), (40, 48, False)])
+def test_mlp(hidden: int, inner: int, rounds: bool, biased: bool) -> None:
+    def projection(out: int, wide: int) -> Projection:
+        weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().float()
+        made = Projection(weight, torch.randn(out) if biased else None)
+        if rounds:
+            made.round()
+        return made
+
+    take_kernels("cpp", CPU)
+    weights = MlpWeights(projection(2 * inner, hidden), projection(hidden, inner), inner)
+    norm, residual = RmsNorm(torch.randn(hidden), 1e-5), 3 * torch.randn(5, hidden)
+    expected = mlp.twin(residual.clone(), norm, weights)
+    assert expected is not residual
+    given = residual.clone()
+    assert mlp.kernel("cpp")(given, norm, weights) is given
+    torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
 
 
 @needs_cpp

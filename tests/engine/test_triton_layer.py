@@ -31,9 +31,9 @@ def test_norm(dtype: torch.dtype, size: int) -> None:
     norm = RmsNorm(torch.randn(size, device=DEVICE), 1e-5)
     x = 3 * torch.randn(5, size, device=DEVICE).to(dtype)
     x[2] = 0
-    close(normed(x, norm._gain, norm._floor), norm(x))
+    close(normed(x, norm.gain, norm.floor), norm(x))
     wide = torch.randn(3, 6, size, device=DEVICE).to(dtype)
-    close(normed(wide[:, 1:5], norm._gain, norm._floor), norm(wide[:, 1:5]))
+    close(normed(wide[:, 1:5], norm.gain, norm.floor), norm(wide[:, 1:5]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

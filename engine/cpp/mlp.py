@@ -1,0 +1,23 @@
+"""A layer's norm and MLP in one call (mlp.cpp); what lies between its products never leaves the cache."""
+
+import torch
+from torch import Tensor
+
+from engine import layer as twins
+from engine.cpp.layer import LANES
+from engine.cpp.library import library
+from engine.layer import MlpWeights
+from engine.norm import RmsNorm
+
+
+def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights) -> Tensor:
+    """Adds the MLP of the normed `residual` [tokens, hidden], contiguous, to it, in place."""
+    tokens, hidden = residual.shape
+    inner = weights.inner
+    gate_up, down = weights.gate_up.addresses(tokens), weights.down.addresses(tokens)
+    if gate_up is None or down is None or hidden % LANES or inner % LANES or residual.dtype is not torch.float32:
+        return twins.mlp.twin(residual, norm, weights)
+    library().swiglu(
+        residual.data_ptr(), norm.gain.data_ptr(), norm.floor.data_ptr(), *gate_up, *down, tokens, hidden, inner
+    )
+    return residual
