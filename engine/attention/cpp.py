@@ -60,6 +60,7 @@ class CppAttention:
         wide = queries - rows >= _MOST_QUERIES and int(inputs.qo_indptr.diff().max()) > _MOST_QUERIES
         if many or wide:
             return self._shared.plan(inputs)
+        assert inputs.prefix_lens.dtype is torch.int64  # a kernel that is given addresses cannot see it
         arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
         first, second, third, fourth = (array.data_ptr() for array in arrays)
         return _Plan(inputs, (first, second, third, fourth), rows, inputs.words)

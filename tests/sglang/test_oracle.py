@@ -143,7 +143,7 @@ def both(
         kv_indptr=torch.tensor([0, 2], dtype=torch.int32),
         kv_indices=torch.tensor([1, 2], dtype=torch.int32),
         last_page_len=torch.tensor([16], dtype=torch.int32),
-        prefix_lens=torch.tensor([prefix], dtype=torch.int32),
+        prefix_lens=torch.tensor([prefix], dtype=torch.int64),
         words=words,
         page_size=16,
     )

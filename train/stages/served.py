@@ -17,7 +17,7 @@ from engine.attention.inputs import AttentionInputs
 from engine.build import load_target
 from engine.memory import plan_sizes
 from engine.model_config import ModelConfig, read_model_config
-from engine.norm import RmsNorm
+from engine.norm import RmsNorm, normed
 from engine.weights import Weights
 from spec.head_config import default_boundaries
 
@@ -67,7 +67,7 @@ class ServedTarget:
             kv_indptr=torch.tensor([0, pages], dtype=torch.int32),
             kv_indices=torch.arange(1, pages + 1, dtype=torch.int32, device=device),  # page 0 is the dummy page
             last_page_len=torch.tensor([count - (pages - 1) * page], dtype=torch.int32),
-            prefix_lens=torch.zeros(1, dtype=torch.int32, device=device),
+            prefix_lens=torch.zeros(1, dtype=torch.int64, device=device),
             words=None,
             page_size=page,
         )
@@ -94,7 +94,8 @@ class OutputEnd:
     @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """[..., hidden] before the norm, of any dtype -> [..., vocabulary] in fp32."""
-        return self._norm(final.float()) @ self.output.T
+        # In torch, whichever kernels a model has taken in this process: a killed run must end in the same bytes.
+        return normed.twin(final.float(), self._norm.gain, self._norm.floor) @ self.output.T
 
 
 def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:
