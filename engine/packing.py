@@ -37,15 +37,16 @@ class Packed(Protocol):
 
 def pack(weight: Tensor) -> Packed | None:
     """None where packing does not pay, would change the weights, or this torch cannot do it."""
-    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+    if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
-    return (exact_panels(weight) if taken_language() == "cpp" else None) or HalfPacked.of(weight)
+    panels = exact_panels(weight) if taken_language() == "cpp" else None
+    return panels or (HalfPacked.of(weight) if weight.dtype == torch.float32 else None)
 
 
 def exact_panels(weight: Tensor) -> Packed | None:
     """For the C++ product; None where a weight is no bf16 number."""
     halves = weight.bfloat16()
-    return Panels(halves) if torch.equal(halves.float(), weight) else None
+    return Panels(halves) if torch.equal(halves.float(), weight.float()) else None
 
 
 def rounded_panels(weight: Tensor) -> Packed:

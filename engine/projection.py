@@ -23,6 +23,8 @@ class Projection:
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.device = weight.device
         self._bias = bias
+        self._packed_bias = None if bias is None else bias.float()
+        self._dtype = weight.dtype
         self._packed = pack(weight)
         self._few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
         self._matrix: Tensor | None = None
@@ -39,14 +41,14 @@ class Projection:
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""
         if self._packed is not None and x.shape[0] <= self._few:
-            return self._packed(x, self._bias)
+            return self._packed(x, self._packed_bias)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
         if self._packed is not None and x.shape[0] <= self._few:
-            return self._packed.add_to(residual, x, self._bias)
+            return self._packed.add_to(residual, x, self._packed_bias)
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
         return residual if self._bias is None else residual.add_(self._bias)
@@ -55,7 +57,7 @@ class Projection:
         """Where a C++ kernel finds panels, scales and bias for so many tokens; None where it is not to look."""
         if tokens > self._few or not isinstance(self._packed, Panels):
             return None
-        return *self._packed.addresses, None if self._bias is None else self._bias.data_ptr()
+        return *self._packed.addresses, None if self._packed_bias is None else self._packed_bias.data_ptr()
 
     @property
     def weight(self) -> Tensor:
@@ -63,7 +65,7 @@ class Projection:
         if self._matrix is not None:
             return self._matrix.t()
         assert self._packed is not None
-        return self._packed.weight
+        return self._packed.weight.to(self._dtype)
 
     def shares(self, weight: Tensor) -> bool:
         """Whether this is held as `weight` itself, not as a copy in a layout of its own."""

@@ -124,10 +124,10 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
 
 def _rounds(spec: SpecConfig, dtype: torch.dtype) -> bool:
     """Raises ConfigError where 8 bits are asked for and cannot be had."""
-    can = taken_language() == "cpp" and dtype == torch.float32
+    can = taken_language() == "cpp" and dtype in (torch.float32, torch.bfloat16)
     if spec.quantization == "int8" and not can:
         raise ConfigError(
-            "spec.quantization is int8, which the C++ kernels of a CPU compute with, in float32, and they are not in "
+            "spec.quantization is int8, which the C++ kernels of a CPU compute with, and they are not in "
             "use here; set spec.quantization=auto",
             param="spec.quantization",
         )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.attention.cpu import CpuAttention
 from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.cpp.layer import LANES
+from engine.cpp.layer import LANES, TYPES
 from engine.cpp.library import Unavailable, library
 from engine.kv_pool import KVPool
 
@@ -35,8 +35,8 @@ def refusal(shape: AttentionShape | None) -> str | None:
     """Why this backend cannot serve the shape; None where it can."""
     if shape is None or shape.device.type != "cpu":
         return "its kernels are a CPU's"
-    if shape.dtype != torch.float32:
-        return f"it computes in float32 and the model in {str(shape.dtype).removeprefix('torch.')}"
+    if shape.dtype not in TYPES:
+        return f"it computes in float32 and bfloat16, and the model in {str(shape.dtype).removeprefix('torch.')}"
     if shape.head_dim % LANES or shape.head_dim > _MOST_DIM:
         return f"its head sizes are multiples of {LANES} up to {_MOST_DIM} and the model's is {shape.head_dim}"
     try:
@@ -75,18 +75,19 @@ class CppAttention:
             return self._shared.run(planned, query, pool, layer)  # type: ignore[arg-type]
         tokens, heads, dim = query.shape
         words = planned.words
-        out = query.new_empty(tokens, heads, dim)
+        wide, out = query.float(), torch.empty(tokens, heads, dim)
         library().attended(
             out.data_ptr(),
-            query.data_ptr(),
+            wide.data_ptr(),
             pool.slots(layer).data_ptr(),
             *planned.addresses,
             None if words is None else words.data_ptr(),
             planned.rows,
-            query.stride(0),
+            wide.stride(0),
             heads,
             pool.keys.shape[2],
             dim,
             planned.inputs.page_size,
+            pool.keys.dtype is torch.bfloat16,
         )
-        return out
+        return out.to(query.dtype)

@@ -20,22 +20,46 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
   }
 }
 
-// merged [tokens, heads + 2 * kv_heads, dim]: queries and keys are turned in place, then keys and values copied to the
-// pool [slots, 2 * kv_heads, dim]. turns [tokens, dim / 2] complex; pairs that turn together lie side by side.
-extern "C" void turned(float* merged, const float* turns, float* pool, const int64_t* slots, long tokens, long heads,
-                       long kv_heads, long dim) {
+namespace {
+
+#ifdef __clang__
+#define SHUFFLED(lanes, ...) __builtin_shufflevector(lanes, lanes, __VA_ARGS__)
+#else
+#define SHUFFLED(lanes, ...) __builtin_shuffle(lanes, Ints{__VA_ARGS__})
+#endif
+
+// Eight pairs, each times its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
+inline Floats turned_pairs(Floats pairs, Floats turns) {
+  const Floats cosines = SHUFFLED(turns, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
+  const Floats sines = SHUFFLED(turns, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
+  const Floats others = SHUFFLED(pairs, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  const Floats signs = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
+  return pairs * cosines + others * sines * signs;
+}
+
+template <class Number>
+void turn(Number* merged, const float* turns, Number* pool, const int64_t* slots, long tokens, long heads,
+          long kv_heads, long dim) {
   const long kept = 2 * kv_heads * dim;
   for (long token = 0; token < tokens; ++token, turns += dim) {
-    for (long head = 0; head < heads + kv_heads; ++head, merged += dim) {
-      for (long i = 0; i < dim; i += 2) {
-        const float x = merged[i], y = merged[i + 1], cosine = turns[i], sine = turns[i + 1];
-        merged[i] = x * cosine - y * sine;
-        merged[i + 1] = x * sine + y * cosine;
-      }
-    }
+    for (long head = 0; head < heads + kv_heads; ++head, merged += dim)
+      for (long i = 0; i < dim; i += kLanes) put(merged + i, turned_pairs(floats(merged + i), load(turns + i)));
     merged += kv_heads * dim;
-    std::memcpy(pool + slots[token] * kept, merged - kept, kept * sizeof(float));
+    std::memcpy(pool + slots[token] * kept, merged - kept, kept * sizeof(Number));
   }
+}
+
+}  // namespace
+
+// merged [tokens, heads + 2 * kv_heads, dim]: queries and keys are turned in place, then keys and values copied to the
+// pool [slots, 2 * kv_heads, dim], both of floats or, with `halves`, of bf16. turns [tokens, dim / 2] complex; pairs that
+// turn together lie side by side. dim is a multiple of 16.
+extern "C" void turned(void* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
+                       long kv_heads, long dim, bool halves) {
+  if (halves)
+    turn(static_cast<uint16_t*>(merged), turns, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
+  else
+    turn(static_cast<float*>(merged), turns, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
 }
 
 // both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]; inner is a multiple of 16.

@@ -1,6 +1,7 @@
 """The small operations of a layer, in C++: norm, rotation with the write to the pool, and SwiGLU's product.
 
-fp32 alone; whatever else comes is left to the twins. Calls give addresses, so what they name must be contiguous.
+fp32 and bf16; whatever else comes is left to the twins. Numbers of 16 bits are computed in fp32 and rounded once, where
+the twins round in between. Calls give addresses, so what they name must be contiguous.
 """
 
 import torch
@@ -11,6 +12,7 @@ from engine import norm
 from engine.cpp.library import library
 from engine.kv_pool import KVPool
 
+TYPES = (torch.float32, torch.bfloat16)
 LANES = 16
 """Sizes are multiples of it (vectors.h)."""
 
@@ -18,11 +20,12 @@ LANES = 16
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
     """x / hypot(|x|, floor) * gain for x [tokens, size], contiguous."""
     size = gain.shape[0]
-    if x.dtype is not torch.float32 or size % LANES or not x.is_contiguous():
+    if x.dtype not in TYPES or size % LANES or not x.is_contiguous():
         return norm.normed.twin(x, gain, floor)
-    out = torch.empty_like(x)
-    library().normed(out.data_ptr(), x.data_ptr(), gain.data_ptr(), floor.data_ptr(), x.numel() // size, size, size)
-    return out
+    wide = x.float()
+    out = torch.empty_like(wide)
+    library().normed(out.data_ptr(), wide.data_ptr(), gain.data_ptr(), floor.data_ptr(), x.numel() // size, size, size)
+    return out.to(x.dtype)
 
 
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
@@ -30,7 +33,7 @@ def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, 
     pool.
     """
     tokens, every, dim = merged.shape
-    if merged.dtype is not torch.float32 or not merged.is_contiguous():
+    if merged.dtype not in TYPES or dim % LANES or not merged.is_contiguous():
         twins.turned.twin(merged, heads, turns, pool, layer, slots)
         return
     library().turned(
@@ -42,14 +45,15 @@ def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, 
         heads,
         (every - heads) // 2,
         dim,
+        merged.dtype is torch.bfloat16,
     )
 
 
 def gated(both: Tensor) -> Tensor:
     """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
     tokens, inner = both.shape[0], both.shape[1] // 2
-    if both.dtype is not torch.float32 or inner % LANES:
+    if both.dtype not in TYPES or inner % LANES:
         return twins.gated.twin(both)
-    out = both.new_empty(tokens, inner)
-    library().gated(out.data_ptr(), both.data_ptr(), tokens, inner)
-    return out
+    wide, out = both.float(), torch.empty(tokens, inner)
+    library().gated(out.data_ptr(), wide.data_ptr(), tokens, inner)
+    return out.to(both.dtype)

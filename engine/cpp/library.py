@@ -22,11 +22,11 @@ _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 120
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
-    "turned": [c_void_p] * 4 + [c_long] * 4,
+    "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "swiglu": [c_void_p] * 9 + [c_long] * 3,
-    "attended": [c_void_p] * 8 + [c_long] * 6,
+    "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,
     "gumbel": [c_void_p] * 4 + [c_long] * 2,

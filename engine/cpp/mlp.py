@@ -1,6 +1,5 @@
 """A layer's norm and MLP in one call (mlp.cpp); what lies between its products never leaves the cache."""
 
-import torch
 from torch import Tensor
 
 from engine import layer as twins
@@ -15,9 +14,10 @@ def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights) -> Tensor:
     tokens, hidden = residual.shape
     inner = weights.inner
     gate_up, down = weights.gate_up.addresses(tokens), weights.down.addresses(tokens)
-    if gate_up is None or down is None or hidden % LANES or inner % LANES or residual.dtype is not torch.float32:
+    if gate_up is None or down is None or hidden % LANES or inner % LANES:
         return twins.mlp.twin(residual, norm, weights)
+    wide = residual.float()
     library().swiglu(
-        residual.data_ptr(), norm.gain.data_ptr(), norm.floor.data_ptr(), *gate_up, *down, tokens, hidden, inner
+        wide.data_ptr(), norm.gain.data_ptr(), norm.floor.data_ptr(), *gate_up, *down, tokens, hidden, inner
     )
-    return residual
+    return residual if wide is residual else residual.copy_(wide)

@@ -26,15 +26,16 @@ class Panels:
         )
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x [tokens, in] -> x W^T + b"""
-        out = x.new_empty(x.shape[0], self._outputs)
-        self._run(out, x, bias, adds=False)
-        return out
+        """x [tokens, in] of fp32 or bf16 -> x W^T + b of the same"""
+        out = torch.empty(x.shape[0], self._outputs)
+        self._run(out, x.float(), bias, adds=False)
+        return out.to(x.dtype)
 
     def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out], contiguous, in place, and returns it."""
-        self._run(residual, x, bias, adds=True)
-        return residual
+        wide = residual.float()
+        self._run(wide, x.float(), bias, adds=True)
+        return residual if wide is residual else residual.copy_(wide)
 
     def _run(self, out: Tensor, x: Tensor, bias: Tensor | None, *, adds: bool) -> None:
         x = x.contiguous()

@@ -51,6 +51,19 @@ inline Floats widened(const uint16_t* from) {
 #endif
 }
 
+// Numbers of a type that activations and pools have, as floats and back; bf16 is rounded to the nearest, ties to even.
+inline Floats floats(const float* from) { return load(from); }
+
+inline Floats floats(const uint16_t* from) { return widened(from); }
+
+inline void put(float* to, Floats lanes) { store(to, lanes); }
+
+inline void put(uint16_t* to, Floats lanes) {
+  const Words bits = same_bits<Words>(lanes);
+  const Words rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+  store(to, __builtin_convertvector(lanes == lanes ? rounded : Words{} + 0x7FC0u, Halves));
+}
+
 // Sixteen 8-bit integers.
 inline Floats widened(const int8_t* from) {
 #ifdef __AVX512F__

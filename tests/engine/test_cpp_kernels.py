@@ -28,6 +28,13 @@ from tests.engine.attention_cases import case
 CPU = torch.device("cpu")
 
 
+def close(ours: torch.Tensor, twin: torch.Tensor) -> None:
+    """But for the last bits; of 16-bit numbers, for one rounding."""
+    limit = 1e-5 if twin.dtype == torch.float32 else 2e-2
+    assert ours.dtype == twin.dtype
+    torch.testing.assert_close(ours, twin, atol=limit, rtol=limit)
+
+
 @needs_cpp
 @pytest.mark.parametrize("size", [64, 256, 320, 40])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -35,7 +42,7 @@ def test_norm(size: int, dtype: torch.dtype) -> None:
     kernel, norm = normed.kernel("cpp"), RmsNorm(torch.randn(size), 1e-5)
     x = (3 * torch.randn(5, size)).to(dtype)
     x[2] = 0
-    torch.testing.assert_close(kernel(x, norm.gain, norm.floor), norm(x), atol=1e-6, rtol=1e-6)
+    close(kernel(x, norm.gain, norm.floor), norm(x))
     wide = torch.randn(3, 6, size).to(dtype)
     torch.testing.assert_close(kernel(wide[:, 1:5], norm.gain, norm.floor), norm(wide[:, 1:5]))
 
@@ -51,30 +58,31 @@ def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> No
     slots, ours = torch.tensor([3, 15, 0, 8, 9]), merged.clone()
     turned.kernel("cpp")(ours, heads, turns, pools[0], 1, slots)
     turned.twin(merged, heads, turns, pools[1], 1, slots)
-    torch.testing.assert_close(ours, merged, atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(pools[0].keys, pools[1].keys, atol=1e-6, rtol=1e-6)
+    close(ours, merged)
+    close(pools[0].keys, pools[1].keys)
     assert torch.equal(pools[0].values, pools[1].values)
 
 
 @needs_cpp
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize(("hidden", "inner", "rounds"), [(64, 176, False), (64, 176, True), (40, 48, False)])
-def test_mlp(hidden: int, inner: int, rounds: bool, biased: bool) -> None:
+def test_mlp(hidden: int, inner: int, rounds: bool, biased: bool, dtype: torch.dtype) -> None:
     def projection(out: int, wide: int) -> Projection:
-        weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().float()
-        made = Projection(weight, torch.randn(out) if biased else None)
+        weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype)
+        made = Projection(weight, torch.randn(out).to(dtype) if biased else None)
         if rounds:
             made.round()
         return made
 
     take_kernels("cpp", CPU)
     weights = MlpWeights(projection(2 * inner, hidden), projection(hidden, inner), inner)
-    norm, residual = RmsNorm(torch.randn(hidden), 1e-5), 3 * torch.randn(5, hidden)
+    norm, residual = RmsNorm(torch.randn(hidden), 1e-5), (3 * torch.randn(5, hidden)).to(dtype)
     expected = mlp.twin(residual.clone(), norm, weights)
     assert expected is not residual
     given = residual.clone()
     assert mlp.kernel("cpp")(given, norm, weights) is given
-    torch.testing.assert_close(given, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(given, expected, atol=1e-5 if dtype == torch.float32 else 0.1, rtol=2e-2)
 
 
 @needs_cpp
@@ -149,6 +157,37 @@ def test_a_query_s_attention_does_not_depend_on_what_runs_beside_it() -> None:
         words=inputs.words[:4].clone(),
     )
     assert torch.equal(attention.run(attention.plan(first), query[:4], pool, 0), together[:4])
+
+
+@needs_cpp
+@pytest.mark.parametrize("tree", [False, True])
+def test_attention_over_bf16_is_that_over_the_same_numbers_in_fp32(tree: bool) -> None:
+    lengths, counts = [37, 200, 0], [4, 1, 8]
+    made = []
+    for dtype in (torch.float32, torch.bfloat16):
+        inputs, pool = case(lengths, counts, page=16, tree=tree, head_dim=64, dtype=dtype)
+        if dtype == torch.float32:
+            pool.keys.copy_(pool.keys.bfloat16())
+            pool.values.copy_(pool.values.bfloat16())
+        torch.manual_seed(7)
+        query = torch.randn(sum(counts), 4, 64).bfloat16().to(dtype)
+        attention = make_attention("cpp", AttentionShape(4, 2, 64, 16, dtype, CPU))
+        made.append(attention.run(attention.plan(inputs), query, pool, 1))
+    assert torch.equal(made[0].bfloat16(), made[1])
+
+
+@needs_cpp
+@pytest.mark.parametrize("biased", [False, True])
+def test_products_of_bf16_are_rounded_once(biased: bool) -> None:
+    take_kernels("cpp", CPU)
+    weight, bias = torch.randn(70, 50).bfloat16(), torch.randn(70).bfloat16() if biased else None
+    x, residual = torch.randn(4, 50).bfloat16(), torch.randn(4, 70).bfloat16()
+    projection = Projection(weight, bias)
+    exact = x.double() @ weight.double().t() + (0 if bias is None else bias.double())
+    assert projection(x).dtype == torch.bfloat16 and torch.equal(projection.weight, weight)
+    torch.testing.assert_close(projection(x).double(), exact, atol=1e-3, rtol=2**-8)
+    added = projection.add_to(residual.clone(), x)
+    torch.testing.assert_close(added.double(), exact + residual.double(), atol=1e-3, rtol=2**-8)
 
 
 @needs_cpp
@@ -249,7 +288,7 @@ def test_a_gpu_s_kernels_and_a_cpu_s_are_not_mixed_up() -> None:
 @pytest.mark.parametrize(
     ("shape", "why"),
     [
-        (AttentionShape(4, 2, 64, 16, torch.bfloat16, CPU), "it computes in float32 and the model in bfloat16"),
+        (AttentionShape(4, 2, 64, 16, torch.float16, CPU), "in float32 and bfloat16, and the model in float16"),
         (AttentionShape(4, 2, 40, 16, torch.float32, CPU), "multiples of 16 up to 256 and the model's is 40"),
         (AttentionShape(4, 2, 512, 16, torch.float32, CPU), "multiples of 16 up to 256 and the model's is 512"),
         (AttentionShape(4, 2, 64, 16, torch.float32, torch.device("cuda")), "its kernels are a CPU's"),
