@@ -31,6 +31,7 @@ setup: $(STAMP) ## create .venv and install Aerie and its pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
+	@$(BIN)/python -m engine.cpp.library
 	@touch $@
 
 setup-sglang: $(SGLANG_STAMP) ## create .venv-sglang with SGLang and its own PyTorch (10 GB)

@@ -19,7 +19,7 @@ _MOST_QUERIES = 12
 """Of a row, up to which reading its keys once for all of them gains nothing."""
 _MOST_ALONE = 16
 """Queries of all rows, up to which one thread keeps up with several."""
-_MOST_DIM = 256
+_DIMS = (*range(LANES, 129, LANES), 256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ def refusal(shape: AttentionShape | None) -> str | None:
         return "its kernels are a CPU's"
     if shape.dtype not in TYPES:
         return f"it computes in float32 and bfloat16, and the model in {str(shape.dtype).removeprefix('torch.')}"
-    if shape.head_dim % LANES or shape.head_dim > _MOST_DIM:
-        return f"its head sizes are multiples of {LANES} up to {_MOST_DIM} and the model's is {shape.head_dim}"
+    if shape.head_dim not in _DIMS:
+        return f"its head sizes are {', '.join(map(str, _DIMS))} and the model's is {shape.head_dim}"
     try:
         library()
     except Unavailable as error:

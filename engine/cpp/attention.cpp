@@ -1,7 +1,6 @@
 // Attention of few queries over paged keys and values: every query looks at its row's prefix and at the nodes that its
 // ancestor word names. Each is computed by itself, so its result does not depend on what else is in the batch.
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "vectors.h"
@@ -10,7 +9,6 @@ using namespace aerie;
 
 namespace {
 
-constexpr int kMostParts = 16;  // vectors of a head: 256 numbers
 constexpr long kAhead = 8;      // slots that are fetched ahead of what is read
 
 // One head of one query over the keys and values at `slots`; a head's key lies `offset` after its slot, and its value
@@ -61,10 +59,12 @@ void look(float* out, const float* query, const std::vector<const Number*>& slot
 template <class Number>
 using Look = void (*)(float*, const float*, const std::vector<const Number*>&, long, long, std::vector<float>&);
 
-template <class Number, int... Parts>
-constexpr Look<Number> of_parts(long parts, std::integer_sequence<int, Parts...>) {
-  constexpr Look<Number> all[] = {look<Number, Parts + 1>...};
-  return all[parts - 1];
+// Heads of up to 128 numbers, and of 256.
+template <class Number>
+Look<Number> of_parts(long parts) {
+  constexpr Look<Number> all[] = {look<Number, 1>, look<Number, 2>, look<Number, 3>, look<Number, 4>,
+                                  look<Number, 5>, look<Number, 6>, look<Number, 7>, look<Number, 8>};
+  return parts == 16 ? look<Number, 16> : all[parts - 1];
 }
 
 struct Rows {
@@ -78,7 +78,7 @@ template <class Number>
 void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows) {
   const long group = rows.heads / rows.kv_heads, dim = rows.dim, page_size = rows.page_size;
   const long to_value = rows.kv_heads * dim, slot_size = 2 * to_value;
-  const Look<Number> look = of_parts<Number>(dim / kLanes, std::make_integer_sequence<int, kMostParts>());
+  const Look<Number> look = of_parts<Number>(dim / kLanes);
   static thread_local std::vector<const Number*> slots;
   static thread_local std::vector<float> scores;
   for (long row = 0; row < rows.count; ++row) {

@@ -9,7 +9,9 @@ import hashlib
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_bool, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
@@ -17,9 +19,10 @@ from pathlib import Path
 from engine.kernels.folder import folder
 
 SOURCES = Path(__file__).parent
-_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-shared", "-fPIC")
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC")
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 120
+_AT_ONCE = 2
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
@@ -51,16 +54,16 @@ def library() -> ctypes.CDLL:
 
 def _compiled(compiler: str, kept: Path) -> Path:
     command = [compiler, *_FLAGS, _for_this_cpu()]
-    sources = sorted(SOURCES.glob("*.cpp"))
+    sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: -source.stat().st_size)  # the longest first
     built = kept / f"{_digest([*command, _version(compiler), _cpu()])}.so"
     if built.exists():
         return built
     try:
         kept.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept) as place:
-            fresh = Path(place) / "fresh.so"
-            subprocess.run([*command, "-o", fresh, *sources], check=True, capture_output=True, timeout=_SECONDS)
-            fresh.replace(built)  # whole or not at all, whoever else compiles
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                parts = list(pool.map(lambda source: _run(command, ["-c", source], Path(place) / source.stem), sources))
+            _run(command, ["-shared", *parts], Path(place) / "whole").replace(built)  # whole or not at all
     except OSError as error:
         raise Unavailable(
             f"the kernels cannot be kept in {kept}: {error.strerror}; AERIE_KERNELS names another folder"
@@ -70,6 +73,11 @@ def _compiled(compiler: str, kept: Path) -> Path:
     except subprocess.CalledProcessError as error:
         raise Unavailable(f"{compiler} failed: {error.stderr.decode(errors='replace')[-500:]}") from error
     return built
+
+
+def _run(command: list[str], arguments: list[str | Path], out: Path) -> Path:
+    subprocess.run([*command, *arguments, "-o", out], check=True, capture_output=True, timeout=_SECONDS)
+    return out
 
 
 def _for_this_cpu() -> str:
@@ -106,3 +114,10 @@ def _opened(path: Path) -> ctypes.CDLL:
         function = getattr(opened, name)
         function.argtypes, function.restype = parameters, None
     return opened
+
+
+if __name__ == "__main__":  # make setup: so that the first start need not compile
+    try:
+        library()
+    except Unavailable as unavailable:
+        sys.stdout.write(f"aerie: {unavailable}; on a CPU torch's operators serve, more slowly\n")
