@@ -61,7 +61,7 @@ class Rows:
         counts = [len(own) for own in tokens]
         places = [torch.arange(count) for count in counts]
         depths = depths or [place.tolist() for place in places]
-        prefix = torch.tensor(lengths, dtype=torch.int32)
+        prefix = torch.tensor(lengths, dtype=torch.int64)
         positions = torch.cat([start + torch.tensor(own) for start, own in zip(lengths, depths, strict=True)])
         slots = torch.cat(
             [(1 + 4 * row) * PAGE + start + place for row, start, place in zip(rows, lengths, places, strict=True)]
