@@ -5,20 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from engine.cpp.library import Unavailable, library
+from engine.cpp.library import missing
 from engine.kernels.switch import take_kernels
 
-
-def _missing() -> str | None:
-    try:
-        library()
-    except Unavailable as error:
-        return str(error)
-    return None
-
-
-MISSING = _missing()
-needs_cpp = pytest.mark.skipif(MISSING is not None, reason=f"no C++ kernels: {MISSING}")
+needs_cpp = pytest.mark.skipif(missing() is not None, reason=f"no C++ kernels: {missing()}")
 
 
 @pytest.fixture(params=["torch", pytest.param("cpp", marks=needs_cpp)])

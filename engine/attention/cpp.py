@@ -12,7 +12,7 @@ from torch import Tensor
 from engine.attention.cpu import CpuAttention
 from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.cpp.layer import LANES, TYPES
-from engine.cpp.library import Unavailable, library
+from engine.cpp.library import library, missing
 from engine.kv_pool import KVPool
 
 _MOST_QUERIES = 12
@@ -39,11 +39,7 @@ def refusal(shape: AttentionShape | None) -> str | None:
         return f"it computes in float32 and bfloat16, and the model in {str(shape.dtype).removeprefix('torch.')}"
     if shape.head_dim not in _DIMS:
         return f"its head sizes are {', '.join(map(str, _DIMS))} and the model's is {shape.head_dim}"
-    try:
-        library()
-    except Unavailable as error:
-        return str(error)
-    return None
+    return missing()
 
 
 class CppAttention:

@@ -15,7 +15,9 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
       const Floats part = load(x + i);
       squares += part * part;
     }
-    const float shrink = 1.0f / std::sqrt(sum(squares) + *floor * *floor);
+    // In double and rounded once: an error of this number is one of the whole row.
+    const double least = *floor;
+    const float shrink = static_cast<float>(1.0 / std::sqrt(sum(squares) + least * least));
     for (long i = 0; i < size; i += kLanes) store(out + i, load(x + i) * shrink * load(gain + i));
   }
 }

@@ -52,6 +52,16 @@ def library() -> ctypes.CDLL:
     return _opened(_compiled(compiler, folder() / "cpp"))
 
 
+@cache
+def missing() -> str | None:
+    """Why this machine cannot have the kernels, found out once; None where it can."""
+    try:
+        library()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
 def _compiled(compiler: str, kept: Path) -> Path:
     command = [compiler, *_FLAGS, _for_this_cpu()]
     sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: -source.stat().st_size)  # the longest first
@@ -117,7 +127,5 @@ def _opened(path: Path) -> ctypes.CDLL:
 
 
 if __name__ == "__main__":  # make setup: so that the first start need not compile
-    try:
-        library()
-    except Unavailable as unavailable:
-        sys.stdout.write(f"aerie: {unavailable}; on a CPU torch's operators serve, more slowly\n")
+    if (why := missing()) is not None:
+        sys.stdout.write(f"aerie: {why}; on a CPU torch's operators serve, more slowly\n")

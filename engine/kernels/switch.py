@@ -15,7 +15,7 @@ from typing import Generic, ParamSpec, TypeVar
 import torch
 
 from contracts.errors import ConfigError
-from engine.cpp.library import Unavailable, library
+from engine.cpp.library import missing
 from engine.device import device_name
 
 P = ParamSpec("P")
@@ -92,12 +92,8 @@ def kernels_report(device: torch.device) -> str:
     language = taken_language()
     if language is not None:
         return f"{language}: {' '.join(taken_kernels())}"
-    if device.type == "cpu":
-        try:
-            library()
-        except Unavailable as error:
-            return f"none: {error}"
-    return "none"
+    why = missing() if device.type == "cpu" else None
+    return "none" if why is None else f"none: {why}"
 
 
 def _language(setting: str, device: torch.device) -> str | None:
@@ -105,23 +101,20 @@ def _language(setting: str, device: torch.device) -> str | None:
     if setting == "torch":
         return None
     if setting == "auto":
-        return _installed() if on_gpu else _compiles()
+        return _installed() if on_gpu else "cpp" if missing() is None else None
     if setting == "triton" and not on_gpu:
         raise _refused("triton, which needs a GPU, and this deployment runs on a CPU")
     if setting == "cpp" and on_gpu:
         raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
     if setting == "triton" and _installed() is None:
-        raise _refused("triton, and the package triton is not installed; install aerie[gpu], or", ask="")
-    if setting == "cpp":
-        try:
-            library()
-        except Unavailable as error:
-            raise _refused(f"cpp, and {error}") from error
+        raise _refused("triton, and the package triton, which aerie[gpu] brings, is not installed")
+    if setting == "cpp" and (why := missing()) is not None:
+        raise _refused(f"cpp, and {why}")
     return setting
 
 
-def _refused(why: str, ask: str = ";") -> ConfigError:
-    return ConfigError(f"engine.kernels is {why}{ask} set engine.kernels=auto", param="engine.kernels")
+def _refused(why: str) -> ConfigError:
+    return ConfigError(f"engine.kernels is {why}; set engine.kernels=auto", param="engine.kernels")
 
 
 def _paying(device: torch.device) -> frozenset[str]:
@@ -131,11 +124,3 @@ def _paying(device: torch.device) -> frozenset[str]:
 
 def _installed() -> str | None:
     return None if importlib.util.find_spec("triton") is None else "triton"
-
-
-def _compiles() -> str | None:
-    try:
-        library()
-    except Unavailable:
-        return None
-    return "cpp"

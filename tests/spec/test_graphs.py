@@ -9,7 +9,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from contracts.sampling import SamplingParams
 from contracts.step import StepOutput, StepPlan
-from engine.cpp.library import Unavailable
 from engine.graphs import Family, HeldPass, bucket_for, row_buckets
 from engine.lanes.cuda import CudaLane
 from spec.worker import SpecWorker
@@ -22,15 +21,11 @@ PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
 SHAPES = {"chain": {"depth": 3, "topk": 1, "nodes": 4}, "tree": {"depth": 3, "topk": 3, "nodes": 9}}
 
 
-def no_compiler() -> None:
-    raise Unavailable("a stand-in has none")
-
-
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Workers are built for it; their graphs are recorded for few buckets, so that this takes a second."""
     made = StandIn()
-    monkeypatch.setattr("engine.kernels.switch.library", no_compiler)  # kernels of a CPU are not a GPU's
+    monkeypatch.setattr("engine.kernels.switch.missing", lambda: "a stand-in has none")  # they are a CPU's
     monkeypatch.setattr("spec.build.runtime_of", lambda device: made)
     monkeypatch.setattr("engine.build.runtime_of", lambda device: made)
     monkeypatch.setattr("spec.build.make_attention", HeldDense)
