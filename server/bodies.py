@@ -2,25 +2,53 @@
 
 Used by the routes; FastAPI makes the OpenAPI document of them. Fields that are not here are ignored, except those in
 `UNSUPPORTED`, which would change the answer: they are refused unless they say nothing.
+
+A body is read on the event loop, so whatever it says must be judged quickly: a list is given up at its first wrong
+item, and objects and lists of objects are bounded.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from contracts.errors import BadRequest
 from contracts.sampling import MAX_LOGPROBS
 from contracts.step import MAX_NODES
 
 INT32_MAX = 2**31 - 1
+MAX_FIELDS = 256
+"""Of one object."""
+MAX_ITEMS = 1 << 14
+"""Of a list of messages or prompts."""
+
+_T = TypeVar("_T")
+
+
+def few_fields(data: Any) -> Any:
+    """Whatever is no object passes: its type is judged elsewhere."""
+    if isinstance(data, dict) and len(data) > MAX_FIELDS:
+        told = {"given": len(data), "most": MAX_FIELDS}
+        raise PydanticCustomError("too_many_fields", "it has {given} fields; at most {most} are allowed", told)
+    return data
+
+
 NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Items = Annotated[list[_T], Field(fail_fast=True)]
+Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
+Variables = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(few_fields)]
 
 
 class Body(BaseModel):
     """`strict`: the string "16" is no number and 1 is no truth value; clients that mean otherwise should hear of it."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, data: Any) -> Any:
+        return few_fields(data)
 
 
 class StreamOptions(Body):
@@ -53,8 +81,8 @@ class GenerateBody(Body):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop: str | Items[str] | None = None
+    stop_token_ids: Items[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     ignore_eos: bool | None = None
@@ -76,7 +104,7 @@ class Message(Body):
     """One turn. What else it holds (`name`, `reasoning_content`, ...) is there for the chat template to read."""
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str | list[TextPart] | None = None
+    content: str | Few[TextPart] | None = None
 
     def as_data(self) -> dict[str, Any]:
         content = self.content
@@ -86,15 +114,15 @@ class Message(Body):
 
 
 class ChatBody(GenerateBody):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[Few[Message], Field(min_length=1)]
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+    chat_template_kwargs: Variables | None = None
 
 
 class CompletionBody(GenerateBody):
-    prompt: str | list[str] | list[TokenId] | list[list[TokenId]]
+    prompt: str | Few[str] | Items[TokenId] | Few[Items[TokenId]]
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
 
@@ -104,15 +132,15 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: Few[Message] | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
-    chat_template_kwargs: dict[str, str | int | float | bool | None] | None = None
+    chat_template_kwargs: Variables | None = None
 
 
 class DetokenizeBody(Body):
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Items[TokenId]
     skip_special_tokens: bool | None = None
 
 

@@ -7,7 +7,7 @@ API, answered as there; or `instances`, a list of such bodies with `parameters` 
 
 import asyncio
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contracts.errors import BadRequest
-from server.bodies import ChatBody, CompletionBody
+from server.bodies import ChatBody, CompletionBody, Few
 from server.openai_routes import answer_chat, answer_completion
 from server.requests import StrictRoute
 from server.service import Service
@@ -26,7 +26,7 @@ class PredictBody(BaseModel):
     """`instances` with `parameters`, or the fields of one chat or completion."""
 
     model_config = ConfigDict(extra="allow", strict=True)
-    instances: list[dict[str, Any]] | None = Field(default=None, min_length=1)
+    instances: Annotated[Few[dict[str, Any]], Field(min_length=1)] | None = None
     parameters: dict[str, Any] | None = None
 
 

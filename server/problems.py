@@ -4,6 +4,7 @@ Clients print what they find under `error`; a body of any other shape reaches pe
 """
 
 import logging
+import reprlib
 from typing import Any
 
 import msgspec
@@ -20,6 +21,11 @@ MAX_INPUT = 120
 """Characters of a wrong value that a message repeats."""
 
 logger = logging.getLogger("aerie.server")
+
+_SHORT = reprlib.Repr()
+"""Of a wrong value, however large, without walking through all of it."""
+_SHORT.maxlist = _SHORT.maxdict = MAX_INPUT // 4
+_SHORT.maxstring = _SHORT.maxlong = MAX_INPUT
 
 
 class ErrorDetail(BaseModel):
@@ -86,7 +92,7 @@ def _line(request: Request, problem: dict[str, Any]) -> str:
     if not field and isinstance(problem["input"], bytes):
         kind = request.headers.get("content-type", "not given")[:MAX_INPUT]
         return f"the content-type is {kind}; it must be application/json"
-    given = repr(problem["input"])
+    given = _SHORT.repr(problem["input"])
     given = given if len(given) <= MAX_INPUT else f"{given[:MAX_INPUT]}..."
     return f"{field or 'the body'} is {given}: {problem['msg']}"
 

@@ -17,22 +17,22 @@ def token_routes(service: Service) -> APIRouter:
     @router.post("/v1/tokenize", include_in_schema=False)
     async def tokenize(body: TokenizeBody) -> dict[str, Any]:
         """Token ids of a text (`prompt`), or of a chat as the model's template renders it (`messages`)."""
+        tokenizer = service.tokenizer
         service.check_model(body.model)
         refuse_unsupported(body)
         if (body.prompt is None) == (body.messages is None):
             raise BadRequest("send either prompt or messages", param="prompt")
         if body.messages is not None:
             messages = [message.as_data() for message in body.messages]
-            ids = await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})
+            ids = await tokenizer.encode_chat(messages, body.chat_template_kwargs or {})
         else:
             add = True if body.add_special_tokens is None else body.add_special_tokens
-            ids = await service.tokenizer.encode(body.prompt or "", add_special_tokens=add)
-        return {
-            "count": len(ids),
-            "max_model_len": service.ready().max_length,
-            "tokens": ids,
-            "token_strs": [service.tokenizer.written(token) for token in ids] if body.return_token_strs else None,
-        }
+            ids = await tokenizer.encode(body.prompt or "", add_special_tokens=add)
+        written: list[str] | None = None
+        if body.return_token_strs:
+            written = await tokenizer.off_loop(len(ids), lambda: [tokenizer.written(token) for token in ids])
+        length = service.ready().max_length
+        return {"count": len(ids), "max_model_len": length, "tokens": ids, "token_strs": written}
 
     @router.post("/detokenize")
     @router.post("/v1/detokenize", include_in_schema=False)
@@ -43,6 +43,11 @@ def token_routes(service: Service) -> APIRouter:
         if highest >= service.ready().vocabulary:
             limit = service.ready().vocabulary - 1
             raise BadRequest(f"tokens holds id {highest}; the highest is {limit}", param="tokens")
-        return {"prompt": service.tokenizer.decode(body.tokens, skip_special=bool(body.skip_special_tokens))}
+        tokenizer, skip = service.tokenizer, bool(body.skip_special_tokens)
+        return {
+            "prompt": await tokenizer.off_loop(
+                len(body.tokens), lambda: tokenizer.decode(body.tokens, skip_special=skip)
+            )
+        }
 
     return router

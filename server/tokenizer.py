@@ -46,7 +46,7 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return await self._off_loop(len(text), lambda: self._encode(text, add_special_tokens))
+        return await self.off_loop(len(text), lambda: self._encode(text, add_special_tokens))
 
     async def encode_chat(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
         """Ids of the rendered chat. Raises BadRequest where the model has no template or the template refuses."""
@@ -56,7 +56,7 @@ class Tokenizer:
                 "this model has no chat template; use /v1/completions, or set server.chat_template", param="messages"
             )
         length = sum(len(str(message.get("content"))) + 16 for message in messages)
-        return await self._off_loop(length, lambda: self._encode(template.render(messages, variables), False))
+        return await self.off_loop(length, lambda: self._encode(template.render(messages, variables), False))
 
     def decode(self, ids: list[int], *, skip_special: bool = True) -> str:
         text = self.pieces.start(skip_special=skip_special)
@@ -77,7 +77,8 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return ids
 
-    async def _off_loop(self, length: int, work: Callable[[], _T]) -> _T:
+    async def off_loop(self, length: int, work: Callable[[], _T]) -> _T:
+        """What `work` returns, done on a thread where there is much of it: `length` characters or tokens."""
         if length <= INLINE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
