@@ -27,6 +27,7 @@ def create_app(service: Service) -> FastAPI:
         responses=_ERRORS,
         docs_url=None,  # the interactive pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name whatever host the caller named, and has no body
     )
     register(app)
     for routes in (openai_routes, token_routes, state_routes):

@@ -1,4 +1,5 @@
-"""What happens to every HTTP request before the application sees it: an id, the API key, a bound on the body.
+"""What happens to every HTTP request before the application sees it: an id, the API key, a bound on the body. HEAD is
+answered as GET would be; uvicorn leaves the body out.
 
 Wraps the routes as the application's middleware. The body is read here, so that one that is too large is refused before
 anything parses it. Paths are taken from the scope, never from a URL that the Host header had a part in.
@@ -61,6 +62,8 @@ class Gate:
             incomplete = Overloaded("the body was not complete when the server shut down", code="draining")
             await error_answer(incomplete)(scope, receive, send_with_id)
         else:
+            if scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}
             await self._app(scope, _replay(body, receive), send_with_id)
 
     def _check_key(self, path: str, headers: dict[bytes, bytes]) -> None:

@@ -24,7 +24,7 @@ def playground_routes() -> APIRouter:
     """One route for each file, so that no path of a request ever meets the file system."""
     router = APIRouter(include_in_schema=False)
     for path in PATHS:
-        router.add_api_route(path, _sender(_FILES[path.rpartition("/")[2] or "index.html"]), methods=["GET", "HEAD"])
+        router.add_api_route(path, _sender(_FILES[path.rpartition("/")[2] or "index.html"]), methods=["GET"])
     return router
 
 

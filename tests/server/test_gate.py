@@ -62,14 +62,22 @@ async def test_a_key_is_asked_for_everywhere_but_where_it_is_not(start: Start, h
 
 
 async def test_unknown_routes_and_methods(live: Live, http: aiohttp.ClientSession) -> None:
-    for path in ("/playground/../app.py", "/v1/nothing", "/docs"):
-        async with http.get(live.url + path) as answer:
+    for path in ("/playground/../app.py", "/v1/nothing", "/docs", "/health/"):
+        async with http.get(live.url + path, allow_redirects=False) as answer:
             error = (await answer.json())["error"]
             assert (answer.status, error["type"], error["code"]) == (404, "not_found_error", "unknown_route")
     async with http.get(f"{live.url}/v1/chat/completions") as answer:
         assert answer.status == 405
         assert answer.headers["allow"] == "POST"
         assert (await answer.json())["error"]["code"] == "method_not_allowed"
+
+
+async def test_head_is_get_without_the_body(live: Live, http: aiohttp.ClientSession) -> None:
+    for path, status in (("/health", 200), ("/v1/models", 200), ("/", 200), ("/nothing", 404), ("/tokenize", 405)):
+        async with http.get(live.url + path) as whole, http.head(live.url + path) as head:
+            assert head.status == whole.status == status
+            assert head.headers["content-length"] == whole.headers["content-length"]
+            assert await head.read() == b""
 
 
 async def test_a_bug_is_a_nested_500(
