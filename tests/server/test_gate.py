@@ -114,13 +114,33 @@ async def test_cors_is_closed_unless_opened(start: Start, live: Live, http: aioh
 
 async def test_heads_are_bounded(live: Live) -> None:
     host, port = live.url.removeprefix("http://").split(":")
-    for head in (b"GET /health HTTP/1.1\r\nx: " + b"a" * 100_000, b"GET /" + b"a" * 100_000, b"nonsense\r\n\r\n"):
+    heads = [b"GET /health HTTP/1.1\r\nx: " + b"a" * 100_000, b"GET /" + b"a" * 100_000, b"nonsense\r\n\r\n"]
+    for head in [*heads, heads[0] + b"\r\n\r\n"]:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(head)
         answer = await asyncio.wait_for(reader.read(), 5)
         assert answer.startswith(b"HTTP/1.1 400")
         assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "malformed_request"
         writer.close()
+
+
+@pytest.mark.parametrize("cut", [0, 60, -9])
+async def test_a_body_that_comes_with_an_offer_to_upgrade_is_read(live: Live, cut: int) -> None:
+    host, port = live.url.removeprefix("http://").split(":")
+    body = b'{"prompt": "upgrade: h2c"}'
+    head = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    head += b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nContent-Type: application/json\r\n"
+    data = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for _ in range(2):
+        writer.write(data[:cut])
+        await asyncio.sleep(0.05)
+        writer.write(data[cut:])
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        assert answer.startswith(b"HTTP/1.1 200")
+        length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+        assert json.loads(await reader.readexactly(length))["tokens"] == live.ids("upgrade: h2c")
+    writer.close()
 
 
 async def test_many_requests_on_one_connection(live: Live) -> None:
