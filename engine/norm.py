@@ -23,7 +23,7 @@ class RmsNorm:
     def __init__(self, weight: Tensor, eps: float) -> None:
         size = weight.numel()
         self.gain = weight.float() * size**0.5
-        self.floor = torch.tensor((size * eps) ** 0.5, device=weight.device)
+        self.floor = torch.full((), (size * eps) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
         return normed(x, self.gain, self.floor)

@@ -2,7 +2,8 @@
 
 A capture records every operator with the very tensors that it was given; a replay runs the operators again and fills
 the same outputs, as a graph does: no line of Python runs twice, so what a step bakes in shows as a wrong token. A
-capture that asks a tensor for its value, or reads memory that nobody keeps, fails.
+capture runs nothing on a GPU, so what it made holds garbage here until the first replay. One that asks a tensor for its
+value, or reads memory that nobody keeps, fails.
 """
 
 import time
@@ -29,6 +30,8 @@ _WAITING = {
     "aten::is_nonzero", "aten::_unique2", "aten::bincount",
 }  # fmt: skip
 """Operators after which a host knows what only a device did."""
+_GARBAGE = 2**30
+"""No row, no token, no place; as a number it is finite."""
 
 
 class StandInEvent:
@@ -92,6 +95,13 @@ class Capture(NoWaits):
         self.calls.append((func, args, kwargs, fresh))
         return result
 
+    def spoil(self) -> None:
+        """Leaves in what was made what a GPU may leave in memory that nothing has filled."""
+        for _, _, _, fresh in self.calls:
+            for tensor in fresh:
+                if tensor is not None and tensor.untyped_storage().data_ptr() in self.made:
+                    tensor.fill_(_GARBAGE if tensor.dtype.itemsize > 1 else 1)
+
     def replay(self) -> None:
         for func, args, kwargs, fresh in self.calls:
             for old, new in zip(fresh, tree_flatten(func(*args, **kwargs))[0], strict=True):
@@ -124,6 +134,7 @@ class StandIn:
         capture = Capture(set().union(*(earlier.made for earlier in self.captures[-2:])))
         with capture:
             outputs = function()
+        capture.spoil()
         self.captures.append(capture)
 
         @torch.inference_mode()
