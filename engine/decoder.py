@@ -1,28 +1,19 @@
 """The native target: one config-driven decoder for the Llama family (Llama 2/3, Qwen2, Qwen3, Mistral)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from engine.attention import Attention, planned_for
 from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
-from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.layer import AttentionWeights, MlpWeights, Pass
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
 from engine.projection import Projection
 from engine.rope import interleaved, rotations
+from engine.stack import Layer, Stack, through
 from engine.target import TargetOutput
 from engine.weights import Source
-
-
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    input_norm: RmsNorm
-    attention: AttentionWeights
-    post_norm: RmsNorm
-    mlp: MlpWeights
 
 
 class Decoder:
@@ -45,7 +36,7 @@ class Decoder:
         self.attention = attention
         size = (config.vocabulary, config.hidden_size)
         self._embeddings = weights.take("model.embed_tokens.weight", size)
-        self._layers = [_layer(config, weights, index) for index in range(config.layers)]
+        self._stack = Stack(tuple(_layer(config, weights, index) for index in range(config.layers)))
         self._norm = RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps)
         self._output = Projection(self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size))
         weights.finish(
@@ -58,13 +49,11 @@ class Decoder:
         """Bytes of all weights as they are held: merged ones once, a tied output's layout of its own beside the
         embeddings.
         """
-        layers = sum(
-            layer.input_norm.bytes + layer.attention.bytes + layer.post_norm.bytes + layer.mlp.bytes
-            for layer in self._layers
-        )
         shared = self.config.tied_embeddings and self._output.shares(self._embeddings)
         output = 0 if shared else self._output.bytes
-        return layers + self._norm.bytes + output + self._embeddings.numel() * self._embeddings.element_size()
+        return (
+            self._stack.bytes + self._norm.bytes + output + self._embeddings.numel() * self._embeddings.element_size()
+        )
 
     @property
     def embeddings(self) -> Tensor:
@@ -96,21 +85,13 @@ class Decoder:
             attention=self.attention,
             pool=self.pool,
         )
-        x = self.embed(ids)
-        tapped: list[Tensor] = []
-        for index, layer in enumerate(self._layers):
-            if taps and index in self.boundaries:
-                tapped.append(x.clone())
-            attend(x, layer.input_norm(x), layer.attention, index, context)
-            mlp(x, layer.post_norm, layer.mlp)
-        if taps and len(self._layers) in self.boundaries:  # what leaves the last layer; training's features end here
-            tapped.append(x.clone())
+        x, tapped = through(self._stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
         last = x if wanted is None else x.index_select(0, wanted)
         logits = self._output(self._norm(last)).float()
-        return TargetOutput(logits, torch.cat(tapped, -1) if tapped else None)
+        return TargetOutput(logits, tapped)
 
 
-def _layer(config: ModelConfig, weights: Source, index: int) -> _Layer:
+def _layer(config: ModelConfig, weights: Source, index: int) -> Layer:
     prefix = f"model.layers.{index}"
     hidden, inner = config.hidden_size, config.intermediate_size
 
@@ -121,7 +102,7 @@ def _layer(config: ModelConfig, weights: Source, index: int) -> _Layer:
         parts = [bias(name, inner, present) for name in names]
         return torch.cat([part for part in parts if part is not None]) if present else None
 
-    return _Layer(
+    return Layer(
         input_norm=RmsNorm(weights.take(f"{prefix}.input_layernorm.weight", (hidden,)), config.norm_eps),
         attention=attention_weights(
             weights,

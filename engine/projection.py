@@ -26,28 +26,29 @@ class Projection:
         self._packed_bias = None if bias is None else bias.float()
         self._dtype = weight.dtype
         self._packed = pack(weight)
-        self._few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
+        self.few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
+        """Tokens up to which the packed form is read."""
         self._matrix: Tensor | None = None
-        if self._few < _ALL:
+        if self.few < _ALL:
             by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
             self._matrix = weight.t().contiguous() if by_columns else weight.t()
 
     def round(self) -> None:
         """Holds the weights in 8 bits from here on: for a head, whose guesses are checked. Needs the C++ kernels."""
         self._packed = rounded_panels(self.weight.float())
-        self._few = _ALL if torch.get_num_threads() == 1 else _FEW
-        self._matrix = None if self._few == _ALL else self._matrix
+        self.few = _ALL if torch.get_num_threads() == 1 else _FEW
+        self._matrix = None if self.few == _ALL else self._matrix
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""
-        if self._packed is not None and x.shape[0] <= self._few:
+        if self._packed is not None and x.shape[0] <= self.few:
             return self._packed(x, self._packed_bias)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
-        if self._packed is not None and x.shape[0] <= self._few:
+        if self._packed is not None and x.shape[0] <= self.few:
             return self._packed.add_to(residual, x, self._packed_bias)
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
@@ -55,7 +56,7 @@ class Projection:
 
     def addresses(self, tokens: int) -> tuple[int | None, ...] | None:
         """Where a C++ kernel finds panels, scales and bias for so many tokens; None where it is not to look."""
-        if tokens > self._few or not isinstance(self._packed, Panels):
+        if tokens > self.few or not isinstance(self._packed, Panels):
             return None
         return *self._packed.addresses, None if self._packed_bias is None else self._packed_bias.data_ptr()
 

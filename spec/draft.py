@@ -17,9 +17,10 @@ from engine.batch import Cover, attention_inputs
 from engine.choose import likeliest
 from engine.row_tables import RowTables
 from spec.confidence import Confidence
+from spec.frontier import Frontier, advance, children
 from spec.head import Head
 from spec.ranking import Ranking, log_likelihood
-from spec.tree import Level, Tree, chain, joined, rooted, select
+from spec.tree import Tree, chain, joined, rooted, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,60 +96,18 @@ def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
     levels = _levels(head, tables, roots, growth, topk)
     reading = head.read(roots.seeds)
     found = [rooted(roots.tokens)]
-    frontier = _Frontier(found[0].scores, found[0].parents, torch.zeros_like(found[0].parents), reading.feedback)
+    frontier = Frontier(found[0].scores, found[0].parents, torch.zeros_like(found[0].parents), reading.feedback)
     first = 1
     for level in range(1, growth.depth + 1):
         z = ranking.rank(reading.logits, level).float()
-        found.append(_children(head, z, frontier, topk, growth.edge_temperature(level)))
+        found.append(children(head, z, frontier, topk, growth.edge_temperature(level)))
         if level == growth.depth:
             break
-        frontier, tokens = _advance(found[-1], frontier, reading.feedback, topk, level, first)
+        frontier, tokens = advance(found[-1], frontier, reading.feedback, topk, level, first)
         first += found[-1].tokens.shape[1]
         place = levels.place(level, frontier.words.view(-1))
         reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))
     return select(joined(found), growth.nodes, growth.widest)
-
-
-@dataclass(frozen=True, slots=True)
-class _Frontier:
-    """The nodes of a level that get children, f a row."""
-
-    scores: Tensor
-    """[R, f]"""
-    indices: Tensor
-    """[R, f] among the row's candidates."""
-    words: Tensor
-    """[R, f] their expanded ancestors, themselves included, by scratch slot."""
-    hidden: Tensor
-    """[R * f, H] what the head is fed for them: their parent's feedback."""
-
-
-def _children(head: Head, z: Tensor, frontier: _Frontier, topk: int, tau: float) -> Level:
-    """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
-    path.
-    """
-    rows, nodes = frontier.scores.shape
-    best, ids = z.topk(topk, -1)
-    edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
-    edges = edges.clamp_(max=0).view(rows, nodes, topk)  # rounding must not lift a child above its parent
-    return Level(
-        tokens=head.target_ids(ids).view(rows, -1),
-        scores=(frontier.scores[:, :, None] + edges).view(rows, -1),
-        parents=frontier.indices[:, :, None].expand(rows, nodes, topk).reshape(rows, -1),
-    )
-
-
-def _advance(
-    level: Level, frontier: _Frontier, feedback: Tensor, topk: int, depth: int, first: int
-) -> tuple[_Frontier, Tensor]:
-    """The K best candidates of a level become the next frontier; returns it with their tokens [R * K]."""
-    rows, nodes = frontier.scores.shape
-    scores, picked = level.scores.topk(topk, -1)
-    parents = torch.div(picked, topk, rounding_mode="floor")
-    own = torch.arange((depth - 1) * topk, depth * topk, device=picked.device)
-    fed = feedback.view(rows, nodes, -1).gather(1, parents[:, :, None].expand(-1, -1, feedback.shape[-1]))
-    words = frontier.words.gather(1, parents) | (torch.ones_like(own) << own)
-    return _Frontier(scores, picked + first, words, fed.flatten(0, 1)), level.tokens.gather(1, picked).view(-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,12 @@ from torch import Tensor
 
 from engine.attention import Attention, Planned
 from engine.kv_pool import KVPool
-from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.layer import Pass
 from engine.norm import RmsNorm
 from engine.projection import Projection
 from engine.rope import rotations
+from engine.stack import Stack, through
 from spec.head_config import HeadConfig
-
-
-@dataclass(frozen=True, slots=True)
-class HeadLayer:
-    """`hidden_norm` normalizes the recurrent input; only layer 0 has `embedding_norm`, and reads both side by side."""
-
-    embedding_norm: RmsNorm | None
-    hidden_norm: RmsNorm
-    attention: AttentionWeights
-    post_norm: RmsNorm
-    mlp: MlpWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +28,8 @@ class HeadWeights:
     fc: Projection
     pre_norms: tuple[RmsNorm, ...]
     """None, one of the concatenation, or one for each tap: `HeadConfig.pre_norm`."""
-    layers: tuple[HeadLayer, ...]
+    stack: Stack
+    """Its first layer reads the embeddings, too."""
     norm: RmsNorm
     output: Projection
     """To the draft vocabulary."""
@@ -54,19 +45,15 @@ class HeadWeights:
 
     def round(self) -> None:
         """Holds every matrix in 8 bits from here on; needs the C++ kernels."""
-        for layer in self.layers:
-            for part in (layer.attention.qkv, layer.attention.output, layer.mlp.gate_up, layer.mlp.down):
-                part.round()
+        for matrix in self.stack.matrices:
+            matrix.round()
         self.fc.round()
         self.output.round()
 
     @property
     def bytes(self) -> int:
         """Of what the head brought, as it is held."""
-        parts: list[Projection | RmsNorm | AttentionWeights | MlpWeights] = [self.fc, *self.pre_norms, self.norm]
-        for layer in self.layers:
-            parts += [layer.hidden_norm, layer.attention, layer.post_norm, layer.mlp]
-            parts += [] if layer.embedding_norm is None else [layer.embedding_norm]
+        parts: list[Projection | RmsNorm | Stack] = [self.fc, *self.pre_norms, self.norm, self.stack]
         parts += [self.output] if self.own_output else []
         tensors = [self.embeddings] if self.own_embeddings else []
         tensors += [] if self.mask_hidden is None else [self.mask_hidden]
@@ -111,15 +98,8 @@ class Head:
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
         context = Pass(turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool)
-        for index, layer in enumerate(self.weights.layers):
-            normed = layer.hidden_norm(hidden)
-            residual = normed if self.config.norm_before_residual and index == 0 else hidden
-            if layer.embedding_norm is not None:
-                embedded = self.weights.embeddings.index_select(0, tokens)
-                normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
-            hidden = attend(residual.clone(), normed, layer.attention, index, context)
-            mlp(hidden, layer.post_norm, layer.mlp)
-        return hidden
+        embedded = self.weights.embeddings.index_select(0, tokens)
+        return through(self.weights.stack, hidden.clone(), context, embedded=embedded)[0]
 
     def read(self, output: Tensor) -> Reading:
         """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""

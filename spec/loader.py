@@ -21,10 +21,11 @@ from engine.layer import AttentionWeights, MlpWeights
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
 from engine.projection import Projection
+from engine.stack import Layer, Stack
 from engine.weights import Source, Weights
 from spec.dummy_head import head_shapes
 from spec.formats import Shapes, head_config, normalized_name
-from spec.head import HeadLayer, HeadWeights
+from spec.head import HeadWeights
 from spec.head_config import HeadConfig, check_fits
 from spec.vocabulary import draft_to_target
 
@@ -98,7 +99,10 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
             weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
         ),
         pre_norms=tuple(_norm(config, weights, name, size) for name, size in norms),
-        layers=tuple(_layer(config, weights, index) for index in range(config.layers)),
+        stack=Stack(
+            tuple(_layer(config, weights, index) for index in range(config.layers)),
+            normed_residual=config.norm_before_residual,
+        ),
         norm=_norm(config, weights, "norm.weight", config.hidden),
         output=Projection(_output(checkpoint, target, ids)),
         embeddings=_embeddings(checkpoint, target),
@@ -150,7 +154,7 @@ def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> T
     return shared if ids is None else shared.index_select(0, ids.to(shared.device))
 
 
-def _layer(config: HeadConfig, weights: Source, index: int) -> HeadLayer:
+def _layer(config: HeadConfig, weights: Source, index: int) -> Layer:
     """Layer 0 attends over embedding and hidden; deeper ones are plain, and name their first norm by producer."""
     prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
     first = index == 0
@@ -158,9 +162,9 @@ def _layer(config: HeadConfig, weights: Source, index: int) -> HeadLayer:
     if not first and f"{prefix}.input_layernorm.weight" in weights:
         hidden_norm = f"{prefix}.input_layernorm.weight"
     down_bias = f"{prefix}.mlp.down_proj.bias"
-    return HeadLayer(
+    return Layer(
         embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden) if first else None,
-        hidden_norm=_norm(config, weights, hidden_norm, hidden),
+        input_norm=_norm(config, weights, hidden_norm, hidden),
         attention=_attention(config, weights, prefix, 2 * hidden if first else hidden),
         post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden),
         mlp=MlpWeights(

@@ -142,7 +142,7 @@ def _agreed(state: DeviceState, accepted: Accepted) -> Accepted:
     return Accepted(state.agree(accepted.counts), state.agree(accepted.tokens), path)
 
 
-@fusible(triton="spec.kernels.compact")
+@fusible(triton="spec.kernels.compact", cpp="spec.cpp.compact")
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
     """KV of path [R, W] to the slots right after each row's length.
 

@@ -75,7 +75,7 @@ def joined(levels: list[Level]) -> Candidates:
     )
 
 
-@fusible(triton="spec.kernels.trees")
+@fusible(triton="spec.kernels.trees", cpp="spec.cpp.trees")
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     """The best `counts` [R] candidates of each row, padded to `widest`.
 

@@ -31,6 +31,16 @@ class _Plan:
     words: Tensor | None
 
 
+def addresses_of(planned: object) -> tuple[tuple[int | None, ...], int, int] | None:
+    """For a kernel that attends itself: where query bounds, page bounds, pages, prefix lengths and words are, the rows,
+    and the size of a page. None of a plan that is not for such kernels.
+    """
+    if not isinstance(planned, _Plan):
+        return None
+    words = None if planned.words is None else planned.words.data_ptr()
+    return (*planned.addresses, words), planned.rows, planned.inputs.page_size
+
+
 def refusal(shape: AttentionShape | None) -> str | None:
     """Why this backend cannot serve the shape; None where it can."""
     if shape is None or shape.device.type != "cpu":

@@ -1,63 +1,151 @@
 // Attention of few queries over paged keys and values: every query looks at its row's prefix and at the nodes that its
-// ancestor word names. Each is computed by itself, so its result does not depend on what else is in the batch.
+// ancestor word names. A row's prefix is read once for all its queries, but each of them is computed in an order of its
+// own, that of positions, so its result does not depend on what else is in the batch.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;
 
 namespace {
 
-constexpr long kAhead = 8;      // slots that are fetched ahead of what is read
+struct Rows {
+  const int32_t *qo_indptr, *kv_indptr, *pages;
+  const int64_t *prefixes, *words;
+  long count, heads, kv_heads, dim, page_size;
+};
 
-// One head of one query over the keys and values at `slots`; a head's key lies `offset` after its slot, and its value
-// `to_value` after its key.
+// What the queries of a row look at, by slot, and how much.
+template <class Number>
+struct Sight {
+  std::vector<const Number*> slots;  // of the prefix, then of the row's nodes
+  std::vector<float> scores;         // [queries, heads, stride]: of what each sees, then -infinity
+  std::vector<long> nodes;           // that one query sees
+  std::vector<long> keys;            // where in a slot the key of each head lies
+  long stride;
+};
+
+// `dim` numbers, times those of one key.
 template <class Number, int Parts>
-void look(float* out, const float* query, const std::vector<const Number*>& slots, long offset, long to_value,
-          std::vector<float>& scores) {
-  const long count = static_cast<long>(slots.size());
+inline float product(const Floats* asked, const Number* key) {
+  Floats products = asked[0] * floats(key);
+#pragma GCC unroll 16
+  for (int part = 1; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
+  return sum(products);
+}
+
+template <int Parts>
+inline void scaled(Floats* asked, const float* query) {
   const float scale = 1.0f / std::sqrt(static_cast<float>(Parts * kLanes));
-  Floats asked[Parts];
+#pragma GCC unroll 16
   for (int part = 0; part < Parts; ++part) asked[part] = load(query + part * kLanes) * scale;
-  const auto at = [&](long i, long after) {  // and what comes soon, which no prefetcher can guess
-    const Number* coming = slots[i + kAhead < count ? i + kAhead : i] + after;
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) __builtin_prefetch(coming + part * kLanes);
-    return slots[i] + after;
-  };
-  const auto score = [&](long i) {
-    const Number* key = at(i, offset);
-    Floats products = asked[0] * floats(key);
-#pragma GCC unroll 16
-    for (int part = 1; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
-    return sum(products);
-  };
-  scores.resize((count + kLanes - 1) / kLanes * kLanes);
-  float most = -INFINITY;
-  for (long i = 0; i < count; ++i) {
-    scores[i] = score(i);
-    most = scores[i] > most ? scores[i] : most;
-  }
-  for (size_t i = count; i < scores.size(); ++i) scores[i] = -INFINITY;
-  Floats total{};
-  for (long i = 0; i < count; i += kLanes) {
-    const Floats weights = exp(load(&scores[i]) - most);
-    store(&scores[i], weights);
-    total += weights;
-  }
-  Floats mixed[Parts] = {};
-  for (long i = 0; i < count; ++i) {
-    const Number* value = at(i, offset + to_value);
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) mixed[part] += floats(value + part * kLanes) * scores[i];
-  }
-  const float share = 1.0f / sum(total);
-  for (int part = 0; part < Parts; ++part) store(out + part * kLanes, mixed[part] * share);
 }
 
 template <class Number>
-using Look = void (*)(float*, const float*, const std::vector<const Number*>&, long, long, std::vector<float>&);
+inline void fetch(const Sight<Number>& sight, long first, long last, long offset, long size) {
+  for (long i = first; i < std::min<long>(last, sight.slots.size()); ++i)
+    for (long at = 0; at < size; at += 64 / sizeof(Number)) __builtin_prefetch(sight.slots[i] + offset + at);
+}
+
+// Weights of what a query's head sees, of its scores [count], which end in -infinity.
+inline float weigh(float* scores, long count) {
+  Floats most = load(scores), total{};
+  for (long i = kLanes; i < count; i += kLanes) {
+    const Floats found = load(scores + i);
+    most = found > most ? found : most;
+  }
+  float top = most[0];
+  for (long lane = 1; lane < kLanes; ++lane) top = most[lane] > top ? most[lane] : top;
+  for (long i = 0; i < count; i += kLanes) {
+    const Floats weights = exp(load(scores + i) - top);
+    store(scores + i, weights);
+    total += weights;
+  }
+  return 1.0f / sum(total);
+}
+
+// The queries of one row: out and query [queries, heads, dim], the latter of token stride `stride`.
+template <class Number, int Parts>
+void look(float* out, const float* query, long stride, long prefix, long queries, const int64_t* words, const Rows& rows,
+          Sight<Number>& sight) {
+  constexpr long dim = Parts * kLanes;
+  const long heads = rows.heads, to_values = rows.kv_heads * dim;
+  const auto scores = [&](long node, long head) { return &sight.scores[(node * heads + head) * sight.stride]; };
+  const auto see = [&](long node) {
+    sight.nodes.clear();
+    const long own = static_cast<long>(sight.slots.size()) - prefix;
+    if (words == nullptr) {
+      for (long other = 0; other <= node && other < own; ++other) sight.nodes.push_back(other);
+    } else {
+      for (uint64_t word = static_cast<uint64_t>(words[node]); word; word &= word - 1)
+        if (const long other = __builtin_ctzll(word); other < own) sight.nodes.push_back(other);
+    }
+  };
+  Floats asked[Parts];
+  for (long first = 0; first < prefix; first += kLanes) {
+    const long last = std::min(first + kLanes, prefix);
+    fetch(sight, last, last + kLanes, 0, to_values);
+    for (long node = 0; node < queries; ++node) {
+      for (long head = 0; head < heads; ++head) {
+        scaled<Parts>(asked, query + node * stride + head * dim);
+        float* found = scores(node, head);
+        for (long i = first; i < last; ++i) found[i] = product<Number, Parts>(asked, sight.slots[i] + sight.keys[head]);
+      }
+    }
+  }
+  for (long node = 0; node < queries; ++node) {
+    see(node);
+    const long seen = prefix + static_cast<long>(sight.nodes.size());
+    const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
+    for (long head = 0; head < heads; ++head) {
+      float* found = scores(node, head);
+      scaled<Parts>(asked, query + node * stride + head * dim);
+      for (long i = prefix; i < seen; ++i)
+        found[i] = product<Number, Parts>(asked, sight.slots[prefix + sight.nodes[i - prefix]] + sight.keys[head]);
+      std::fill(found + seen, found + padded, -INFINITY);
+      const float share = weigh(found, padded);
+      found[sight.stride - 1] = share;  // kept for the end
+      std::fill_n(out + (node * heads + head) * dim, dim, 0.0f);
+    }
+  }
+  const auto mix = [&](float* mixed, const float* weights, long first, long last, long head, auto&& slot) {
+    Floats sums[Parts];
+#pragma GCC unroll 16
+    for (int part = 0; part < Parts; ++part) sums[part] = load(mixed + part * kLanes);
+    for (long i = first; i < last; ++i) {
+      const Number* value = slot(i) + to_values + sight.keys[head];
+#pragma GCC unroll 16
+      for (int part = 0; part < Parts; ++part) sums[part] += floats(value + part * kLanes) * weights[i];
+    }
+#pragma GCC unroll 16
+    for (int part = 0; part < Parts; ++part) store(mixed + part * kLanes, sums[part]);
+  };
+  for (long first = 0; first < prefix; first += kLanes) {
+    const long last = std::min(first + kLanes, prefix);
+    fetch(sight, last, last + kLanes, to_values, to_values);
+    for (long node = 0; node < queries; ++node)
+      for (long head = 0; head < heads; ++head)
+        mix(out + (node * heads + head) * dim, scores(node, head), first, last, head,
+            [&](long i) { return sight.slots[i]; });
+  }
+  for (long node = 0; node < queries; ++node) {
+    see(node);
+    const long seen = prefix + static_cast<long>(sight.nodes.size());
+    for (long head = 0; head < heads; ++head) {
+      float* mixed = out + (node * heads + head) * dim;
+      const float* weights = scores(node, head);
+      mix(mixed, weights, prefix, seen, head, [&](long i) { return sight.slots[prefix + sight.nodes[i - prefix]]; });
+      for (int part = 0; part < Parts; ++part)
+        store(mixed + part * kLanes, load(mixed + part * kLanes) * weights[sight.stride - 1]);
+    }
+  }
+}
+
+template <class Number>
+using Look = void (*)(float*, const float*, long, long, long, const int64_t*, const Rows&, Sight<Number>&);
 
 // Heads of up to 128 numbers, and of 256.
 template <class Number>
@@ -67,45 +155,30 @@ Look<Number> of_parts(long parts) {
   return parts == 16 ? look<Number, 16> : all[parts - 1];
 }
 
-struct Rows {
-  const int32_t *qo_indptr, *kv_indptr, *pages;
-  const int64_t *prefixes, *words;
-  long count, heads, kv_heads, dim, page_size;
-};
-
-// query [queries, heads, dim] of token stride `stride`.
 template <class Number>
 void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows) {
-  const long group = rows.heads / rows.kv_heads, dim = rows.dim, page_size = rows.page_size;
-  const long to_value = rows.kv_heads * dim, slot_size = 2 * to_value;
-  const Look<Number> look = of_parts<Number>(dim / kLanes);
-  static thread_local std::vector<const Number*> slots;
-  static thread_local std::vector<float> scores;
+  const long slot_size = 2 * rows.kv_heads * rows.dim;
+  const Look<Number> look = of_parts<Number>(rows.dim / kLanes);
+  static thread_local Sight<Number> sight;
+  sight.keys.resize(rows.heads);
+  for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;
   for (long row = 0; row < rows.count; ++row) {
     const int32_t* own = rows.pages + rows.kv_indptr[row];
-    const auto slot = [&](long position) {
-      return pool + (own[position / page_size] * page_size + position % page_size) * slot_size;
-    };
     // What is planned covers every position, except of rows that are done: they may look where they have no page.
-    const long covered = (rows.kv_indptr[row + 1] - rows.kv_indptr[row]) * page_size, first = rows.qo_indptr[row];
-    const long prefix = rows.prefixes[row] < covered ? rows.prefixes[row] : covered;
-    slots.clear();
-    for (long position = 0; position < prefix; ++position) slots.push_back(slot(position));
-    for (long node = first; node < rows.qo_indptr[row + 1]; ++node) {
-      slots.resize(prefix);
-      if (rows.words == nullptr) {
-        for (long position = prefix; position <= prefix + node - first && position < covered; ++position)
-          slots.push_back(slot(position));
-      } else {
-        for (uint64_t word = static_cast<uint64_t>(rows.words[node]); word; word &= word - 1) {
-          const long position = prefix + __builtin_ctzll(word);
-          if (position < covered) slots.push_back(slot(position));
-        }
-      }
-      for (long head = 0; head < rows.heads; ++head)
-        look(out + (node * rows.heads + head) * dim, query + node * stride + head * dim, slots, head / group * dim,
-             to_value, scores);
+    const long covered = (rows.kv_indptr[row + 1] - rows.kv_indptr[row]) * rows.page_size;
+    const long first = rows.qo_indptr[row], queries = rows.qo_indptr[row + 1] - first;
+    const long prefix = std::min<long>(rows.prefixes[row], covered);
+    const long reach = std::min(prefix + (rows.words ? std::max<long>(queries, 64) : queries), covered);
+    sight.slots.clear();
+    for (long page = 0; page * rows.page_size < reach; ++page) {  // a division for each position would cost as much as all
+      const Number* start = pool + own[page] * rows.page_size * slot_size;
+      for (long at = 0; at < std::min(rows.page_size, reach - page * rows.page_size); ++at)
+        sight.slots.push_back(start + at * slot_size);
     }
+    sight.stride = (reach + kLanes - 1) / kLanes * kLanes + kLanes;
+    sight.scores.resize(queries * rows.heads * sight.stride);
+    look(out + first * rows.heads * rows.dim, query + first * stride, stride, prefix, queries,
+         rows.words ? rows.words + first : nullptr, rows, sight);
   }
 }
 

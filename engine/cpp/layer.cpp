@@ -39,15 +39,17 @@ inline Floats turned_pairs(Floats pairs, Floats turns) {
   return pairs * cosines + others * sines * signs;
 }
 
-template <class Number>
-void turn(Number* merged, const float* turns, Number* pool, const int64_t* slots, long tokens, long heads,
-          long kv_heads, long dim) {
+// To a pool of the same numbers, or from floats to bf16.
+template <class Number, class Kept>
+void turn(Number* merged, const float* turns, Kept* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
+          long dim) {
   const long kept = 2 * kv_heads * dim;
   for (long token = 0; token < tokens; ++token, turns += dim) {
     for (long head = 0; head < heads + kv_heads; ++head, merged += dim)
       for (long i = 0; i < dim; i += kLanes) put(merged + i, turned_pairs(floats(merged + i), load(turns + i)));
     merged += kv_heads * dim;
-    std::memcpy(pool + slots[token] * kept, merged - kept, kept * sizeof(Number));
+    Kept* slot = pool + slots[token] * kept;
+    for (long i = 0; i < kept; i += kLanes) put(slot + i, floats(merged - kept + i));
   }
 }
 
@@ -72,4 +74,13 @@ extern "C" void gated(float* out, const float* both, long tokens, long inner) {
       store(out + i, gate / (1.0f + exp(-gate)) * load(both + inner + i));
     }
   }
+}
+
+// The same of floats, whatever numbers the pool has.
+extern "C" void turned_to(float* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
+                          long kv_heads, long dim, bool halves) {
+  if (halves)
+    turn(merged, turns, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
+  else
+    turn(merged, turns, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
 }

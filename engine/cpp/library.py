@@ -29,12 +29,18 @@ _SIGNATURES: dict[str, list[type]] = {
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "swiglu": [c_void_p] * 9 + [c_long] * 3,
+    "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,
     "gumbel": [c_void_p] * 4 + [c_long] * 2,
     "accepted": [c_void_p] * 7 + [c_long] * 3,
     "cut": [c_void_p] * 9 + [c_long] * 6,
+    "slots": [c_void_p] * 4 + [c_long] * 3,
+    "moved": [c_void_p] * 5 + [c_long] * 7,
+    "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
+    "advanced": [c_void_p] * 9 + [c_long] * 6,
+    "selected": [c_void_p] * 9 + [c_long] * 3,
 }
 """Parameters of each function; none returns anything, and addresses are not checked."""
 

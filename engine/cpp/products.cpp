@@ -1,5 +1,6 @@
 // x W^T for a few rows of x, bound by reading W once. W lies in panels of 32 outputs, [outputs / 32, inputs, 32], as bf16
-// or as 8-bit integers with a scale for each output, so that it is read from front to back and widened in registers.
+// or as 8-bit integers with a scale for each output, so that it is read from front to back and widened in registers. Of
+// bf16, outputs o and o + 16 of a panel lie side by side: the halves of a float's bits, told apart by one operation each.
 // Every output of every row is summed over the inputs in their order, so a row's result does not depend on how many rows
 // there are.
 #include "kernels.h"
@@ -12,6 +13,17 @@ namespace {
 constexpr long kPanel = 32;
 constexpr long kMostRows = 14;  // times two vectors of a panel: 28 sums, as many as registers hold
 constexpr long kAhead = 2048;   // bytes that are fetched ahead of what is read
+
+inline void widen(Floats* pair, const uint16_t* from) {
+  const Words both = load<Words>(from);
+  pair[0] = same_bits<Floats>(both << 16);
+  pair[1] = same_bits<Floats>(both & 0xFFFF0000u);
+}
+
+inline void widen(Floats* pair, const int8_t* from) {
+  pair[0] = widened(from);
+  pair[1] = widened(from + kLanes);
+}
 
 template <class Weight>
 struct Product {
@@ -51,14 +63,14 @@ void tile(const Product<Weight>& product, long row, long panel) {
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
     for (int v = 0; v < 2 * Panels; ++v) sums[r][v] = Floats{};
+#pragma GCC unroll 2
   for (long i = 0; i < inputs; ++i) {
     Floats read[2 * Panels];
 #pragma GCC unroll 16
     for (int p = 0; p < Panels; ++p) {
       const Weight* from = weights + (p * inputs + i) * kPanel;
       __builtin_prefetch(reinterpret_cast<const char*>(from) + kAhead);
-      read[2 * p] = widened(from);
-      read[2 * p + 1] = widened(from + kLanes);
+      widen(read + 2 * p, from);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < Rows; ++r) {

@@ -6,17 +6,19 @@ from torch import Tensor
 from engine.cpp.library import library
 
 _PANEL = 32
+_LANES = 16
 
 
 class Panels:
     """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as [out / 32, in, 32]. The last panel is
-    filled up with zeros.
+    filled up with zeros. Of bf16, the two halves of a panel's outputs take turns.
     """
 
     def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
         self._outputs, self._inputs = weight.shape
         filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % _PANEL))
-        self._panels = filled.view(-1, _PANEL, self._inputs).transpose(1, 2).contiguous()
+        panels = filled.view(-1, _PANEL // _LANES, _LANES, self._inputs).permute(0, 3, 1, 2)
+        self._panels = (panels if scales is not None else panels.transpose(2, 3)).contiguous()
         self._scales = None
         if scales is not None:
             self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % _PANEL))
@@ -53,7 +55,8 @@ class Panels:
     @property
     def weight(self) -> Tensor:
         """[out, in], a copy."""
-        weight = self._panels.transpose(1, 2).reshape(-1, self._inputs)[: self._outputs].float()
+        panels = self._panels if self._scales is not None else self._panels.transpose(2, 3)
+        weight = panels.permute(0, 2, 3, 1).reshape(-1, self._inputs)[: self._outputs].float()
         return weight if self._scales is None else weight * self._scales[: self._outputs, None]
 
     @property

@@ -87,6 +87,14 @@ inline float sum(Floats lanes) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+// Whether any lane of a comparison holds.
+inline bool any(Ints lanes) {
+  int64_t parts[8], all = 0;
+  std::memcpy(parts, &lanes, sizeof lanes);
+  for (const int64_t part : parts) all |= part;
+  return all != 0;
+}
+
 // e^x for x <= 88, to two units in the last place; 0 under -87. Cody-Waite reduction and the polynomial of degree five
 // that Cephes' expf has: x = n ln 2 + r, e^x = 2^n e^r.
 inline Floats exp(Floats x) {

@@ -1,114 +1,31 @@
-"""Trees as kernels: the nodes chosen, the path walked and the KV moved are those of the twins in torch."""
-
-from types import SimpleNamespace
-from typing import Any
+"""Trees as Triton kernels."""
 
 import pytest
-import torch
 
-from engine.kv_pool import KVPool
-from engine.row_tables import RowTables
-from spec.accept import accept
-from spec.draft import Roots
-from spec.round import compact
-from spec.tree import Candidates, Level, Tree, chain, joined, rooted, select
 from tests.engine.triton_here import DEVICE, GPU, needs_triton
+from tests.spec import tree_checks
 
 pytestmark = needs_triton
 SHAPES = [(1, 2), (3, 4), (8, 3), *([(8, 6), (16, 3)] if GPU else [])]
 """topk and depth."""
 
 
-def drafted(rows: int, topk: int, depth: int, *, ties: bool) -> Candidates:
-    """Candidates as drafting scores them: no child above its parent, with equal scores where `ties`."""
-    torch.manual_seed(topk + depth)
-    levels = [rooted(torch.randint(0, 50, (rows,), device=DEVICE))]
-    first = 0
-    for level in range(1, depth + 1):
-        before = levels[-1]
-        nodes = 1 if level == 1 else topk
-        picked = before.scores.topk(nodes, -1)
-        edges = torch.rand(rows, nodes, topk, device=DEVICE)
-        edges = (edges * 3).floor() if ties else edges
-        parents = (picked.indices + first)[:, :, None].expand(rows, nodes, topk)
-        scores = (picked.values[:, :, None] - edges).flatten(1)
-        tokens = torch.randint(0, 50, scores.shape, device=DEVICE)
-        first += before.tokens.shape[1]
-        levels.append(Level(tokens, scores, parents.reshape(rows, -1)))
-    return joined(levels)
-
-
 @pytest.mark.parametrize(("topk", "depth"), SHAPES)
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_same_nodes_are_chosen(topk: int, depth: int, ties: bool) -> None:
-    candidates = drafted(4, topk, depth, ties=ties)
-    total = candidates.scores.shape[1]
-    widest = min(total, 64, 13 if topk == 3 else 64)
-    counts = torch.tensor([widest, 1, min(7, widest), min(2, widest)], device=DEVICE)
-    ours, twin = select.kernel("triton")(candidates, counts, widest), select.twin(candidates, counts, widest)
-    for name in ("tokens", "depths", "parents", "words"):
-        assert torch.equal(getattr(ours, name), getattr(twin, name)), name
-
-
-def guessed(tree: Tree, depth: int) -> torch.Tensor:
-    """Choices that agree with the drafts along some path of each row, and often beside it."""
-    assert tree.parents is not None
-    choices = torch.randint(0, 50, tree.tokens.shape, device=DEVICE)
-    for row, leaf in enumerate((3, 1, tree.tokens.shape[1] - 1, 0)):
-        node = min(leaf, tree.tokens.shape[1] - 1)
-        while node:
-            choices[row, tree.parents[row, node]] = tree.tokens[row, node]
-            node = int(tree.parents[row, node])
-    return choices
+    tree_checks.check_the_same_nodes("triton", topk, depth, ties=ties, device=DEVICE)
 
 
 @pytest.mark.parametrize(("topk", "depth"), SHAPES[1:])
 def test_the_same_path_is_accepted(topk: int, depth: int) -> None:
-    candidates = drafted(4, topk, depth, ties=False)
-    widest = min(candidates.scores.shape[1], 64)
-    counts = torch.tensor([widest, widest - 1, widest, 1], device=DEVICE)
-    tree = select.twin(candidates, counts, widest)
-    choices = guessed(tree, depth)
-    ours, twin = accept.kernel("triton")(tree, choices, counts, depth), accept.twin(tree, choices, counts, depth)
-    assert twin.counts.max() > 1 and twin.counts.min() == 0
-    assert ours.path is not None and twin.path is not None
-    assert torch.equal(ours.counts, twin.counts)
-    assert torch.equal(ours.path, twin.path) and torch.equal(ours.tokens, twin.tokens)
+    tree_checks.check_the_same_path("triton", topk, depth, device=DEVICE)
 
 
 @pytest.mark.parametrize("width", [2, 5, 8])
 def test_the_same_part_of_a_chain_is_accepted(width: int) -> None:
-    torch.manual_seed(width)
-    tree = chain(torch.randint(0, 2, (18, width + 3), device=DEVICE)[:, :width])
-    choices = torch.randint(0, 2, (18, width), device=DEVICE)
-    choices[:9, :-1] = tree.tokens[:9, 1:]
-    nodes = torch.randint(1, width + 1, (18,), device=DEVICE)
-    nodes[:5] = width
-    ours, twin = accept.kernel("triton")(tree, choices, nodes, width - 1), accept.twin(tree, choices, nodes, width - 1)
-    assert ours.path is None and twin.counts.max() == width - 1
-    assert torch.equal(ours.counts, twin.counts) and torch.equal(ours.tokens, twin.tokens)
+    tree_checks.check_the_same_part_of_a_chain("triton", width, device=DEVICE)
 
 
 @pytest.mark.parametrize("page", [1, 16])
 def test_a_path_s_kv_is_moved(page: int) -> None:
-    from spec.kernels.compact import compact as fused
-
-    torch.manual_seed(page)
-    path = torch.tensor([[0, 2, 5, 7], [0, 1, 2, 3], [0, 4, 0, 0]], device=DEVICE)
-    lengths = torch.tensor([14, 3, 0], device=DEVICE)
-    tables = RowTables(3, 32, page, DEVICE)
-    pages = 96 // page
-    tables.pages[:3, : pages // 3] = 1 + torch.randperm(pages // 3 * 3, device=DEVICE).view(3, -1).int()[:, :32]
-    moved: list[torch.Tensor] = []
-    for move in (fused, compact):
-        pool = KVPool(
-            layers=2, pages=pages + 1, page_size=page, kv_heads=3, head_dim=40, dtype=torch.float32, device=DEVICE
-        )
-        pool.keys.copy_(torch.arange(pool.keys.numel(), device=DEVICE).view(pool.keys.shape))
-        pool.values.copy_(-pool.keys)
-        state: Any = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)
-        seeds = torch.zeros(3, 1, device=DEVICE)
-        covered: Any = None
-        move(state, Roots(torch.arange(3, device=DEVICE), lengths, lengths, seeds, covered), path)
-        moved.append(torch.stack((pool.keys, pool.values)))
-    assert torch.equal(*moved)
+    tree_checks.check_a_path_s_kv_is_moved("triton", page, device=DEVICE)

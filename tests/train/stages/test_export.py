@@ -60,7 +60,7 @@ def test_serving_reads_one_head_from_both_layouts(shared: PipelineConfig) -> Non
     one, other = (load_head(found, _Lender(end.embedding, end.output)) for found in opened)
     for part in ("fc", "output"):
         assert torch.equal(getattr(one, part).weight, getattr(other, part).weight)
-    inner = [(head.layers[0].attention, head.layers[0].mlp) for head in (one, other)]
+    inner = [(head.stack.layers[0].attention, head.stack.layers[0].mlp) for head in (one, other)]
     layers = [(attention.qkv, attention.output, mlp.gate_up, mlp.down) for attention, mlp in inner]
     assert all(torch.equal(mine.weight, theirs.weight) for mine, theirs in zip(*layers, strict=True))
     assert torch.equal(one.embeddings, other.embeddings)

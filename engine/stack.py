@@ -1,0 +1,76 @@
+"""Layers one after the other: the body of the target, and of a draft head."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.kernels.switch import fusible
+from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
+from engine.norm import RmsNorm
+from engine.projection import Projection
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    input_norm: RmsNorm
+    """Of the residual stream."""
+    attention: AttentionWeights
+    post_norm: RmsNorm
+    mlp: MlpWeights
+    embedding_norm: RmsNorm | None = None
+    """Of the tokens' embeddings, which the first layer of a draft head reads to the left of the stream."""
+
+    @property
+    def matrices(self) -> tuple[Projection, ...]:
+        return self.attention.qkv, self.attention.output, self.mlp.gate_up, self.mlp.down
+
+    @property
+    def bytes(self) -> int:
+        norms = [norm for norm in (self.input_norm, self.post_norm, self.embedding_norm) if norm is not None]
+        return sum(norm.bytes for norm in norms) + self.attention.bytes + self.mlp.bytes
+
+
+@dataclass(slots=True)
+class Stack:
+    layers: tuple[Layer, ...]
+    normed_residual: bool = False
+    """Whether the first layer adds to the normed stream instead of the stream."""
+    held: Any = field(default=None, repr=False)
+    """What a kernel made of the layers at its first call."""
+
+    @property
+    def matrices(self) -> Iterator[Projection]:
+        for layer in self.layers:
+            yield from layer.matrices
+
+    @property
+    def bytes(self) -> int:
+        return sum(layer.bytes for layer in self.layers)
+
+
+@fusible(cpp="engine.cpp.stack")
+def through(
+    stack: Stack, x: Tensor, context: Pass, *, embedded: Tensor | None = None, tapped: tuple[int, ...] = ()
+) -> tuple[Tensor, Tensor | None]:
+    """x [tokens, hidden], which is spoiled -> what leaves the last layer, and what enters the layers `tapped`, side by
+    side: [tokens, boundaries * hidden]. Boundary `len(layers)` is the end. `embedded` [tokens, hidden] is for layers
+    that read embeddings.
+    """
+    taps: list[Tensor] = []
+    for index, layer in enumerate(stack.layers):
+        if index in tapped:
+            taps.append(x.clone())
+        normed = layer.input_norm(x)
+        if stack.normed_residual and index == 0:
+            x = normed.clone()
+        if layer.embedding_norm is not None:
+            assert embedded is not None
+            normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
+        attend(x, normed, layer.attention, index, context)
+        mlp(x, layer.post_norm, layer.mlp)
+    if len(stack.layers) in tapped:
+        taps.append(x.clone())
+    return x, torch.cat(taps, -1) if taps else None

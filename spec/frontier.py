@@ -1,0 +1,59 @@
+"""One level of a tree's growth: the nodes that get children, their children, and which of these get children next.
+
+Called by `draft` once a level, between two passes of the head.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.kernels.switch import fusible
+from spec.head import Head
+from spec.tree import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """The nodes of a level that get children, f a row."""
+
+    scores: Tensor
+    """[R, f]"""
+    indices: Tensor
+    """[R, f] among the row's candidates."""
+    words: Tensor
+    """[R, f] their expanded ancestors, themselves included, by scratch slot."""
+    hidden: Tensor
+    """[R * f, H] what the head is fed for them: their parent's feedback."""
+
+
+@fusible(cpp="spec.cpp.trees")
+def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -> Level:
+    """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
+    path.
+    """
+    rows, nodes = frontier.scores.shape
+    best, ids = z.topk(topk, -1)
+    edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
+    edges = edges.clamp_(max=0).view(rows, nodes, topk)  # rounding must not lift a child above its parent
+    return Level(
+        tokens=head.target_ids(ids).view(rows, -1),
+        scores=(frontier.scores[:, :, None] + edges).view(rows, -1),
+        parents=frontier.indices[:, :, None].expand(rows, nodes, topk).reshape(rows, -1),
+    )
+
+
+@fusible(cpp="spec.cpp.trees")
+def advance(
+    level: Level, frontier: Frontier, feedback: Tensor, topk: int, depth: int, first: int
+) -> tuple[Frontier, Tensor]:
+    """The K best candidates of a level, whose first is candidate `first` of its row, become the next frontier; returns
+    it with their tokens [R * K].
+    """
+    rows, nodes = frontier.scores.shape
+    scores, picked = level.scores.topk(topk, -1)
+    parents = torch.div(picked, topk, rounding_mode="floor")
+    own = torch.arange((depth - 1) * topk, depth * topk, device=picked.device)
+    fed = feedback.view(rows, nodes, -1).gather(1, parents[:, :, None].expand(-1, -1, feedback.shape[-1]))
+    words = frontier.words.gather(1, parents) | (torch.ones_like(own) << own)
+    return Frontier(scores, picked + first, words, fed.flatten(0, 1)), level.tokens.gather(1, picked).view(-1)

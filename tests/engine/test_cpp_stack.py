@@ -1,0 +1,139 @@
+"""A stack of layers in one C++ call: the same numbers as layer by layer, or the call is not made."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from engine import stack as stacks
+from engine.attention import make_attention
+from engine.attention.inputs import AttentionShape
+from engine.kernels.switch import take_kernels
+from engine.layer import AttentionWeights, MlpWeights, Pass
+from engine.norm import RmsNorm
+from engine.projection import Projection
+from engine.stack import Layer, Stack, through
+from tests.cpp_here import needs_cpp
+from tests.engine.attention_cases import HEADS, KV_HEADS, case
+
+pytestmark = needs_cpp
+CPU = torch.device("cpu")
+HIDDEN, INNER = 48, 80
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> None:
+    torch.manual_seed(3)
+    take_kernels("cpp", CPU)
+
+
+def projection(out: int, wide: int, dtype: torch.dtype, *, biased: bool, rounds: bool) -> Projection:
+    bias = torch.randn(out).bfloat16().to(dtype) if biased else None
+    made = Projection((torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype), bias)
+    if rounds:
+        made.round()
+    return made
+
+
+def layer(dim: int, dtype: torch.dtype, *, beside: bool = False, rich: bool = False) -> Layer:
+    """`rich` is of biases, norms of heads, and 8-bit weights."""
+    options: dict[str, Any] = {"biased": rich, "rounds": rich}
+    width = HIDDEN * (2 if beside else 1)
+    attention = AttentionWeights(
+        qkv=projection((HEADS + 2 * KV_HEADS) * dim, width, dtype, **options),
+        output=projection(HIDDEN, HEADS * dim, dtype, **options),
+        q_norm=RmsNorm(torch.randn(dim), 1e-6) if rich else None,
+        k_norm=RmsNorm(torch.randn(dim), 1e-6) if rich else None,
+        heads=HEADS,
+        kv_heads=KV_HEADS,
+        head_dim=dim,
+    )
+    return Layer(
+        input_norm=RmsNorm(torch.randn(HIDDEN), 1e-5),
+        attention=attention,
+        post_norm=RmsNorm(torch.randn(HIDDEN), 1e-5),
+        mlp=MlpWeights(
+            projection(2 * INNER, HIDDEN, dtype, **options), projection(HIDDEN, INNER, dtype, **options), INNER
+        ),
+        embedding_norm=RmsNorm(torch.randn(HIDDEN), 1e-5) if beside else None,
+    )
+
+
+def passes(dim: int, dtype: torch.dtype, *, tree: bool) -> tuple[Pass, Pass, int]:
+    """The same pass twice, each on a pool of its own, and its tokens."""
+    made = []
+    for _ in range(2):
+        inputs, pool = case([21, 0, 7], [1, 4, 3], page=4, tree=tree, head_dim=dim, dtype=dtype)
+        pool.keys.clamp_(-3, 3)
+        pool.values.clamp_(-3, 3)
+        shape = AttentionShape(HEADS, KV_HEADS, dim, 4, dtype, CPU)
+        attention = make_attention("cpp", shape)
+        tokens = int(inputs.qo_indptr[-1])
+        torch.manual_seed(5)
+        turns = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
+        slots = torch.randperm(12)[:tokens]
+        made.append(Pass(turns, slots, attention.plan(inputs), attention, pool))
+    return made[0], made[1], tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rich", [False, True])
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_target_s_stack(monkeypatch: pytest.MonkeyPatch, tree: bool, rich: bool, dtype: torch.dtype) -> None:
+    stack = Stack((layer(16, dtype, rich=rich), layer(16, dtype, rich=rich)))
+    ours, theirs, tokens = passes(16, dtype, tree=tree)
+    x = torch.randn(tokens, HIDDEN).to(dtype)
+    expected, expected_taps = through.twin(stack, x.clone(), theirs, tapped=(1, 2))
+    monkeypatch.setattr(stacks, "through", None)  # the call itself answers
+    found, taps = through.kernel("cpp")(stack, x.clone(), ours, tapped=(2, 1))
+    limit = 1e-5 if dtype == torch.float32 else 2e-2
+    assert expected_taps is not None and taps is not None and taps.shape == (tokens, 2 * HIDDEN)
+    for one, other in ((found, expected), (taps, expected_taps), (ours.pool.keys, theirs.pool.keys)):
+        torch.testing.assert_close(one, other, atol=limit, rtol=limit)
+    torch.testing.assert_close(ours.pool.values, theirs.pool.values, atol=limit, rtol=limit)
+
+
+@pytest.mark.parametrize("normed_residual", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_head_s_stack(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, normed_residual: bool) -> None:
+    stack = Stack((layer(16, dtype, beside=True, rich=True), layer(16, dtype)), normed_residual=normed_residual)
+    ours, theirs, tokens = passes(16, dtype, tree=True)
+    x, embedded = torch.randn(2, tokens, HIDDEN).to(dtype).unbind()
+    expected, _ = through.twin(stack, x.clone(), theirs, embedded=embedded)
+    monkeypatch.setattr(stacks, "through", None)
+    found, taps = through.kernel("cpp")(stack, x.clone(), ours, embedded=embedded)
+    assert taps is None
+    limit = 1e-5 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(found, expected, atol=limit, rtol=limit)
+
+
+def test_of_fp32_the_parts_by_themselves_give_the_same_bits() -> None:
+    """So an answer does not depend on which of the two ran a pass."""
+    stack = Stack((layer(16, torch.float32), layer(16, torch.float32)))
+    ours, theirs, tokens = passes(16, torch.float32, tree=True)
+    x = torch.randn(tokens, HIDDEN)
+    found, _ = through.kernel("cpp")(stack, x.clone(), ours)
+    assert torch.equal(found, through.twin(stack, x.clone(), theirs)[0])
+
+
+@pytest.mark.parametrize("why", ["sizes", "plan", "dtype"])
+def test_what_the_call_cannot_do_goes_layer_by_layer(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    dim, dtype = 16, torch.float64 if why == "dtype" else torch.float32
+    stack = Stack((layer(dim, torch.float32),))
+    ours, _, tokens = passes(dim, torch.float32, tree=False)
+    if why == "sizes":
+        monkeypatch.setattr("engine.cpp.stack.LANES", 32)
+    if why == "plan":
+        inputs, _ = case([21, 0, 7], [1, 4, 3], page=4, tree=False, head_dim=dim)
+        dense = make_attention("reference")
+        ours = Pass(ours.turns, ours.slots, dense.plan(inputs), dense, ours.pool)
+    called: list[torch.Tensor] = []
+
+    def twin(_: Stack, x: torch.Tensor, context: Pass, **others: object) -> tuple[torch.Tensor, None]:
+        called.append(x)
+        return x, None
+
+    monkeypatch.setattr(through, "twin", twin)
+    given = torch.randn(tokens, HIDDEN).to(dtype)
+    through.kernel("cpp")(stack, given, ours)
+    assert called[0] is given

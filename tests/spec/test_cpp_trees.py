@@ -1,0 +1,79 @@
+"""Trees in C++: grown, chosen, walked and moved as the twins in torch do it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from spec.frontier import Frontier, advance, children
+from spec.tree import Level
+from tests.cpp_here import needs_cpp
+from tests.spec import tree_checks
+
+pytestmark = needs_cpp
+SHAPES = [(1, 2), (3, 4), (8, 3), (8, 6), (16, 3)]
+"""topk and depth."""
+
+
+@pytest.mark.parametrize(("topk", "depth"), SHAPES)
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_same_nodes_are_chosen(topk: int, depth: int, ties: bool) -> None:
+    tree_checks.check_the_same_nodes("cpp", topk, depth, ties=ties)
+
+
+@pytest.mark.parametrize(("topk", "depth"), SHAPES[1:])
+def test_the_same_path_is_accepted(topk: int, depth: int) -> None:
+    tree_checks.check_the_same_path("cpp", topk, depth)
+
+
+@pytest.mark.parametrize("width", [2, 5, 8])
+def test_the_same_part_of_a_chain_is_accepted(width: int) -> None:
+    tree_checks.check_the_same_part_of_a_chain("cpp", width)
+
+
+@pytest.mark.parametrize("page", [1, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_path_s_kv_is_moved(page: int, dtype: torch.dtype) -> None:
+    tree_checks.check_a_path_s_kv_is_moved("cpp", page, dtype=dtype)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("tau", [1.0, 0.7])
+@pytest.mark.parametrize(("topk", "count"), [(1, 5), (4, 37), (8, 3000)])
+def test_the_same_children(topk: int, count: int, tau: float, mapped: bool) -> None:
+    mapping = torch.randperm(2 * count)[:count] if mapped else None
+
+    def target_ids(ids: torch.Tensor) -> torch.Tensor:
+        return ids if mapping is None else mapping[ids]
+
+    head: Any = SimpleNamespace(target_ids=target_ids, weights=SimpleNamespace(draft_to_target=mapping))
+    z = 4 * torch.randn(6, count)
+    z[0, topk:] = -torch.inf  # filters leave as many as are wanted
+    frontier = Frontier(-torch.rand(2, 3), torch.arange(6).view(2, 3), torch.ones(2, 3).long(), torch.empty(6, 1))
+    ours, twin = (each(head, z, frontier, topk, tau) for each in (children.kernel("cpp"), children.twin))
+    assert torch.equal(ours.tokens, twin.tokens) and torch.equal(ours.parents, twin.parents)
+    torch.testing.assert_close(ours.scores, twin.scores, atol=1e-5, rtol=1e-5)
+    assert bool((ours.scores <= frontier.scores.repeat_interleave(topk, 1)).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("nodes", "topk", "depth"), [(1, 4, 1), (4, 4, 3), (8, 8, 8)])
+def test_the_same_frontier(nodes: int, topk: int, depth: int, dtype: torch.dtype) -> None:
+    scores = -torch.rand(3, nodes * topk)
+    level = Level(torch.randint(0, 99, scores.shape), scores, torch.zeros(scores.shape).long())
+    before = Frontier(-torch.rand(3, nodes), torch.zeros(3, nodes).long(), torch.randint(0, 99, (3, nodes)), scores)
+    feedback = torch.randn(3 * nodes, 10).to(dtype)
+    given = (level, before, feedback, topk, depth, 17)
+    (ours, tokens), (twin, expected) = advance.kernel("cpp")(*given), advance.twin(*given)
+    assert torch.equal(tokens, expected)
+    for name in ("scores", "indices", "words", "hidden"):
+        assert torch.equal(getattr(ours, name), getattr(twin, name)), name
+
+
+def test_of_equal_children_the_first_is_the_best() -> None:
+    head: Any = SimpleNamespace(weights=SimpleNamespace(draft_to_target=None))
+    z = torch.zeros(1, 100)
+    z[0, 40:43] = 2.0
+    root = Frontier(torch.zeros(1, 1), torch.zeros(1, 1).long(), torch.ones(1, 1).long(), torch.empty(1, 1))
+    assert children.kernel("cpp")(head, z, root, 5, 1.0).tokens.tolist() == [[40, 41, 42, 0, 1]]
