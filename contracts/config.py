@@ -19,6 +19,8 @@ from contracts.sglang_section import SGLangConfig
 from contracts.spec_section import SpecConfig
 
 _ROUTE = r"^/[\w./-]+$"
+MAX_SECONDS = 1e6
+"""Of a setting that is a time: eleven days."""
 
 
 class ModelConfig(Section):
@@ -34,7 +36,7 @@ class ModelConfig(Section):
     """`auto` is the checkpoint's own."""
     weights: Literal["safetensors", "dummy"] = "safetensors"
     """`dummy` draws random weights of the shape that config.json gives, for the head too; only for measurements."""
-    max_length: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=2)
     """Tokens of prompt and answer together; the model's own limit by default."""
 
 
@@ -85,17 +87,17 @@ class ServerConfig(Section):
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """0 takes a free one."""
-    api_key: str | None = None
+    api_key: str | None = Field(default=None, min_length=1)
     """Asked of all requests but /health, /ready, /version and /metrics, as a bearer token; shown nowhere."""
     playground: bool = True
     """Serve the page at /."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API; `*` for all."""
-    keep_alive_seconds: float = 75.0
+    keep_alive_seconds: float = Field(default=75.0, ge=0, le=MAX_SECONDS)
     """Of idle connections; longer than a proxy's, so that the proxy closes first."""
-    ping_seconds: float = 15.0
+    ping_seconds: float = Field(default=15.0, gt=0, le=MAX_SECONDS)
     """Between comments on a silent stream."""
-    drain_seconds: float = 30.0
+    drain_seconds: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
     """How long SIGTERM waits for running requests."""
     chat_template: str | None = None
     """A file that replaces the tokenizer's template."""
@@ -112,21 +114,21 @@ class ServerConfig(Section):
 
 
 class LimitsConfig(Section):
-    max_body_bytes: int = 4 << 20
+    max_body_bytes: int = Field(default=4 << 20, ge=1)
     """Of a request; a larger one is answered 413."""
     max_choices: int = Field(default=16, ge=1)
     """The largest `n`."""
-    max_stop_strings: int = 16
+    max_stop_strings: int = Field(default=16, ge=0)
     """The most stop strings of a request."""
-    max_stop_length: int = 256
+    max_stop_length: int = Field(default=256, ge=1)
     """Characters of a stop string."""
-    temperature_max: float = 2.0
+    temperature_max: float = Field(default=2.0, ge=0, allow_inf_nan=False)
     """The highest temperature."""
     require_seed: bool = False
     """Refuse sampled requests without a seed."""
-    queue_seconds: float = 60.0
+    queue_seconds: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
     """How long a request may wait for a row; then it is answered 503."""
-    total_seconds: float = 600.0
+    total_seconds: float = Field(default=600.0, gt=0, le=MAX_SECONDS)
     """How long a request may take in all; then it ends with an error."""
 
 
@@ -193,12 +195,12 @@ def _explain(error: ValidationError) -> str:
 
 
 def _nearest(key: str) -> str:
-    known = known_keys()
-    close = difflib.get_close_matches(key, known, 1, 0.5)
+    known, sections = known_keys(), list(Config.model_fields)
+    close = difflib.get_close_matches(key, known if "." in key else sections, 1, 0.5)
     if not close:
         tails = {name.rpartition(".")[2]: name for name in known}
         close = [tails[tail] for tail in difflib.get_close_matches(key.rpartition(".")[2], list(tails), 1, 0.5)]
-    return f"; did you mean {close[0]!r}?" if close else f"; known sections: {', '.join(Config.model_fields)}"
+    return f"; did you mean {close[0]!r}?" if close else f"; known sections: {', '.join(sections)}"
 
 
 def known_keys() -> list[str]:

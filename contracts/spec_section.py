@@ -1,6 +1,6 @@
 """What a config says about speculation: the head, and how much is drafted."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -36,7 +36,7 @@ class SpecConfig(Section):
     """Shapes by running rows, ascending; beyond the last entry nothing is drafted. Empty: one shape for every load."""
     draft_temperature: float = Field(default=1.5, gt=0)
     """The `a` of z = (a / T) log q + g: how sharply the draft's distribution is trusted; `inf` ignores the noise."""
-    edge_temperatures: tuple[float, ...] = ()
+    edge_temperatures: tuple[Annotated[float, Field(gt=0)], ...] = ()
     """tau by depth: an edge of the tree scores log softmax(z / tau). 1 where not given."""
     confidence_threshold: float = Field(default=0.0, ge=0, lt=1)
     """A step's chains end where none of them is as likely as this by the head's own account; `depth` is then the most.

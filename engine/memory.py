@@ -62,14 +62,7 @@ def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: He
     room = _kv_room(config, model, head, dtype, device, reserve, needed=(row_pages + 1) * page_bytes)
     if config.engine.kv_tokens is not None:
         pages = -(-config.engine.kv_tokens // page)
-        if device.type == "cuda" and (pages + 1) * page_bytes > room:
-            raise ConfigError(
-                f"engine.kv_tokens {config.engine.kv_tokens} takes {_gib((pages + 1) * page_bytes)}, and "
-                f"{_gib(room)} of the GPU's free memory are left beside the weights: "
-                f"{_gib((pages + 1) * page_bytes - room)} are missing; lower engine.kv_tokens or raise "
-                f"engine.memory_share",
-                param="engine.kv_tokens",
-            )
+        _check_kv_tokens(config.engine.kv_tokens, (pages + 1) * page_bytes, room, device)
     else:
         pages = min(room // page_bytes, rows * row_pages)
     if pages < row_pages:
@@ -115,6 +108,23 @@ def _kv_room(
             param="model.max_length",
         )
     return room
+
+
+def _check_kv_tokens(tokens: int, needed: int, room: int, device: torch.device) -> None:
+    """Raises ConfigError where a pool of so many tokens cannot be had; a CPU's may be larger than its share."""
+    if device.type == "cuda":
+        if needed > room:
+            raise ConfigError(
+                f"engine.kv_tokens {tokens} takes {_gib(needed)}, and {_gib(room)} of the GPU's free memory are left "
+                f"beside the weights: {_gib(needed - room)} are missing; lower engine.kv_tokens or raise "
+                f"engine.memory_share",
+                param="engine.kv_tokens",
+            )
+    elif needed > (free := free_bytes(device)):
+        raise ConfigError(
+            f"engine.kv_tokens {tokens} takes {_gib(needed)}, and {_gib(free)} of memory are free; lower it",
+            param="engine.kv_tokens",
+        )
 
 
 def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int) -> int:

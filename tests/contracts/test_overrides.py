@@ -27,7 +27,6 @@ def laid(override: str, data: dict[str, Any] | None = None) -> dict[str, Any]:
         ("server.api_key=1.5", {"server": {"api_key": "1.5"}}),
         ("server.api_key=true", {"server": {"api_key": "true"}}),
         ("server.api_key=null", {"server": {"api_key": None}}),
-        ("server.api_key=", {"server": {"api_key": None}}),
         ("server.api_key='null'", {"server": {"api_key": "null"}}),
         ("model.path=a=b", {"model": {"path": "a=b"}}),
         ("server.cors_origins=[a, b]", {"server": {"cors_origins": ["a", "b"]}}),
@@ -52,6 +51,8 @@ def test_what_is_beside_it_stays() -> None:
         ("=5", "no override"),
         ("spec.depth=[1", "spec.depth is '\\[1', which is not YAML"),
         ("server.api_key=a: b: c", "not YAML .*; quotes help"),
+        ("server.api_key=", "server.api_key is empty; write server.api_key=null"),
+        ("model.path= ", "model.path is empty"),
     ],
 )
 def test_what_is_no_override_says_how_one_looks(override: str, said: str) -> None:

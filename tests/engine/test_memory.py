@@ -94,6 +94,13 @@ def test_too_little_memory_says_how_much_is_missing_and_what_gives_it(gpu: Calla
         plan_sizes(config(engine={"device": "cuda", "kv_tokens": 900_000}), LLAMA_8B)
 
 
+def test_a_pool_that_a_cpu_has_no_memory_for_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"kv_tokens 90000000000 takes \d+\.\d GiB, and \d+\.\d GiB of memory are free"
+    ):
+        plan_sizes(config(engine={"device": "cpu", "kv_tokens": 90_000_000_000}), LLAMA_8B)
+
+
 def test_dtypes_follow_the_device(gpu: Callable[..., None]) -> None:
     device = torch.device("cuda")
     gpu(capability=(7, 5))
