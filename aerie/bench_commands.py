@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aerie.lists import numbers
 from contracts.errors import AerieError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def run_command(
     """Puts load on one running server."""
     from bench.config import SweepError, parse_sweep
 
-    load = {"rate": _numbers(rate), "burstiness": burstiness} if rate else {"concurrency": _numbers(concurrency)}
+    load = {"rate": numbers(rate), "burstiness": burstiness} if rate else {"concurrency": numbers(concurrency)}
     target = {"name": "server", "url": url, "model": model, "api_key": api_key, "fields": _object(fields)}
     data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests, "repeats": repeats}
     data |= {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
@@ -105,13 +106,6 @@ def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
         run_sweep(sweep, out, watch, lambda text: console.print(text, style="red", markup=False), only)
     for path in write_report(out):
         typer.echo(path)
-
-
-def _numbers(text: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise AerieError(f"{text!r} is no list of numbers; write them as in 1,4,16") from None
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from aerie.lane import make_lane
+from aerie.lists import integers, numbers, words
 from aerie.probe_options import Json, Overrides, Quick, config_of, end, say
 from contracts.config import Config
-from contracts.errors import ConfigError
 
 gpus = typer.Typer()
 
 Target = Annotated[str, typer.Argument(help="A config file")]
+_CHECKS = ("attention", "graphs", "speculation", "soak")
+_PARTS = ("plain", "speculation", "attention", "kernels")
 _LOADS = "1,2,4,8,16,32,64"
 
 
@@ -23,12 +25,12 @@ def check_command(
     overrides: Overrides = None,
     json: Json = None,
     quick: Quick = False,
-    only: Annotated[str, typer.Option(help="Checks, comma-separated")] = "attention,graphs,speculation,soak",
+    only: Annotated[str, typer.Option(help="Checks, comma-separated")] = ",".join(_CHECKS),
 ) -> None:
     """Holds a GPU's attention, graphs and tokens against what they must be; ends with code 1 where they are not."""
     config = config_of(target, overrides)
     cells: list[dict[str, object]] = []
-    for name in only.split(","):
+    for name in words(only, _CHECKS):
         for cell in _check(name, config, quick=quick):
             cells.append(cell)
             say(f"{name}: {cell['case']}: {cell['detail']}")
@@ -53,10 +55,8 @@ def _check(name: str, config: Config, *, quick: bool) -> Iterator[dict[str, obje
         yield from gpu_check.check_speculation(
             config, make_lane, dtypes=("float32",) if quick else ("float32", "bfloat16"), **few
         )
-    elif name == "soak":
-        yield from gpu_check.check_soak(exact, make_lane, requests=12 if quick else 200)
     else:
-        raise ConfigError(f"no check is called {name!r}; known: attention, graphs, speculation, soak")
+        yield from gpu_check.check_soak(exact, make_lane, requests=12 if quick else 200)
 
 
 @gpus.command("gpu-bench")
@@ -65,7 +65,7 @@ def bench_command(
     overrides: Overrides = None,
     out: Annotated[Path, typer.Option(help="Folder of the results")] = Path("bench/results/gpu"),
     quick: Quick = False,
-    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = "plain,speculation,attention,kernels",
+    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = ",".join(_PARTS),
     batches: Annotated[str, typer.Option(help="Rows of plain decoding")] = _LOADS + ",128,256",
     loads: Annotated[str, typer.Option(help="Rows of speculation")] = _LOADS,
     acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "2,3,4,5,6",
@@ -79,24 +79,22 @@ def bench_command(
     if quick:
         batches, loads, acceptance, prompt, steps = "1,2", "1,2", "2", 20, 4
     wanted: Any = {"prompt": prompt, "steps": steps, "say": say}
-    for name in only.split(","):
+    for name in words(only, _PARTS):
         if name == "plain":
-            cells = gpu_bench.measure_plain(config, make_lane, batches=_numbers(batches), **wanted)
+            cells = gpu_bench.measure_plain(config, make_lane, batches=integers(batches), **wanted)
         elif name == "speculation":
-            lengths = [float(value) for value in acceptance.split(",")]
+            lengths = numbers(acceptance)
             cells = gpu_bench.measure_speculation(
-                config, make_lane, acceptances=lengths, batches=_numbers(loads), **wanted
+                config, make_lane, acceptances=lengths, batches=integers(loads), **wanted
             )
         elif name == "attention":
             sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
             cells = gpu_bench.measure_attention(config, say=say, **sizes)
-        elif name == "kernels":
+        else:
             from probe.fused import measure_fused
 
             few: Any = {"rows": (2,), "repeats": 1} if quick else {}
             cells = measure_fused(config, say=say, **few)
-        else:
-            raise ConfigError(f"no part is called {name!r}; known: plain, speculation, attention, kernels")
         end(name, cells, _columns(name), config, out / f"{name}.json")
         if name in ("plain", "speculation"):
             from probe.gpu_plots import draw
@@ -113,7 +111,3 @@ def _columns(name: str) -> dict[str, str]:
     columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
     columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}
     return columns if name == "plain" else {"simulated_acceptance": "g"} | columns
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(value) for value in text.split(",")]

@@ -9,6 +9,7 @@ import typer
 
 from aerie.gpu_commands import gpus
 from aerie.lane import make_lane
+from aerie.lists import integers, numbers, words
 from aerie.probe_options import (
     QUICK_PROMPTS,
     QUICK_TOKENS,
@@ -26,6 +27,8 @@ from aerie.probe_options import (
     say,
 )
 from aerie.timing_probes import timings
+
+_DTYPES = ("float32", "bfloat16", "float16")
 
 probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 probes.add_typer(timings)
@@ -53,9 +56,9 @@ def compare_command(
     config = config_of(target, overrides)
     count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
     grid = Grid(
-        temperatures=[float(value) for value in temperature.split(",")],
-        concurrencies=[int(value) for value in concurrency.split(",")],
-        dtypes=dtype.split(","),
+        temperatures=numbers(temperature),
+        concurrencies=integers(concurrency),
+        dtypes=words(dtype, _DTYPES),
         max_tokens=most,
         chain=None if chain is None else parse_shape(chain),
         tree=None if tree is None else parse_shape(tree),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aerie.lane import make_lane
+from aerie.lists import integers
 from aerie.probe_options import (
     QUICK_PROMPTS,
     QUICK_TOKENS,
@@ -62,7 +63,7 @@ def baseline_command(
 
     config = config_of(target, overrides)
     rounds, count, most = (1, 2, QUICK_TOKENS) if quick else (3, prompts, max_tokens)
-    counts = [int(value) for value in threads.split(",")]
+    counts = integers(threads)
     asked = prompts_of(config, count)
     cells = measure_baseline(config, asked, make_lane, threads=counts, rounds=rounds, max_tokens=most)
     columns = {"side": "s", "dtype": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
@@ -104,7 +105,7 @@ def overlap_command(
     from probe.overlap import measure_overlap, table
     from probe.report import write_report
 
-    cells = measure_overlap([int(value) for value in batches.split(",")], steps=steps)
+    cells = measure_overlap(integers(batches), steps=steps)
     print(table(cells))
     if json is not None:
         write_report(json, cells, None)

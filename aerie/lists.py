@@ -1,0 +1,32 @@
+"""Options that hold several values, comma-separated. Used by the commands; what does not belong there is named."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from contracts.errors import AerieError
+
+_T = TypeVar("_T")
+
+
+def integers(text: str) -> list[int]:
+    return _each(text, int, "whole numbers")
+
+
+def numbers(text: str) -> list[float]:
+    return _each(text, float, "numbers")
+
+
+def words(text: str, known: Sequence[str]) -> list[str]:
+    """Some of the known ones."""
+    given = text.split(",")
+    for word in given:
+        if word not in known:
+            raise AerieError(f"{word!r} is none of {', '.join(known)}")
+    return given
+
+
+def _each(text: str, read: Callable[[str], _T], kind: str) -> list[_T]:
+    try:
+        return [read(part) for part in text.split(",")]
+    except ValueError:
+        raise AerieError(f"{text!r} is no list of {kind}; write them as in 1,4,16") from None
