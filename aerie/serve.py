@@ -84,6 +84,9 @@ def _schedule(address: str, config_json: str, parent: int) -> None:
     except ConfigError as error:
         print(f"aerie: {error.message}", file=sys.stderr)
         code = _BAD_CONFIG
+    finally:
+        if os.getppid() != parent:  # it was killed, and could not tidy up
+            wire.remove_address(address)
     sys.exit(code)
 
 

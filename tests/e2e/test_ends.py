@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -94,10 +95,14 @@ def test_draining_is_bounded() -> None:
         assert "Traceback" not in server.output
 
 
-def test_children_end_with_their_parent(server: Server) -> None:
-    children = server.children()
-    server.process.kill()
-    end_of(children)
+def test_children_end_with_their_parent_and_tidy_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with Server() as server:
+        assert list(tmp_path.glob("aerie-*")), "the socket's folder"
+        children = server.children()
+        server.process.kill()
+        end_of(children)
+    assert not list(tmp_path.glob("aerie-*"))
 
 
 def end_of(children: dict[str, int]) -> None:
