@@ -1,4 +1,6 @@
-"""The section `sglang` of a config: how far SGLang's own engine spreads. Read where `engine.kind` is `sglang`."""
+"""The section `sglang` of a config: how far SGLang spreads. Read where `engine.kind` is `sglang`; `tp` also where it is
+`sglang-model`.
+"""
 
 from typing import Any
 

@@ -39,6 +39,13 @@ def _check_spread(config: Config, shape: ModelConfig) -> None:
                 f"sglang.tp on one machine only: set sglang.{name}=1, or engine.kind=sglang",
                 param=f"sglang.{name}",
             )
+    for name, otherwise in (("node_rank", 0), ("dist_init_addr", None), ("memory", None)):
+        if getattr(config.sglang, name) != otherwise:
+            raise ConfigError(
+                f"sglang.{name} is {getattr(config.sglang, name)}, and engine.kind sglang-model does not read it: leave "
+                f"it out (a share of memory is engine.memory_share here), or set engine.kind=sglang",
+                param=f"sglang.{name}",
+            )
     ranks = config.sglang.tp
     if shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads):
         raise ConfigError(

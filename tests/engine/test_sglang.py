@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,11 +70,14 @@ def test_a_head_of_sglangs_layers_runs_on_one_rank(monkeypatch: pytest.MonkeyPat
     [
         ({"pp": 2}, "sglang.pp is 2.*sglang.tp on one machine only"),
         ({"nnodes": 2}, "sglang.nnodes is 2.*engine.kind=sglang"),
+        ({"node_rank": 1}, "sglang.node_rank is 1.*does not read it"),
+        ({"dist_init_addr": "h:1"}, "sglang.dist_init_addr is h:1.*does not read it"),
+        ({"memory": 0.5}, r"sglang.memory is 0\.5.*engine.memory_share"),
         ({"tp": 3}, "sglang.tp is 3; the model's . heads and . KV heads cannot be shared evenly"),
     ],
 )
 def test_ranks_that_the_model_layer_does_not_have_are_refused(
-    setting: dict[str, int], says: str, monkeypatch: pytest.MonkeyPatch
+    setting: dict[str, Any], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _name: "0.5.23")
     config = parse_config({"engine": "sglang-model", "model": {"path": "models/demo/target"}, "sglang": setting})

@@ -43,6 +43,7 @@ _OTHERS = {
     "spec.nodes": "speculative_num_draft_tokens",
 }
 _UNUSED = (
+    "engine.kernels",
     "engine.lane",
     "engine.threads",
     "engine.memory_share",
@@ -51,11 +52,13 @@ _UNUSED = (
     "spec.by_load",
     "spec.draft_temperature",
     "spec.edge_temperatures",
+    "spec.confidence_threshold",
+    "spec.quantization",
 )
-"""Settings of Aerie's own scheduler, noise and pools. SGLang's share of memory counts weights too: sglang.memory."""
+"""Settings of Aerie's own scheduler, kernels, noise and pools. SGLang's share of memory counts weights too: sglang.memory."""
 _BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
 """What the bridge relies on: token ids in and out, every step told, each time with all that came before."""
-_ATTENTION_OF_AERIE = ("reference", "cpu")
+_ATTENTION_OF_AERIE = ("reference", "cpu", "cpp")
 
 
 def server_arguments(config: Config) -> dict[str, Any]:
@@ -130,6 +133,12 @@ def _speculation(config: Config) -> dict[str, Any]:
             f"spec.simulate_acceptance is {spec.simulate_acceptance:g}; only Aerie's own engine simulates by it: leave "
             "it out (SGLang reads SGLANG_SIMULATE_ACC_LEN in its environment)",
             param="spec.simulate_acceptance",
+        )
+    if spec.require_provenance:
+        raise ConfigError(
+            "spec.require_provenance is true; only Aerie's own engine reads the cards of heads: leave it out, or choose "
+            "another engine.kind",
+            param="spec.require_provenance",
         )
     if not drafts(config):
         return {}

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from contracts.config import Config, load_config
+from contracts.config import Config, known_keys, load_config
 from contracts.errors import ConfigError
+from engine.sglang.whole import arguments
 from engine.sglang.whole.arguments import drafts, server_arguments, unused_settings
 
 
@@ -111,6 +112,8 @@ def test_several_machines() -> None:
         (("sglang.nnodes=2", "sglang.node_rank=2"), "sglang.node_rank is 2; with sglang.nnodes 2 it is at most 1"),
         (("sglang.nnodes=2",), "sglang.dist_init_addr is not set"),
         (("spec.simulate_acceptance=2.5",), "spec.simulate_acceptance is 2.5"),
+        (("spec.require_provenance=true",), "spec.require_provenance is true; only Aerie's own engine reads the cards"),
+        (("engine.attention=cpp",), "engine.attention cpp is Aerie's own"),
         (("engine.attention=reference",), "engine.attention reference is Aerie's own"),
         (("sglang.arguments.tp_size=2",), "sglang.arguments.tp_size is a setting of Aerie's: say sglang.tp"),
         (("sglang.arguments.max_running_requests=8",), "say scheduler.max_running"),
@@ -135,3 +138,17 @@ def test_settings_without_a_meaning_there_are_listed() -> None:
     given = config_of("spec.head=h", "scheduler.long_prefill_threshold=48", "spec.draft_temperature=2")
     assert unused_settings(given) == ["scheduler.long_prefill_threshold", "spec.draft_temperature"]
     assert unused_settings(config_of("spec.head=none", "spec.depth=3")) == ["spec.depth"]
+    given = config_of("spec.head=h", "engine.kernels=torch", "spec.confidence_threshold=0.3", "spec.quantization=none")
+    assert unused_settings(given) == ["engine.kernels", "spec.confidence_threshold", "spec.quantization"]
+
+
+def test_no_setting_is_ignored_in_silence() -> None:
+    """Whoever adds a setting says here what it means to SGLang's engine."""
+    passed = arguments._PASSED | arguments._NEGATED | arguments._SPREAD | arguments._OTHERS
+    refused = {"spec.simulate_acceptance", "spec.require_provenance"}
+    elsewhere = {
+        *("model.revision", "model.offline", "model.served_name", "spec.revision", "engine.kind", "sglang.arguments"),
+        *(key for key in known_keys() if key.startswith(("server.", "limits."))),
+        "scheduler.max_waiting",  # the front end's admission
+    }
+    assert {*passed, *arguments._UNUSED, *refused, *elsewhere} == set(known_keys())
