@@ -42,8 +42,8 @@ def _check_spread(config: Config, shape: ModelConfig) -> None:
     for name, otherwise in (("node_rank", 0), ("dist_init_addr", None), ("memory", None)):
         if getattr(config.sglang, name) != otherwise:
             raise ConfigError(
-                f"sglang.{name} is {getattr(config.sglang, name)}, and engine.kind sglang-model does not read it: leave "
-                f"it out (a share of memory is engine.memory_share here), or set engine.kind=sglang",
+                f"sglang.{name} is {getattr(config.sglang, name)}, and engine.kind sglang-model does not read it: "
+                f"leave it out (a share of memory is engine.memory_share here), or set engine.kind=sglang",
                 param=f"sglang.{name}",
             )
     ranks = config.sglang.tp

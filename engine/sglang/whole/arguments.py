@@ -55,7 +55,7 @@ _UNUSED = (
     "spec.confidence_threshold",
     "spec.quantization",
 )
-"""Settings of Aerie's own scheduler, kernels, noise and pools. SGLang's share of memory counts weights too: sglang.memory."""
+"""Settings of Aerie's own scheduler, kernels and noise. SGLang's share of memory, sglang.memory, counts weights too."""
 _BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
 """What the bridge relies on: token ids in and out, every step told, each time with all that came before."""
 _ATTENTION_OF_AERIE = ("reference", "cpu", "cpp")
@@ -136,8 +136,8 @@ def _speculation(config: Config) -> dict[str, Any]:
         )
     if spec.require_provenance:
         raise ConfigError(
-            "spec.require_provenance is true; only Aerie's own engine reads the cards of heads: leave it out, or choose "
-            "another engine.kind",
+            "spec.require_provenance is true; only Aerie's own engine reads the cards of heads: leave it out, or "
+            "choose another engine.kind",
             param="spec.require_provenance",
         )
     if not drafts(config):
