@@ -1,6 +1,6 @@
 """Offline use in vLLM's manner: `LLM(model).generate(prompts, SamplingParams(...))`, on the scheduler of the server."""
 
-import asyncio
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -72,7 +72,7 @@ class LLM:
 
     def __init__(self, model: str, **overrides: Any) -> None:
         """`model`: a config file, a folder or a hub id. Overrides have `__` for the dot, as in `spec__depth=5`."""
-        settings = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
+        settings = [f"{key.replace('__', '.')}={json.dumps(value, default=str)}" for key, value in overrides.items()]
         self.config = with_local_model(resolve_config(model, settings))
         template = self.config.server.chat_template
         self.tokenizer = Tokenizer(Path(self.config.model.path), None if template is None else Path(template))
@@ -89,7 +89,8 @@ class LLM:
         """Answers every prompt, text or token ids; one SamplingParams for all or one for each."""
         single = isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], int))
         given: list[Any] = [prompts] if single else list(prompts)
-        ids = [self._encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in given]
+        read = self.tokenizer.ids
+        ids = [read(one, add_special_tokens=True) if isinstance(one, str) else list(one) for one in given]
         return self._run(ids, _one_for_each(sampling_params, len(ids)), use_tqdm)
 
     def chat(
@@ -101,7 +102,7 @@ class LLM:
     ) -> list[RequestResult]:
         """Answers one conversation or several, through the model's chat template."""
         several: list[Any] = [messages] if messages and isinstance(messages[0], dict) else list(messages)
-        ids = [asyncio.run(self.tokenizer.encode_chat(one, {})) for one in several]
+        ids = [self.tokenizer.chat_ids(one, {}) for one in several]
         return self._run(ids, _one_for_each(sampling_params, len(ids)), use_tqdm)
 
     def close(self) -> None:
@@ -113,9 +114,6 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _encode(self, text: str) -> list[int]:
-        return asyncio.run(self.tokenizer.encode(text, add_special_tokens=True))
 
     def _run(self, prompts: list[list[int]], params: list[SamplingParams], show: bool) -> list[RequestResult]:
         results = [RequestResult(prompt, []) for prompt in prompts]

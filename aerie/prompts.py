@@ -2,7 +2,6 @@
 them.
 """
 
-import asyncio
 import random
 from pathlib import Path
 
@@ -22,12 +21,8 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
     template = config.server.chat_template
     tokenizer = Tokenizer(Path(config.model.path), None if template is None else Path(template))
     try:
-        return asyncio.run(_encoded(tokenizer, questions))
+        if tokenizer.template is None:
+            return [tokenizer.ids(question, add_special_tokens=True) for question in questions]
+        return [tokenizer.chat_ids([{"role": "user", "content": question}], {}) for question in questions]
     finally:
         tokenizer.close()
-
-
-async def _encoded(tokenizer: Tokenizer, questions: list[str]) -> list[list[int]]:
-    if tokenizer.template is None:
-        return [await tokenizer.encode(question, add_special_tokens=True) for question in questions]
-    return [await tokenizer.encode_chat([{"role": "user", "content": question}], {}) for question in questions]

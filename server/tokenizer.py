@@ -45,18 +45,27 @@ class Tokenizer:
     def vocabulary(self) -> int:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
-    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return await self.off_loop(len(text), lambda: self._encode(text, add_special_tokens))
+    def ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # The batch call is the one that lets other threads run meanwhile.
+        found: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return found
 
-    async def encode_chat(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
+    def chat_ids(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
         """Ids of the rendered chat. Raises BadRequest where the model has no template or the template refuses."""
-        template = self.template
-        if template is None:
+        if self.template is None:
             raise BadRequest(
                 "this model has no chat template; use /v1/completions, or set server.chat_template", param="messages"
             )
+        return self.ids(self.template.render(messages, variables), add_special_tokens=False)
+
+    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """As `ids`, for the event loop."""
+        return await self.off_loop(len(text), lambda: self.ids(text, add_special_tokens=add_special_tokens))
+
+    async def encode_chat(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
+        """As `chat_ids`, for the event loop."""
         length = sum(len(str(message.get("content"))) + 16 for message in messages)
-        return await self.off_loop(length, lambda: self._encode(template.render(messages, variables), False))
+        return await self.off_loop(length, lambda: self.chat_ids(messages, variables))
 
     def decode(self, ids: list[int], *, skip_special: bool = True) -> str:
         text = self.pieces.start(skip_special=skip_special)
@@ -71,11 +80,6 @@ class Tokenizer:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
-        # The batch call is the one that lets other threads run meanwhile.
-        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
-        return ids
 
     async def off_loop(self, length: int, work: Callable[[], _T]) -> _T:
         """What `work` returns, done on a thread where there is much of it: `length` characters or tokens."""

@@ -74,6 +74,23 @@ def test_several_answers_end_at_stop_strings(llm: LLM) -> None:
     assert kept.text.count(" ") == 1 and kept.text.endswith(" ")
 
 
+async def test_it_runs_where_an_event_loop_runs_already(llm: LLM) -> None:
+    """As in every cell of a notebook."""
+    params = SamplingParams(temperature=0.0, max_tokens=4)
+    assert llm.chat(CHAT, params, use_tqdm=False)[0].outputs[0].token_ids
+    assert llm.generate("What", params, use_tqdm=False)[0].outputs[0].token_ids
+
+
+def test_overrides_are_values_of_python(llm: LLM) -> None:
+    given = {"model__served_name": None, "server__cors_origins": ("a", "b"), "spec__draft_temperature": float("inf")}
+    shapes = [{"rows": 1, "depth": 2, "nodes": 3}]
+    with make(spec__head="none", spec__by_load=shapes, server__api_key="123", **given) as other:
+        config = other.config
+    assert config.model.served_name == "target" and config.server.cors_origins == ("a", "b")
+    assert config.spec.draft_temperature == float("inf") and config.server.api_key == "123"
+    assert [shape.depth for shape in config.spec.by_load] == [2]
+
+
 def test_errors_name_what_is_wrong(llm: LLM) -> None:
     with pytest.raises(AerieError, match="2 sampling parameters for 1 prompts"):
         llm.generate("x", [SamplingParams()] * 2)

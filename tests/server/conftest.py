@@ -78,7 +78,7 @@ class Live:
         return self.clients[-1]
 
     def ids(self, text: str) -> list[int]:
-        return self.tokenizer._encode(text, False)
+        return self.tokenizer.ids(text, add_special_tokens=False)
 
     async def idle(self) -> None:
         """Waits until the scheduler has nothing to do; fails if places are left over."""
@@ -140,14 +140,14 @@ async def _served(config: Config, tokenizer: Tokenizer, script: Script, ready: b
 
 def answering(tokenizer: Tokenizer, text: str = ANSWER, run: int = 3) -> Script:
     """`text`, a few tokens at a time, then the end token."""
-    ids = [*tokenizer._encode(text, False), 1]
+    ids = [*tokenizer.ids(text, add_special_tokens=False), 1]
     return saying([ids[start : start + run] for start in range(0, len(ids), run)])
 
 
 @pytest.fixture
 def abbc(tokenizer: Tokenizer) -> Script:
     """Letters without end, in runs of two: ab bc ab bc ..."""
-    a, b, c = (tokenizer._encode(letter, False)[0] for letter in "abc")
+    a, b, c = (tokenizer.ids(letter, add_special_tokens=False)[0] for letter in "abc")
     return saying([[a, b], [b, c]])
 
 

@@ -29,7 +29,7 @@ def feed(choice: Choice, ids: list[int], lengths: list[int]) -> Delta:
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(max_examples=100, deadline=None)
 def test_any_runs_give_the_text(tokenizer: Tokenizer, lengths: list[int]) -> None:
-    ids = tokenizer._encode(TEXT, False)
+    ids = tokenizer.ids(TEXT, add_special_tokens=False)
     choice = Choice(0, TextRules(), tokenizer)
     delta = feed(choice, ids, lengths)
     assert delta.text == TEXT == "".join(text for text, _ in delta.spans)
@@ -40,7 +40,7 @@ def test_any_runs_give_the_text(tokenizer: Tokenizer, lengths: list[int]) -> Non
 @pytest.mark.parametrize("length", [1, 2, 5, 8, 100])
 @pytest.mark.parametrize("include", [False, True])
 def test_a_stop_string_at_every_offset_of_a_run(tokenizer: Tokenizer, length: int, include: bool) -> None:
-    ids = tokenizer._encode(TEXT, False)
+    ids = tokenizer.ids(TEXT, add_special_tokens=False)
     for start in range(len(TEXT) - 1):
         stop = TEXT[start : start + 3]
         if TEXT.index(stop) != start:
@@ -55,7 +55,7 @@ def test_a_stop_string_at_every_offset_of_a_run(tokenizer: Tokenizer, length: in
 
 @pytest.mark.parametrize("length", [1, 3, 7, 100])
 def test_a_stop_id_at_every_offset_of_a_run(tokenizer: Tokenizer, length: int) -> None:
-    ids = tokenizer._encode(TEXT, False)
+    ids = tokenizer.ids(TEXT, add_special_tokens=False)
     for place in range(len(ids)):
         sequence = [*ids[:place], 1, *ids[place:]]
         choice = Choice(0, TextRules(stop_ids=frozenset([1])), tokenizer)
@@ -66,17 +66,17 @@ def test_a_stop_id_at_every_offset_of_a_run(tokenizer: Tokenizer, length: int) -
 
 def test_a_text_held_for_a_stop_string_comes_at_the_end(tokenizer: Tokenizer) -> None:
     choice = Choice(0, TextRules(stops=("dog!",)), tokenizer)
-    assert feed(choice, tokenizer._encode(TEXT, False), [4]).text == TEXT
+    assert feed(choice, tokenizer.ids(TEXT, add_special_tokens=False), [4]).text == TEXT
 
 
 def test_spans_tell_drafted_text(tokenizer: Tokenizer) -> None:
-    letters = tokenizer._encode("abc", False)
+    letters = tokenizer.ids("abc", add_special_tokens=False)
     assert len(letters) == 3
     assert feed(Choice(0, TextRules(), tokenizer), letters, [3]).spans == [("ab", True), ("c", False)]
 
 
 def test_ignored_end_tokens_say_nothing(tokenizer: Tokenizer) -> None:
-    letters = tokenizer._encode("ab", False)
+    letters = tokenizer.ids("ab", add_special_tokens=False)
     choice = Choice(0, TextRules(), tokenizer)
     assert feed(choice, [letters[0], 1, letters[1]], [2]).text == "ab"
     shown = Choice(0, TextRules(skip_special=False), tokenizer)

@@ -45,7 +45,7 @@ def test_byte_level_pieces_join_to_the_decoded_whole(tokenizer: Tokenizer, ids: 
 @given(text=st.text(max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_any_text_survives_encoding_and_pieces(tokenizer: Tokenizer, text: str) -> None:
-    ids = tokenizer._encode(text, False)
+    ids = tokenizer.ids(text, add_special_tokens=False)
     assert "".join(pieced(tokenizer.pieces, ids, skip_special=False)) == text
 
 
@@ -71,7 +71,7 @@ def test_half_characters_are_held_back(tokenizer: Tokenizer) -> None:
 
 def test_what_pieces_say_is_never_taken_back(tokenizer: Tokenizer) -> None:
     """Power: a decoder that does not hold back shows a broken character here."""
-    ids = tokenizer._encode("naïve 🦅", False)
+    ids = tokenizer.ids("naïve 🦅", add_special_tokens=False)
     hasty = [codecs.decode(tokenizer.pieces.bytes_of(token), "utf-8", "replace") for token in ids]
     assert "".join(pieced(tokenizer.pieces, ids)) == "naïve 🦅"
     singles = [token for byte in "🦅".encode() for token in _byte_token(tokenizer, byte)]
