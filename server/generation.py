@@ -75,7 +75,10 @@ class Generation:
         self._service.engine.drop(self._mailbox)
         self._service.admission.give_back(len(self.choices))
         for id, choice in self._by_id.items():
-            self._clocks[id].report(self._service, choice)
+            if choice.finish_reason is not None:
+                self._clocks[id].report(self._service, choice, choice.finish_reason)
+            elif self._error is None:
+                self._service.metrics.left()
         if self._error is not None:
             self._service.metrics.failed(self._error.code or self._error.kind)
         self._tell()
@@ -169,12 +172,9 @@ class _Clock:
             service.metrics.between_tokens(run.first_arrival - self.last)
         self.last = run.last_arrival
 
-    def report(self, service: Service, choice: Choice) -> None:
-        if choice.finish_reason is None:
-            service.metrics.left()
-            return
+    def report(self, service: Service, choice: Choice, reason: str) -> None:
         service.metrics.finished(
-            choice.finish_reason,
+            reason,
             seconds=time.monotonic() - self.began,
             decode=self.last - (self.first or self.last),
             tokens=choice.tokens,

@@ -35,6 +35,7 @@ _SHARED = frozenset(
         "request_queue_time_seconds",
         "request_prefill_time_seconds",
         "request_decode_time_seconds",
+        "request_inference_time_seconds",
         "prompt_tokens",
         "generation_tokens",
         "request_success",
@@ -76,6 +77,9 @@ class Metrics:
         self._queue = self._histogram("request_queue_time", "From the queue's end to its front", WAIT_BUCKETS)
         self._prefill = self._histogram("request_prefill_time", "From the first prefill step to the last", WAIT_BUCKETS)
         self._decode = self._histogram("request_decode_time", "From the first token to the last", WAIT_BUCKETS)
+        self._inference = self._histogram(
+            "request_inference_time", "From the first prefill step to the last token", WAIT_BUCKETS
+        )
         self._prompt = self._counter(
             "prompt_tokens", "Prompt tokens of requests that got a token, cached ones included"
         )
@@ -113,6 +117,7 @@ class Metrics:
         if usage is not None:
             self._queue.labels(self._model).observe(usage.queue_seconds)
             self._prefill.labels(self._model).observe(usage.prefill_seconds)
+            self._inference.labels(self._model).observe(usage.prefill_seconds + decode)
 
     def left(self) -> None:
         """A choice whose caller did not wait for its end."""

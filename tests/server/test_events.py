@@ -52,6 +52,9 @@ async def test_an_early_failure_is_a_status(start: Start, stream: bool) -> None:
         assert error.value.code == "deadline_exceeded"
         assert "retry-after" in error.value.response.headers
         await live.idle()
+        told = live.service.metrics.render().decode()
+        assert 'aerie:request_failure_total{code="deadline_exceeded",model_name="demo"} 1.0' in told
+        assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 0.0' in told, "nobody left"
 
 
 async def test_one_failed_choice_aborts_the_others(start: Start) -> None:

@@ -90,6 +90,13 @@ def test_every_counter_of_an_ending_begins_at_zero() -> None:
         assert f'aerie:request_failure_total{{code="{code}",model_name="m"}} 0.0' in text
 
 
+def test_inference_is_prefill_and_decode() -> None:
+    metrics = made(Admission(1))
+    usage = Usage(prompt_tokens=5, completion_tokens=5, queue_seconds=3.0, prefill_seconds=0.25)
+    metrics.finished("stop", seconds=4.0, decode=0.5, tokens=5, usage=usage)
+    assert 'vllm:request_inference_time_seconds_sum{model_name="m"} 0.75' in metrics.render().decode()
+
+
 def test_without_a_card_nothing_is_promised() -> None:
     metrics = made(Admission(1))
     assert "promised" not in metrics.render().decode()
