@@ -15,6 +15,6 @@ choice       one answer in the making: `detokenize` and `stops` turn committed t
 answers      the OpenAI shapes of what came out (`logprobs`); `events` sends them as a stream
 problems     errors in one shape
 account      what is known of a request once it is over: its line (`request_log`) and its trace (`tracing`)
-metrics      what /metrics says of requests; `state_metrics` of the rest; `head_watch` warns of a head far below its word
+metrics      what /metrics says of requests, `state_metrics` of the rest; `head_watch` warns of a head that fails
 run          uvicorn, drain, exit codes: what the composition root calls
 """
