@@ -52,15 +52,21 @@ ALIASES = (
     Alias("--speculative-num-steps", "SGLang", "spec.depth"),
     Alias("--speculative-eagle-topk", "SGLang", "spec.topk"),
     Alias("--speculative-num-draft-tokens", "SGLang", "spec.nodes"),
+    Alias("--tensor-parallel-size", "both", "sglang.tp"),
+    Alias("--tp-size", "SGLang", "sglang.tp"),
+    Alias("--tp", "SGLang", "sglang.tp"),
+    Alias("-tp", "vLLM", "sglang.tp"),
+    Alias("--data-parallel-size", "both", "sglang.dp"),
+    Alias("--dp-size", "SGLang", "sglang.dp"),
+    Alias("--pipeline-parallel-size", "both", "sglang.pp"),
+    Alias("--pp-size", "SGLang", "sglang.pp"),
+    Alias("--expert-parallel-size", "SGLang", "sglang.ep"),
+    Alias("--ep-size", "SGLang", "sglang.ep"),
+    Alias("--nnodes", "both", "sglang.nnodes"),
+    Alias("--node-rank", "both", "sglang.node_rank"),
+    Alias("--dist-init-addr", "SGLang", "sglang.dist_init_addr"),
 )
 _ONLY: dict[str, tuple[str, ...]] = {
-    "--tensor-parallel-size": ("1",),
-    "--tp-size": ("1",),
-    "--tp": ("1",),
-    "-tp": ("1",),
-    "--data-parallel-size": ("1",),
-    "--dp-size": ("1",),
-    "--pipeline-parallel-size": ("1",),
     "--speculative-algorithm": ("EAGLE3",),
     "--speculative-algo": ("EAGLE3",),
 }
@@ -70,7 +76,8 @@ _TARGET = ("--model", "--model-path")
 _REFUSED = {
     "--trust-remote-code": "code out of a checkpoint is never run",
     "--gpu-memory-utilization": "engine.memory_share is the share of the free memory that KV pools take",
-    "--mem-fraction-static": "engine.memory_share is the share of the free memory that KV pools take",
+    "--mem-fraction-static": "engine.memory_share is the share of the free memory that KV pools take; with engine.kind "
+    "sglang, sglang.memory is that of weights and KV",
     "--quantization": "weights are served in the dtype of model.dtype",
     "--kv-cache-dtype": "KV is kept in the dtype of the weights",
     "--enable-lora": "adapters are not served",

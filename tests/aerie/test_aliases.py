@@ -5,6 +5,7 @@ import json
 import pytest
 
 from aerie.aliases import ALIASES, overrides_of
+from aerie.resolve import with_local_model
 from contracts.config import known_keys, load_config, parse_config
 from contracts.errors import ConfigError
 
@@ -25,6 +26,16 @@ def test_flags_and_settings_mix() -> None:
     assert not config.scheduler.overlap
 
 
+def test_ranks_are_sglang_s_and_one_is_everybody_s() -> None:
+    spread = overrides_of(["--tp", "4", "--nnodes=2", "--node-rank", "1", "--dist-init-addr", "10.0.0.1:5000"])
+    sglang = load_config(None, ["engine.kind=sglang", *spread]).sglang
+    assert (sglang.tp, sglang.nnodes, sglang.node_rank, sglang.dist_init_addr) == (4, 2, 1, "10.0.0.1:5000")
+    native = ["model.path=models/demo/target", "spec.head=none"]
+    with_local_model(load_config(None, [*native, *overrides_of(["--tensor-parallel-size", "1", "--dp-size", "1"])]))
+    with pytest.raises(ConfigError, match=r"engine\.kind is native, which runs on one device; set engine\.kind"):
+        with_local_model(load_config(None, [*native, *overrides_of(["--tensor-parallel-size", "2"])]))
+
+
 def test_the_speculative_config_of_vllm_is_a_chain() -> None:
     text = json.dumps({"method": "eagle3", "model": "some/head", "num_speculative_tokens": 5})
     spec = load_config(None, overrides_of(["--speculative-config", text])).spec
@@ -36,7 +47,7 @@ def test_the_speculative_config_of_vllm_is_a_chain() -> None:
     [
         (["--speculative-num-stepz=3"], "did you mean --speculative-num-steps"),
         (["--trust-remote-code"], "code out of a checkpoint is never run"),
-        (["--tensor-parallel-size", "2"], "--tensor-parallel-size 2 is not offered"),
+        (["--mem-fraction-static", "0.8"], "sglang.memory is that of weights and KV"),
         (["--speculative-algorithm", "NGRAM"], "not offered"),
         (["--port"], "--port needs a value"),
         (["--speculative-config", "{"], "not JSON"),
