@@ -3,8 +3,9 @@
 Made by the lane's builder. Everything is launched on one stream; plans, page tables and kernels keep their order there.
 """
 
+import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -59,6 +60,9 @@ class Runtime(Protocol):
     def graph_bytes(self) -> int:
         """Memory that recordings hold."""
 
+    def release(self) -> None:
+        """Gives the device back what nobody holds any more, for whoever is loaded next by this process."""
+
 
 class Cuda:
     """The real one. Graphs share one pool: they are replayed one after the other."""
@@ -97,3 +101,9 @@ class Cuda:
 
     def graph_bytes(self) -> int:
         return self._graph_bytes
+
+    def release(self) -> None:
+        gc.collect()
+        with suppress(torch.AcceleratorError):  # a device that failed keeps everything until the process ends
+            self.catch_up()
+            torch.cuda.empty_cache()

@@ -37,16 +37,18 @@ class CudaLane:
 
     def __init__(self, worker: Launcher) -> None:
         assert worker.runtime is not None, "the worker was built for a CPU"
-        self._worker = worker
+        self._worker: Launcher | None = worker
+        self._capacity = worker.capacity
         self._runtime = worker.runtime
         self._runtime.catch_up()
         self._flying: deque[Pending] = deque()
 
     @property
     def capacity(self) -> Capacity:
-        return self._worker.capacity
+        return self._capacity
 
     def launch(self, plan: StepPlan) -> None:
+        assert self._worker is not None, "the lane is closed"
         assert len(self._flying) < _IN_FLIGHT, "two steps are in flight already; settle first"
         try:
             with self._runtime.active():
@@ -61,8 +63,12 @@ class CudaLane:
             raise _dead(error) from error
 
     def close(self) -> None:
+        """Weights, pools and graphs are given back, so that the process may load another model."""
         self._flying.clear()
-        self._worker.close()
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+            self._runtime.release()
 
 
 def _dead(error: Exception) -> EngineDead:

@@ -1,6 +1,7 @@
 """Replayed rounds commit what eager ones do: on a stand-in for CUDA graphs, no GPU having run them."""
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -110,6 +111,18 @@ def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) 
     ]
     rounds.finish(rows, **SHAPES["tree"])
     assert calm.launched > 3
+
+
+def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    """Another model is loaded into the memory of this one, by a process that measures several."""
+    worker = make_worker(**SHAPES["chain"])
+    assert isinstance(worker, SpecWorker)
+    pools = [weakref.ref(pool) for pool in (worker._state.target.pool, worker._head.pool)]
+    lane = CudaLane(worker)
+    del worker
+    lane.close()
+    assert [pool() for pool in pools] == [None, None] and lane.capacity.rows == 8
+    lane.close()
 
 
 class _Calm:
