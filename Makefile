@@ -19,10 +19,21 @@ ARCHS ?= 75 80 89 90a 100a 120a
 DTYPES ?= bf16 f16
 HEAD_DIMS ?= 64 128
 FLASHINFER ?=
+GPU_KIT ?= build/gpu-kit
+GPU_PYTHON ?= 3.12
+HAVE ?= torch,triton
+GPU_OUT ?= bench/results/gpu
+LIMIT ?= 540
+PARTS ?=
 TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_*.py)
+CARRIED := $(VENV)/.carried
+GPU_READY := $(if $(wildcard $(CARRIED)),,$(STAMP))
+GPU_PARTS = BIN="$(BIN)" OUT="$(GPU_OUT)" LIMIT="$(LIMIT)" PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG= OPTIONS= PAIR= sh scripts/gpu_parts.sh
+GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=300 PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG=configs/serve/tiny-dummy.yaml OPTIONS=--quick \
+	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-check gpu-bench gpu-peers check format experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -86,14 +97,22 @@ test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, t
 	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/test_attention.py \
 		$(wildcard tests/engine/test_flashinfer_*.py) $(TRITON_TESTS)
 
-gpu-check: $(STAMP) ## on a GPU: its tests, then attention, graphs and tokens against what they must be
-	@$(BIN)/python -m pytest -m gpu -rs
-	@$(BIN)/python -m pytest -rs $(TRITON_TESTS)
-	@$(BIN)/aerie probe gpu-check --json bench/results/gpu/check.json
+gpu-kit: $(STAMP) ## pack wheels and attention modules for a GPU's machine without a network (GPU_PYTHON=3.12 HAVE=)
+	@$(BIN)/python scripts/gpu_kit.py $(GPU_KIT) --python "$(GPU_PYTHON)" --have "$(HAVE)"
 
-gpu-bench: $(STAMP) ## on a GPU: decoding, attention and kernels on a shape with random weights; a pair trained there
-	@$(BIN)/aerie probe gpu-bench --out bench/results/gpu
-	@$(BIN)/python scripts/gpu_pair.py --json bench/results/gpu/pair.json
+gpu-setup: ## on a GPU's machine without a network: create .venv from that pack and the PyTorch of PYTHON=
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" KIT="$(GPU_KIT)" sh scripts/gpu_setup.sh
+	@touch $(CARRIED)
+
+gpu-check: $(GPU_READY) ## on a GPU: its tests, then attention, graphs and tokens against what they must be
+	@$(GPU_PARTS) check
+
+gpu-bench: $(GPU_READY) ## on a GPU: attention, kernels and decoding on a shape with random weights; a pair trained there
+	@$(GPU_PARTS) bench
+
+gpu-quick: $(GPU_READY) ## the parts of gpu-check and gpu-bench on any machine, small: shows that they run, measures nothing
+	@$(GPU_QUICK) check
+	@$(GPU_QUICK) bench
 
 gpu-peers: $(STAMP) ## on a GPU with SGLang in .venv-sglang: both servers on that shape, acceptance simulated
 	@$(BIN)/python scripts/gpu_shape.py configs/shape/llama-3.1-8b build/gpu-shape

@@ -1,5 +1,6 @@
 """`aerie probe gpu-check` and `aerie probe gpu-bench`: a GPU's answers, then its speed; docs/gpu.md says more."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,8 +11,13 @@ from aerie.lane import make_lane
 from aerie.lists import integers, numbers, words
 from aerie.probe_options import Json, Overrides, Quick, config_of, end, say
 from contracts.config import Config
+from contracts.errors import AerieError
 
 gpus = typer.Typer()
+logger = logging.getLogger("aerie.gpu")
+Cell = dict[str, Any]
+_FAILURES = (AerieError, RuntimeError, OSError)
+"""With which a part ends and the others go on: too little memory, an error of the device, a missing compiler."""
 
 Target = Annotated[str, typer.Argument(help="A config file")]
 _CHECKS = ("attention", "graphs", "speculation", "soak")
@@ -28,18 +34,31 @@ def check_command(
     only: Annotated[str, typer.Option(help="Checks, comma-separated")] = ",".join(_CHECKS),
 ) -> None:
     """Holds a GPU's attention, graphs and tokens against what they must be; ends with code 1 where they are not."""
+    from probe.report import write_report
+
     config = config_of(target, overrides)
-    cells: list[dict[str, object]] = []
+    cells: list[Cell] = []
     for name in words(only, _CHECKS):
-        for cell in _check(name, config, quick=quick):
+        for cell in _tried(name, config, quick=quick):
             cells.append(cell)
             say(f"{name}: {cell['case']}: {cell['detail']}")
+            if json is not None:
+                write_report(json, cells, config)
     end("Checks", cells, {"check": "s", "case": "s", "passed": "s", "detail": "s"}, config, json)
     if any(cell["passed"] is False for cell in cells):
         raise typer.Exit(1)
 
 
-def _check(name: str, config: Config, *, quick: bool) -> Iterator[dict[str, object]]:
+def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
+    """The cells of a check, the last of which tells of the error that ended it."""
+    try:
+        yield from _check(name, config, quick=quick)
+    except _FAILURES as error:
+        logger.exception("the check %s broke off", name)
+        yield {"check": name, "case": "broke off", "passed": False, "detail": _told(error)}
+
+
+def _check(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
     from probe import gpu_check
 
     exact = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
@@ -72,34 +91,63 @@ def bench_command(
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
     steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
 ) -> None:
-    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights."""
-    from probe import gpu_bench
-
+    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights. Where a part breaks
+    off, what it measured is kept, the others go on, and the code is 1.
+    """
     config = config_of(target, overrides)
     if quick:
         batches, loads, acceptance, prompt, steps = "1,2", "1,2", "2", 20, 4
     wanted: Any = {"prompt": prompt, "steps": steps, "say": say}
+    failed = []
     for name in words(only, _PARTS):
-        if name == "plain":
-            cells = gpu_bench.measure_plain(config, make_lane, batches=integers(batches), **wanted)
-        elif name == "speculation":
-            lengths = numbers(acceptance)
-            cells = gpu_bench.measure_speculation(
-                config, make_lane, acceptances=lengths, batches=integers(loads), **wanted
-            )
-        elif name == "attention":
-            sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
-            cells = gpu_bench.measure_attention(config, say=say, **sizes)
-        else:
-            from probe.fused import measure_fused
+        rows, lengths = integers(batches if name == "plain" else loads), numbers(acceptance)
+        if not _written(name, _part(name, config, rows, lengths, wanted, quick=quick), config, out):
+            failed.append(name)
+    if failed:
+        say(f"broke off: {', '.join(failed)}; what was measured before is under {out}")
+        raise typer.Exit(1)
 
-            few: Any = {"rows": (2,), "repeats": 1} if quick else {}
-            cells = measure_fused(config, say=say, **few)
-        end(name, cells, _columns(name), config, out / f"{name}.json")
-        if name in ("plain", "speculation"):
-            from probe.gpu_plots import draw
 
-            draw(out / f"{name}.png", cells)
+def _part(
+    name: str, config: Config, rows: list[int], lengths: list[float], wanted: Any, *, quick: bool
+) -> Iterator[Cell]:
+    from probe import gpu_bench
+    from probe.fused import measure_fused
+
+    if name == "plain":
+        yield from gpu_bench.measure_plain(config, make_lane, batches=rows, **wanted)
+    elif name == "speculation":
+        yield from gpu_bench.measure_speculation(config, make_lane, acceptances=lengths, batches=rows, **wanted)
+    elif name == "attention":
+        sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
+        yield from gpu_bench.measure_attention(config, say=say, **sizes)
+    else:
+        few: Any = {"rows": (2,), "repeats": 1} if quick else {}
+        yield from measure_fused(config, say=say, **few)
+
+
+def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> bool:
+    """Whether all of a part could be measured. Its file grows cell by cell: nothing is lost when it is stopped."""
+    from probe.gpu_plots import draw
+    from probe.report import write_report
+
+    cells: list[Cell] = []
+    extra: dict[str, str] = {}
+    try:
+        for cell in measured:
+            cells.append(cell)
+            write_report(out / f"{name}.json", cells, config)
+    except _FAILURES as error:
+        logger.exception("the part %s broke off", name)
+        extra["broke_off"] = _told(error)
+    end(name, cells, _columns(name), config, out / f"{name}.json", **extra)
+    if cells and name in ("plain", "speculation"):
+        draw(out / f"{name}.png", cells)
+    return not extra
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
 def _columns(name: str) -> dict[str, str]:

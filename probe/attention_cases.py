@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.device import device_name, free_bytes, resolve_device, resolve_dtype
 from engine.kv_pool import KVPool
 from engine.model_config import read_model_config
+
+if TYPE_CHECKING:
+    from engine.attention.flashinfer_options import Run
 
 _NAMES = ("flashinfer", "triton", "cpu", "reference")
 _DENSE_MOST = 1 << 22
@@ -32,6 +36,7 @@ class Backends:
         self.device_name = device_name(self._device)
         self.made: dict[str, Attention] = {}
         self.missing: dict[str, str] = {}
+        self._failed: set[str] = set()
         for name in _NAMES:
             try:
                 if name != "cpu" or self._device.type == "cpu":
@@ -45,26 +50,36 @@ class Backends:
         taken = rows * (length + shape.page_size) * 2 * shape.kv_heads * shape.head_dim * shape.dtype.itemsize
         return 2 * taken < free_bytes(self._device)
 
-    def runs(self, rows: int, nodes: int, length: int) -> Iterator[tuple[str, Callable[[], Tensor] | str]]:
+    def runs(
+        self, rows: int, nodes: int, length: int, *, slow: bool = False
+    ) -> Iterator[tuple[str, Callable[[], Tensor] | str]]:
         """A call of each backend and of each other way of FlashInfer's, planned, on one layer; trees are chains, which
-        cost the same. In place of a call the reason why there is none.
+        cost the same. In place of a call the reason why there is none. `slow`: only ways that take minutes to compile.
         """
+        if slow and "flashinfer" not in self.made:
+            return
         inputs, pool, query = self.case(rows, nodes, length)
-        for name, backend in self.made.items():
+        for name, backend in () if slow else self.made.items():
             if name == "reference" and rows * nodes * length > _DENSE_MOST:
                 continue
             planned = backend.plan(inputs)
             yield name, lambda backend=backend, planned=planned: backend.run(planned, query, pool, 0)  # type: ignore[misc]
         if "flashinfer" in self.made:
-            from engine.attention.flashinfer_options import options
+            from engine.attention.flashinfer_options import SLOW, options
 
             for name, prepare in options(self.shape, inputs, pool):
-                try:
-                    run = prepare()
-                    run(query)
-                    yield name, lambda run=run: run(query)  # type: ignore[misc]
-                except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError, OSError) as error:
-                    yield name, str(error).strip().partition("\n")[0] or type(error).__name__
+                if (name in SLOW) == slow and name not in self._failed:
+                    yield name, self._prepared(name, prepare, query)
+
+    def _prepared(self, name: str, prepare: "Callable[[], Run]", query: Tensor) -> Callable[[], Tensor] | str:
+        """The way's call, tried once; one that fails is not tried again, since it may have compiled for minutes."""
+        try:
+            run = prepare()
+            run(query)
+        except (RuntimeError, ValueError, TypeError, NotImplementedError, AssertionError, OSError) as error:
+            self._failed.add(name)
+            return str(error).strip().partition("\n")[0] or type(error).__name__
+        return lambda: run(query)
 
     def case(self, rows: int, nodes: int, length: int) -> tuple[AttentionInputs, KVPool, Tensor]:
         """Rows of `length` tokens and `nodes` nodes each, in shuffled pages, with ancestor words."""

@@ -42,18 +42,20 @@ class Case:
 
 def measure_fused(
     config: Config, *, rows: Sequence[int] = ROWS, repeats: int = 20, say: Callable[[str], None] = lambda _: None
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Needs no weights."""
     device, model = resolve_device(config), read_model_config(Path(config.model.path))
     runs = importlib.util.find_spec("triton") is not None and (
         device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
     )
-    cells = []
-    with torch.inference_mode():
-        for count in rows:
-            cells += [_cell(case, count, device, repeats, runs) for case in _cases(model, count, device)]
-            say(f"kernels beside their twins, {count} rows: {len(cells)} cells")
-    return cells
+    for count in rows:
+        with torch.inference_mode():
+            cases = list(_cases(model, count, device))
+        for case in cases:
+            with torch.inference_mode():
+                cell = _cell(case, count, device, repeats, runs)
+            yield cell
+        say(f"kernels beside their twins, {count} rows")
 
 
 def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool) -> Cell:
@@ -71,9 +73,14 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     }
     if not runs:
         return cell
+    from triton.errors import TritonError
+
     kernel = fusible.kernel("triton")
-    ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
-    taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
+    try:
+        ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
+        taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
+    except (TritonError, RuntimeError) as error:  # the other kernels are measured all the same
+        return cell | {"failed": str(error).strip().partition("\n")[0]}
     return cell | {
         "kernel_microseconds": taken,
         "gain": twin / taken,

@@ -8,8 +8,9 @@ kernels      Aerie's own kernels beside their twins (probe/fused.py)
 Runs on a CPU too, where it shows that it works and measures little. Every cell names its device, and what is simulated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -28,19 +29,18 @@ Say = Callable[[str], None]
 
 def measure_plain(
     config: Config, make_lane: MakeLane, *, batches: Sequence[int], prompt: int, steps: int, say: Say = lambda _: None
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """Without a head, overlapped and synchronous at each batch."""
     plain = config.model_copy(
         update={"spec": config.spec.model_copy(update={"head": "none", "simulate_acceptance": None})}
     )
-    cells = []
     with closing(make_lane(plain)) as lane:
         roofline = roofline_of(plain, lane.capacity)
         for batch in batches:
             for overlap in (True, False):
-                cells.append(_measured(lane, plain, roofline, batch, overlap, prompt, steps))
-            say(f"plain, {batch} rows: {cells[-2]['tokens_per_s']:.0f} tokens/s")
-    return cells
+                cell = _measured(lane, plain, roofline, batch, overlap, prompt, steps)
+                say(f"plain, {batch} rows, {_loop(overlap)}: {cell['tokens_per_s']:.0f} tokens/s")
+                yield cell
 
 
 def measure_speculation(
@@ -52,9 +52,8 @@ def measure_speculation(
     prompt: int,
     steps: int,
     say: Say = lambda _: None,
-) -> list[Cell]:
+) -> Iterator[Cell]:
     """A lane for each acceptance, since graphs hold it. Raises ConfigError where there is no head."""
-    cells = []
     for acceptance in acceptances:
         spec = config.spec.model_copy(update={"simulate_acceptance": acceptance})
         own = config.model_copy(update={"spec": spec})
@@ -65,9 +64,13 @@ def measure_speculation(
             for batch in batches:
                 for overlap in (True, False):
                     measured = _measured(lane, own, roofline, batch, overlap, prompt, steps)
-                    cells.append(measured | {"acceptance": "simulated", "simulated_acceptance": acceptance})
-                say(f"simulated acceptance {acceptance:g}, {batch} rows: {cells[-2]['tokens_per_s']:.0f} tokens/s")
-    return cells
+                    said = f"{batch} rows, {_loop(overlap)}: {measured['tokens_per_s']:.0f} tokens/s"
+                    say(f"simulated acceptance {acceptance:g}, {said}")
+                    yield measured | {"acceptance": "simulated", "simulated_acceptance": acceptance}
+
+
+def _loop(overlap: bool) -> str:
+    return "overlapped" if overlap else "synchronous"
 
 
 def _measured(
@@ -110,32 +113,30 @@ def measure_attention(
     lengths: Sequence[int] = (1024, 8192, 32768),
     repeats: int = 20,
     say: Say = lambda _: None,
-) -> list[Cell]:
-    """One layer of the target's shape; the median of `repeats` runs of each way that can be taken here."""
+) -> Iterator[Cell]:
+    """One layer of the target's shape; the median of `repeats` runs of each way that can be taken here. A way that
+    compiles for minutes comes after all others.
+    """
     from probe.attention_cases import Backends
     from probe.device_time import microseconds
 
     backends = Backends(config)
-    cells = []
-    for count in rows:
-        for width in nodes:
-            for length in lengths:
-                if not backends.fits(count, length + width):
-                    continue
-                for name, run in backends.runs(count, width, length):
-                    missing = run if isinstance(run, str) else None
-                    cells.append(
-                        {
-                            "device": backends.device_name,
-                            "backend": name,
-                            "rows": count,
-                            "nodes": width,
-                            "length": length,
-                            "microseconds": None
-                            if isinstance(run, str)
-                            else microseconds(run, backends.device, repeats),
-                            "missing": missing,
-                        }
-                    )
-        say(f"attention of {count} rows: {len(cells)} cells")
-    return cells
+    cases = [case for case in product(rows, nodes, lengths) if backends.fits(case[0], case[2] + case[1])]
+    for slow in (False, True):
+        for count, width, length in cases:
+            for name, run in backends.runs(count, width, length, slow=slow):
+                cell = {
+                    "device": backends.device_name,
+                    "backend": name,
+                    "rows": count,
+                    "nodes": width,
+                    "length": length,
+                    "microseconds": None,
+                    "missing": None,
+                }
+                try:
+                    told = run if isinstance(run, str) else microseconds(run, backends.device, repeats)
+                except RuntimeError as error:  # a way that no graph can hold
+                    told = str(error).strip().partition("\n")[0]
+                yield cell | {"missing" if isinstance(told, str) else "microseconds": told}
+            say(f"attention of {count} rows, {width} nodes, {length} tokens{', slow ways' if slow else ''}")

@@ -73,9 +73,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, default=HOME / "build/gpu-pair")
     parser.add_argument("--json", type=Path, default=HOME / "bench/results/gpu/pair.json")
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", default="cuda", help="auto: the GPU where there is one")
     parser.add_argument("--quick", action="store_true", help="a few steps and answers")
     given = parser.parse_args()
+    if given.device == "auto":
+        given.device = "cuda" if torch.cuda.is_available() else "cpu"
     target, work, out = (path.resolve() for path in (given.work / "target", given.work / "head", given.json))
     if given.quick:
         train_target(target, given.device, steps=2, tokens=512)

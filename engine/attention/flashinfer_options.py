@@ -14,6 +14,8 @@ from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.kv_pool import KVPool
 
 Run = Callable[[Tensor], Tensor]
+SLOW = frozenset({"prefix by FA3, then nodes"})
+"""Names of ways whose kernels compile for minutes."""
 _WORKSPACE = 512 << 20
 
 

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from aerie.commands import app
+from contracts.errors import ConfigError
 from probe.peaks import peaks_of
 
 HOME = Path(__file__).parents[2]
@@ -66,3 +68,39 @@ def test_peaks_are_found_by_a_device_s_name() -> None:
     assert peaks_of("NVIDIA H100 80GB HBM3") == (3.35e12, 989e12)
     assert peaks_of("NVIDIA H100 PCIe") == (2.0e12, 756e12)
     assert peaks_of("cpu") is None
+
+
+def test_a_part_that_breaks_off_keeps_its_cells_and_lets_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from probe import gpu_bench
+
+    honest = gpu_bench._measured
+
+    def breaking(*given: Any) -> Any:
+        if given[3] == 2:
+            raise RuntimeError("CUDA error: out of patience\nmore of it")
+        return honest(*given)
+
+    monkeypatch.setattr(gpu_bench, "_measured", breaking)
+    arguments = ["gpu-bench", "configs/serve/tiny-dummy.yaml", *HERE, "--quick", "--only", "plain,kernels"]
+    result = CliRunner().invoke(app, ["probe", *arguments, "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    plain = json.loads((tmp_path / "plain.json").read_text())
+    assert [cell["batch"] for cell in plain["cells"]] == [1, 1]
+    assert plain["broke_off"] == "RuntimeError: CUDA error: out of patience"
+    assert json.loads((tmp_path / "kernels.json").read_text())["cells"]
+
+
+def test_a_check_that_breaks_off_fails_and_lets_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaking(*_: Any, **__: Any) -> Any:
+        raise ConfigError("the GPU has 0.1 GiB free")
+        yield
+
+    monkeypatch.setattr("probe.gpu_check.check_graphs", breaking)
+    arguments = ["gpu-check", "configs/serve/tiny-dummy.yaml", *HERE, "--quick", "--only", "graphs,soak"]
+    result = CliRunner().invoke(app, ["probe", *arguments, "--json", str(tmp_path / "check.json")])
+    assert result.exit_code == 1
+    cells = json.loads((tmp_path / "check.json").read_text())["cells"]
+    assert [(cell["check"], cell["passed"]) for cell in cells] == [("graphs", False), ("soak", True)]
+    assert "0.1 GiB free" in cells[0]["detail"]

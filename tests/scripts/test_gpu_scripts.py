@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import re
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
@@ -20,6 +23,56 @@ def script(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_kit_is_what_the_pins_name_and_a_machine_lacks() -> None:
+    kit = script("gpu_kit")
+    pins = kit.wanted({"torch", "triton", "numpy", "pyyaml", "ruamel-yaml"})
+    names = {kit.canonical(pin.partition("==")[0]) for pin in pins}
+    assert {"flashinfer-python", "apache-tvm-ffi", "msgspec", "pytest-asyncio", "hypothesis"} <= names
+    assert not names & {"torch", "triton", "numpy", "pyyaml", "ruff", "mypy"}
+    assert all(re.fullmatch(r"[^=]+==[^=]+", pin) for pin in pins)
+
+
+def test_a_kit_without_pytorch_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_kit.py", str(tmp_path / "kit"), "--have", "numpy==2.0"])
+    with pytest.raises(SystemExit, match="must bring torch"):
+        script("gpu_kit").main()
+
+
+def test_what_is_ready_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ready = script("gpu_ready")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert ready.main() == 0
+    assert "no GPU with a working driver" in capsys.readouterr().out
+    monkeypatch.setattr(ready, "release", lambda name: None if name == "msgspec" else "1")
+    assert ready.main() == 1
+    assert "missing packages: msgspec; make gpu-kit brings them" in capsys.readouterr().out
+
+
+def parts(home: Path, *which: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs scripts/gpu_parts.sh with commands that only say how they were called."""
+    for name in ("python", "aerie"):
+        (home / name).write_text(f'#!/bin/sh\necho "{name} $*"\ncase "$*" in *soak*) exit 1 ;; esac\n')
+        (home / name).chmod(0o755)
+    settings = {"BIN": str(home), "OUT": "out", "LIMIT": "20", "TRITON_TESTS": "a.py b.py", "CONFIG": "c.yaml"}
+    settings |= {"OPTIONS": "--quick", "PAIR": "--quick", "PATH": os.environ["PATH"]} | environment
+    command = ["sh", str(HOME / "scripts/gpu_parts.sh"), *which]
+    return subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+
+
+def test_a_part_that_fails_is_named_and_the_others_run(tmp_path: Path) -> None:
+    done = parts(tmp_path, "check")
+    assert done.returncode == 1 and "failed: soak(code 1)" in done.stderr
+    called = done.stdout.splitlines()
+    assert called[0] == "python scripts/gpu_ready.py"
+    assert "aerie probe gpu-check c.yaml --only graphs --json out/check-graphs.json --quick" in called
+    assert parts(tmp_path, "check", PARTS="tests graphs").returncode == 0
+    benched = parts(tmp_path, "bench")
+    assert benched.returncode == 0
+    assert [line for line in benched.stdout.splitlines() if line.startswith("==")] == [
+        f"== {name}" for name in ("plain", "speculation", "attention", "kernels", "pair")
+    ]
 
 
 async def test_every_id_of_a_shape_is_text(tmp_path: Path) -> None:
