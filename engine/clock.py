@@ -115,7 +115,7 @@ class EventClock:
         self._late = marks
         for mark in passed:
             phases[mark.name] = phases.get(mark.name, 0.0) + mark.since.elapsed_time(mark.until) / 1e3
-        last = passed[-1].until
+        last = passed[-1].until if passed else marks[0].since  # results may be there before their phase has ended
         ended = self._time_of(last)
         self._anchor = (last, ended)
         return Times(phases, sum(phases.values()), began, ended)

@@ -65,7 +65,7 @@ class _Process:
             while self._receive() and self._parent_lives():
                 self._say(scheduler.turn())
                 if scheduler.dead is not None:
-                    logger.error("the lane is gone: %s", scheduler.dead)
+                    logger.error("the lane is gone: %s", scheduler.dead, exc_info=scheduler.dead.__cause__)
                     return 1
         except Exception as error:  # our bug: nobody is left waiting, and the log has the traceback
             logger.exception("the scheduler failed")

@@ -132,6 +132,25 @@ def test_the_last_phase_is_told_with_the_step_after(monkeypatch: pytest.MonkeyPa
     assert told[0].began < told[0].ended <= told[1].began < told[1].ended
 
 
+def test_results_may_be_read_before_their_phase_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy of the results is within the phase: the host may be quicker than the event after it."""
+    runtime = StandIn()
+    monkeypatch.setattr(runtime, "event", LateEvent)
+    clock = EventClock(runtime)
+    read = clock.start()
+    LateEvent.open = True
+    with clock.phase("verify"):
+        pass
+    LateEvent.open = False
+    first = read()
+    clock._late[0].until.late = False  # type: ignore[attr-defined]
+    read = clock.start()
+    with clock.phase("verify"):
+        pass
+    assert first.phases == {} and first.busy == 0 and first.began == first.ended
+    assert set(read().phases) == {"verify"}
+
+
 class Failing(EchoWorker):
     """A worker whose device fails, at the launch or afterwards."""
 
@@ -151,8 +170,9 @@ class Failing(EchoWorker):
 
 
 @pytest.mark.parametrize("at_launch", [True, False])
-def test_an_error_of_the_device_ends_the_lane(at_launch: bool) -> None:
-    error = torch.AcceleratorError("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA")
+@pytest.mark.parametrize("kind", [torch.AcceleratorError, RuntimeError], ids=["torch", "another library"])
+def test_an_error_of_the_device_ends_the_lane(at_launch: bool, kind: type[RuntimeError]) -> None:
+    error = kind("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA")
     lane = CudaLane(Failing(error, at_launch=at_launch))
     with pytest.raises(EngineDead, match=r"requests are lost: CUDA error: an illegal memory access$"):
         lane.launch(plan(1))
