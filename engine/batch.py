@@ -125,7 +125,7 @@ def attention_inputs(
     tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Cover, indptr: Tensor, words: Tensor | None = None
 ) -> AttentionInputs:
     """Inputs of a pass over table rows [n] whose pages cover `covered`."""
-    flat = tables.pages[rows, : covered.widest].reshape(-1) if covered.widest else tables.pages[0, :0]
+    flat = tables.pages[:, : covered.widest].index_select(0, rows).view(-1)
     return AttentionInputs(
         qo_indptr=indptr,
         kv_indptr=covered.kv_indptr,

@@ -5,11 +5,43 @@ the other
 one, so rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will read.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from engine.kernels.switch import fusible
+
 _POISON_TOKEN = -1
 _POISON_LENGTH = 2**29
+
+
+class Future(NamedTuple):
+    """What lies in one generation of rows [n], or the tables [2 * (rows + 1), ...] of all."""
+
+    bonus: Tensor
+    lengths: Tensor
+    done: Tensor
+    seeds: Tensor
+    """[n, seed_width]"""
+
+
+@fusible(cpp="engine.cpp.future_map")
+def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:
+    """turns, rows [n] int64 -> copies."""
+    places = turns * (tables.bonus.shape[0] // 2) + rows
+    return Future(*(table.index_select(0, places) for table in tables))
+
+
+@fusible(cpp="engine.cpp.future_map")
+def publish(
+    tables: Future, turns: Tensor, rows: Tensor, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
+) -> None:
+    """Writes the generation `turns` of the rows; without seeds theirs are left as they are."""
+    places = turns * (tables.bonus.shape[0] // 2) + rows
+    for table, values in zip(tables, (bonus, lengths, done, seeds), strict=True):
+        if values is not None:
+            table.index_copy_(0, places, values.to(table.dtype))
 
 
 class FutureMap:
@@ -29,24 +61,22 @@ class FutureMap:
         self.lengths = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.done = torch.zeros(2, rows + 1, dtype=torch.bool, device=device)
         self.seeds = torch.zeros(2, rows + 1, seed_width, dtype=seed_dtype, device=device)
-        self._rows = rows + 1
-        self._flat = tuple(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds))
+        self._tables = Future(*(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds)))
 
-    def read(self, turns: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """turns, rows [n] int64 -> bonus [n], length [n], done [n], draft seed [n, seed_width]."""
-        places = turns * self._rows + rows
-        bonus, lengths, done, seeds = (table.index_select(0, places) for table in self._flat)
+    def ended(self, turns: Tensor, rows: Tensor) -> Tensor:
+        """Whether all of the rows have: one flag."""
+        return self._tables.done.index_select(0, turns * self.done.shape[1] + rows).all()
+
+    def read(self, turns: Tensor, rows: Tensor) -> Future:
+        """turns, rows [n] int64"""
+        found = take(self._tables, turns, rows)
         if self._poison:
             self.bonus[turns, rows] = _POISON_TOKEN
             self.lengths[turns, rows] = _POISON_LENGTH
             self.seeds[turns, rows] = torch.nan
-        return bonus, lengths, done, seeds
+        return found
 
     def publish(
         self, turns: Tensor, rows: Tensor, *, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
     ) -> None:
-        """Writes the generation `turns` of the rows; without seeds theirs are left as they are."""
-        places = turns * self._rows + rows
-        for table, values in zip(self._flat, (bonus, lengths, done, seeds), strict=True):
-            if values is not None:
-                table.index_copy_(0, places, values.to(table.dtype))
+        publish(self._tables, turns, rows, bonus, lengths, done, seeds)

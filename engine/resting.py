@@ -19,7 +19,7 @@ def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | No
     if plan.decode is None or not state.visible:
         return None
     rows, turns = state.transfer.put(plan.rows), state.transfer.put(plan.turns)
-    if not bool(state.futures.done[turns, rows].all()):
+    if not bool(state.futures.ended(turns, rows)):
         return None
     stage_changes(plan, state.tables, state.transfer)()
     tokens, lengths, done, seeds = state.futures.read(turns, rows)

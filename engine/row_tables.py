@@ -11,6 +11,7 @@ from torch import Tensor
 
 from contracts.sampling import MAX_STOP_IDS
 from contracts.step import DUMMY_PAGE, PageUpdates, RowStarts
+from engine.kernels.switch import fusible
 from engine.transfer import Transfer
 
 _NEVER = 2**30
@@ -70,7 +71,11 @@ class RowTables:
 
     def slots(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Pool slots [n] int64 of positions [n] of rows [n]."""
-        width = self.pages.shape[1]
-        places = rows * width + torch.div(positions, self.page_size, rounding_mode="floor")
-        pages = self.pages.view(-1).index_select(0, places)
-        return pages * self.page_size + positions.remainder(self.page_size)
+        return slots(self.pages, self.page_size, rows, positions)
+
+
+@fusible(cpp="engine.cpp.slots")
+def slots(pages: Tensor, page_size: int, rows: Tensor, positions: Tensor) -> Tensor:
+    """pages [rows, pages per row] int32 -> pool slots [n] int64 of positions [n] of rows [n]."""
+    places = rows * pages.shape[1] + torch.div(positions, page_size, rounding_mode="floor")
+    return pages.view(-1).index_select(0, places) * page_size + positions.remainder(page_size)

@@ -15,12 +15,13 @@ from contracts.step import MAX_NODES
 from engine.attention import Attention, Planned, planned_for
 from engine.batch import Cover, attention_inputs
 from engine.choose import likeliest
+from engine.kernels.switch import fusible
 from engine.row_tables import RowTables
 from spec.confidence import Confidence
 from spec.frontier import Frontier, advance, children
 from spec.head import Head
 from spec.ranking import Ranking, log_likelihood
-from spec.tree import Tree, chain, joined, rooted, select
+from spec.tree import Candidates, Tree, chain, joined, rooted, select
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,13 @@ def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
     if growth.depth == 0:
         return chain(roots.tokens[:, None])
     if growth.topk == 1:
-        return _chain(head, tables, roots, growth, ranking)
-    return _tree(head, tables, roots, growth, ranking)
+        return chain(draft_chain(head, tables, roots, growth, ranking)[:, : growth.widest])
+    return select(draft_tree(head, tables, roots, growth, ranking), growth.nodes, growth.widest)
 
 
-def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    """The best child of the best child: no scores and no selection."""
+@fusible(cpp="spec.cpp.draft")
+def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tensor:
+    """The best child of the best child -> tokens [R, levels + 1], the root first: no scores and no selection."""
     levels = _levels(head, tables, roots, growth, 1)
     tokens = [roots.tokens]
     reading = head.read(roots.seeds)
@@ -84,14 +86,16 @@ def _chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking:
         words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
         place = levels.place(level, words)
         reading = head.read(head.forward(tokens[-1], reading.feedback, place.turns, place.slots, place.planned))
-    return chain(torch.stack(tokens, 1)[:, : growth.widest])
+    return torch.stack(tokens, 1)
 
 
 def _lost(confidence: Confidence | None, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
     return confidence is not None and confidence.lost(log_likelihood(logits, best, ranking.temperatures))
 
 
-def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
+@fusible(cpp="spec.cpp.draft")
+def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Candidates:
+    """All that trees can be chosen from."""
     topk = min(growth.topk, head.config.draft_vocabulary)
     levels = _levels(head, tables, roots, growth, topk)
     reading = head.read(roots.seeds)
@@ -107,7 +111,7 @@ def _tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
         first += found[-1].tokens.shape[1]
         place = levels.place(level, frontier.words.view(-1))
         reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))
-    return select(joined(found), growth.nodes, growth.widest)
+    return joined(found)
 
 
 @dataclass(frozen=True, slots=True)

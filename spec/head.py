@@ -6,7 +6,7 @@ the *pre-norm* output; whether recurrent levels see it or its norm is decided in
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,9 +77,12 @@ class Head:
         self.pool = pool
         self.attention = attention
         self.weights = weights
-        self._rotations = rotations(config.rope, config.head_dim, positions, weights.fc.device)
+        self.rotations = rotations(config.rope, config.head_dim, positions, weights.fc.device)
+        """[positions, 1, head_dim / 2]"""
         self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
         """[1, H]: what a mask slot is fed."""
+        self.held: Any = None
+        """What a kernel made of the head at its first call."""
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): taps [T, n * target hidden] -> [T, H]."""
@@ -93,7 +96,7 @@ class Head:
 
     def turns(self, positions: Tensor) -> Tensor:
         """RoPE rotations of positions [T]; consecutive passes slice one gather."""
-        return self._rotations.index_select(0, positions)
+        return self.rotations.index_select(0, positions)
 
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""

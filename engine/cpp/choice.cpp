@@ -2,6 +2,7 @@
 // engine/choose.py and spec/ranking.py.
 #include <cmath>
 
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;

@@ -3,6 +3,26 @@
 
 #include <cstdint>
 
+namespace aerie {
+
+// As engine/cpp/stack.py lays them out.
+struct Norm {
+  const float *gain, *floor;  // null where there is none
+};
+
+struct Matrix {
+  const void* panels;
+  const float *scales, *bias;
+  long outputs, inputs;
+};
+
+struct Layer {
+  Norm embedding, input, query, key, post;
+  Matrix qkv, output, gate_up, down;
+};
+
+}  // namespace aerie
+
 extern "C" {
 
 void normed(float* out, const float* x, const float* gain, const float* floor, long rows, long size, long stride);
@@ -21,4 +41,24 @@ void attended(float* out, const float* query, const void* pool, const int32_t* q
 void swiglu(float* residual, const float* gain, const float* floor, const void* gate_up, const float* gate_up_scales,
             const float* gate_up_bias, const void* down, const float* down_scales, const float* down_bias, long tokens,
             long hidden, long inner);
+void passed(float* stream, float* taps, const float* embedded, const aerie::Layer* layers, const int64_t* tapped,
+            const float* turns, const int64_t* slots, char* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
+            const int32_t* pages, const int64_t* prefixes, const int64_t* words, long count, long boundaries, long tokens,
+            long rows, long hidden, long heads, long kv_heads, long dim, long page_size, long layer_bytes,
+            bool normed_residual, bool halves);
+
+void slots(int64_t* out, const int64_t* rows, const int64_t* positions, const int32_t* pages, long count, long per_row,
+           long page_size);
+
+void chosen(int64_t* out, const float* logits, const float* temperatures, const float* noise, long rows, long count,
+            float greedy_below);
+
+void likelihood(float* out, const float* logits, const int64_t* ids, const float* temperatures, long rows, long count);
+
+void children(float* scores, int64_t* parents, int64_t* tokens, const float* z, const float* own, const int64_t* indices,
+              const int64_t* mapping, long frontier, long count, long wanted, float heat);
+
+void advanced(float* scores, int64_t* indices, int64_t* words, int64_t* tokens, char* fed, const float* level_scores,
+              const int64_t* level_tokens, const int64_t* frontier_words, const char* feedback, long rows, long nodes,
+              long wanted, long first, long bit, long size);
 }

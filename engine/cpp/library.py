@@ -36,13 +36,19 @@ _SIGNATURES: dict[str, list[type]] = {
     "gumbel": [c_void_p] * 4 + [c_long] * 2,
     "accepted": [c_void_p] * 7 + [c_long] * 3,
     "cut": [c_void_p] * 9 + [c_long] * 6,
+    "taken": [c_void_p] * 10 + [c_long] * 3,
+    "published": [c_void_p] * 10 + [c_long] * 3,
     "slots": [c_void_p] * 4 + [c_long] * 3,
     "moved": [c_void_p] * 5 + [c_long] * 7,
     "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
     "advanced": [c_void_p] * 9 + [c_long] * 6,
+    "drafted_chain": [*[c_void_p] * 3, c_long, c_float],
+    "drafted_tree": [c_void_p] * 6 + [c_long] * 3,
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
-"""Parameters of each function; none returns anything, and addresses are not checked."""
+"""Parameters of each function; addresses are not checked."""
+_RESULTS: dict[str, type] = {"drafted_chain": c_long}
+"""Of those that return something."""
 
 
 class Unavailable(Exception):
@@ -128,7 +134,7 @@ def _opened(path: Path) -> ctypes.CDLL:
         raise Unavailable(f"{path} cannot be loaded: {error}") from error
     for name, parameters in _SIGNATURES.items():
         function = getattr(opened, name)
-        function.argtypes, function.restype = parameters, None
+        function.argtypes, function.restype = parameters, _RESULTS.get(name)
     return opened
 
 

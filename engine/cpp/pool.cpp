@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels.h"
+
 namespace {
 
 inline int64_t slot(const int32_t* pages, int64_t position, long page_size) {

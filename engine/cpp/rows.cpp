@@ -1,7 +1,8 @@
-// What is decided of each row after a pass: how far its draft was right, and where it ends. The twins in torch are
-// spec/accept.py and engine/ending.py.
+// What is decided of each row after a pass: how far its draft was right, where it ends, and what the next step reads of
+// it. The twins in torch are spec/accept.py, engine/ending.py and engine/future_map.py.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 // tokens, choices [rows, width] of a tree whose node 0 is the root, nodes [rows] of each -> counts [rows] accepted beside
 // the root. parents [rows, width] may be null, for chains; with them, also path [rows, steps] and the choices along it,
@@ -43,5 +44,32 @@ extern "C" void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, cons
     const bool stopped = first < most;
     kept[row] = stopped ? first + 1 : most;
     endings[row] = stopped ? stop : most >= room ? full : open;
+  }
+}
+
+// Tables [2, per_turn] of tokens, lengths, done flags and `size` bytes of seeds: generation turns [count] of rows [count]
+// -> what it holds.
+extern "C" void taken(int64_t* tokens, int64_t* lengths, bool* done, char* seeds, const int64_t* all_tokens,
+                      const int64_t* all_lengths, const bool* all_done, const char* all_seeds, const int64_t* turns,
+                      const int64_t* rows, long count, long per_turn, long size) {
+  for (long i = 0; i < count; ++i) {
+    const int64_t place = turns[i] * per_turn + rows[i];
+    tokens[i] = all_tokens[place];
+    lengths[i] = all_lengths[place];
+    done[i] = all_done[place];
+    std::memcpy(seeds + i * size, all_seeds + place * size, size);
+  }
+}
+
+// The other way; seeds may be null, and stay what they are.
+extern "C" void published(int64_t* all_tokens, int64_t* all_lengths, bool* all_done, char* all_seeds,
+                          const int64_t* tokens, const int64_t* lengths, const bool* done, const char* seeds,
+                          const int64_t* turns, const int64_t* rows, long count, long per_turn, long size) {
+  for (long i = 0; i < count; ++i) {
+    const int64_t place = turns[i] * per_turn + rows[i];
+    all_tokens[place] = tokens[i];
+    all_lengths[place] = lengths[i];
+    all_done[place] = done[i];
+    if (seeds) std::memcpy(all_seeds + place * size, seeds + i * size, size);
   }
 }

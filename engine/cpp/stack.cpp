@@ -11,22 +11,6 @@ using namespace aerie;
 
 namespace {
 
-// As engine/cpp/stack.py lays them out.
-struct Norm {
-  const float *gain, *floor;  // null where there is none
-};
-
-struct Matrix {
-  const void* panels;
-  const float *scales, *bias;
-  long outputs, inputs;
-};
-
-struct Layer {
-  Norm embedding, input, query, key, post;
-  Matrix qkv, output, gate_up, down;
-};
-
 struct Shape {
   long tokens, rows, hidden, heads, kv_heads, dim, page_size;
   bool halves;

@@ -17,11 +17,11 @@ from engine.norm import RmsNorm
 from engine.stack import Layer, Stack
 
 
-class _Norm(ctypes.Structure):
+class Norm(ctypes.Structure):
     _fields_ = (("gain", ctypes.c_void_p), ("floor", ctypes.c_void_p))
 
 
-class _Matrix(ctypes.Structure):
+class Matrix(ctypes.Structure):
     _fields_ = (
         ("panels", ctypes.c_void_p),
         ("scales", ctypes.c_void_p),
@@ -33,14 +33,14 @@ class _Matrix(ctypes.Structure):
 
 class _Layer(ctypes.Structure):
     _fields_ = (
-        *((name, _Norm) for name in ("embedding", "input", "query", "key", "post")),
-        *((name, _Matrix) for name in ("qkv", "output", "gate_up", "down")),
+        *((name, Norm) for name in ("embedding", "input", "query", "key", "post")),
+        *((name, Matrix) for name in ("qkv", "output", "gate_up", "down")),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
-    """A stack as the kernel reads it."""
+class Held:
+    """A stack as kernels read it."""
 
     layers: "ctypes.Array[_Layer] | None"
     """None where it cannot."""
@@ -51,9 +51,7 @@ class _Held:
 def through(
     stack: Stack, x: Tensor, context: Pass, *, embedded: Tensor | None = None, tapped: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor | None]:
-    if stack.held is None:
-        stack.held = _held(stack)
-    held: _Held = stack.held
+    held = held_of(stack)
     tokens, hidden = x.shape
     planned = addresses_of(context.planned)
     if held.layers is None or tokens > held.most or planned is None or x.dtype not in TYPES:
@@ -89,12 +87,20 @@ def through(
     return stream.to(x.dtype), taps.to(x.dtype) if tapped else None
 
 
-def _held(stack: Stack) -> _Held:
+def held_of(stack: Stack) -> Held:
+    """Made at the first call, when nothing of the stack will change any more."""
+    if stack.held is None:
+        stack.held = _made(stack)
+    held: Held = stack.held
+    return held
+
+
+def _made(stack: Stack) -> Held:
     layers = [_layer(layer) for layer in stack.layers]
     known = [layer for layer in layers if layer is not None]
     if len(known) < len(layers) or not known:
-        return _Held(None, 0)
-    return _Held((_Layer * len(known))(*known), min(matrix.few for matrix in stack.matrices))
+        return Held(None, 0)
+    return Held((_Layer * len(known))(*known), min(matrix.few for matrix in stack.matrices))
 
 
 def _layer(layer: Layer) -> _Layer | None:
@@ -112,10 +118,11 @@ def _layer(layer: Layer) -> _Layer | None:
     )
     norms = (layer.embedding_norm, layer.input_norm, attention.q_norm, attention.k_norm, layer.post_norm)
     return _Layer(
-        *(_norm(norm) for norm in norms),
-        *(_Matrix(*found, *shape) for found, shape in zip(matrices, shapes, strict=True) if found is not None),
+        *(norm_at(norm) for norm in norms),
+        *(Matrix(*found, *shape) for found, shape in zip(matrices, shapes, strict=True) if found is not None),
     )
 
 
-def _norm(norm: RmsNorm | None) -> _Norm:
-    return _Norm() if norm is None else _Norm(norm.gain.data_ptr(), norm.floor.data_ptr())
+def norm_at(norm: RmsNorm | None) -> Norm:
+    """Where a kernel finds it."""
+    return Norm() if norm is None else Norm(norm.gain.data_ptr(), norm.floor.data_ptr())

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;

@@ -1,7 +1,5 @@
 """A stack of layers in one C++ call: the same numbers as layer by layer, or the call is not made."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -9,54 +7,20 @@ from engine import stack as stacks
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
 from engine.kernels.switch import take_kernels
-from engine.layer import AttentionWeights, MlpWeights, Pass
-from engine.norm import RmsNorm
-from engine.projection import Projection
-from engine.stack import Layer, Stack, through
+from engine.layer import Pass
+from engine.stack import Stack, through
 from tests.cpp_here import needs_cpp
 from tests.engine.attention_cases import HEADS, KV_HEADS, case
+from tests.engine.stacks import HIDDEN, layer
 
 pytestmark = needs_cpp
 CPU = torch.device("cpu")
-HIDDEN, INNER = 48, 80
 
 
 @pytest.fixture(autouse=True)
 def kernels() -> None:
     torch.manual_seed(3)
     take_kernels("cpp", CPU)
-
-
-def projection(out: int, wide: int, dtype: torch.dtype, *, biased: bool, rounds: bool) -> Projection:
-    bias = torch.randn(out).bfloat16().to(dtype) if biased else None
-    made = Projection((torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype), bias)
-    if rounds:
-        made.round()
-    return made
-
-
-def layer(dim: int, dtype: torch.dtype, *, beside: bool = False, rich: bool = False) -> Layer:
-    """`rich` is of biases, norms of heads, and 8-bit weights."""
-    options: dict[str, Any] = {"biased": rich, "rounds": rich}
-    width = HIDDEN * (2 if beside else 1)
-    attention = AttentionWeights(
-        qkv=projection((HEADS + 2 * KV_HEADS) * dim, width, dtype, **options),
-        output=projection(HIDDEN, HEADS * dim, dtype, **options),
-        q_norm=RmsNorm(torch.randn(dim), 1e-6) if rich else None,
-        k_norm=RmsNorm(torch.randn(dim), 1e-6) if rich else None,
-        heads=HEADS,
-        kv_heads=KV_HEADS,
-        head_dim=dim,
-    )
-    return Layer(
-        input_norm=RmsNorm(torch.randn(HIDDEN), 1e-5),
-        attention=attention,
-        post_norm=RmsNorm(torch.randn(HIDDEN), 1e-5),
-        mlp=MlpWeights(
-            projection(2 * INNER, HIDDEN, dtype, **options), projection(HIDDEN, INNER, dtype, **options), INNER
-        ),
-        embedding_norm=RmsNorm(torch.randn(HIDDEN), 1e-5) if beside else None,
-    )
 
 
 def passes(dim: int, dtype: torch.dtype, *, tree: bool) -> tuple[Pass, Pass, int]:

@@ -46,6 +46,7 @@ def assert_is_rollout(scene: Scene, tree: Tree, growth: Growth, sharpness: float
             assert tree.parents[row, :count].tolist() == parents
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, math.inf])
 @pytest.mark.parametrize("temperatures", [(0, 0, 0), (0.8, 1.2, 1.0), (0.0, 1.0, 0.0)])
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_drafts_equal_the_rollout(
     assert_is_rollout(scene, tree, growth, sharpness)
 
 
+@pytest.mark.usefixtures("kernels")
 @torch.inference_mode()
 def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
     tmp_path: Path, target_folder: Path
@@ -91,6 +93,7 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
     assert bool((own == changed).all())
 
 
+@pytest.mark.usefixtures("kernels")
 def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path) -> None:
     scene = eagle_scene(tmp_path, target_folder, (0, 1.0, 0))
     growth = grown(9, 8, [64])
