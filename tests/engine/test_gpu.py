@@ -18,7 +18,11 @@ from engine.lanes.cuda import CudaLane
 from probe import gpu_check
 from probe.drive import ask, drive
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),  # torch says so where it is set
+]
 HOME = Path(__file__).parents[2]
 
 
