@@ -4,6 +4,7 @@ by name.
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ _FAMILIES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3",
 }
+_ACTIVATIONS = ("silu", "swish")
 ROPE_KINDS = ("default", "linear", "llama3")
 """Scalings of RoPE that Aerie's own layers compute."""
 
@@ -71,19 +73,27 @@ def read_model_config(folder: Path) -> ModelConfig:
             f"{folder} attends over a sliding window of {data['sliding_window']}, which the native engine does not run",
             param="model.path",
         )
-    family = _FAMILIES[architecture]
-    heads = int(data["num_attention_heads"])
+    activation = data.get("hidden_act") or "silu"
+    if activation not in _ACTIVATIONS:
+        raise ConfigError(
+            f"{folder} has the hidden_act {activation!r}; the native engine runs {', '.join(_ACTIVATIONS)}",
+            param="model.path",
+        )
+
+    size = partial(size_of, folder, data)
+    family, vocabulary = _FAMILIES[architecture], size("vocab_size")
+    hidden, heads = size("hidden_size"), size("num_attention_heads")
     bias = bool(data.get("attention_bias", False))
     return ModelConfig(
         architecture=architecture,
-        hidden_size=int(data["hidden_size"]),
-        intermediate_size=int(data["intermediate_size"]),
-        layers=int(data["num_hidden_layers"]),
+        hidden_size=hidden,
+        intermediate_size=size("intermediate_size"),
+        layers=size("num_hidden_layers"),
         heads=heads,
-        kv_heads=int(data.get("num_key_value_heads") or heads),
-        head_dim=int(data.get("head_dim") or data["hidden_size"] // heads),
-        vocabulary=int(data["vocab_size"]),
-        max_positions=int(data["max_position_embeddings"]),
+        kv_heads=size("num_key_value_heads", heads),
+        head_dim=size("head_dim", hidden // heads),
+        vocabulary=vocabulary,
+        max_positions=size("max_position_embeddings"),
         norm_eps=float(data.get("rms_norm_eps", 1e-6)),
         rope=read_rope(data, str(folder)),
         attention_bias=family == "qwen2" or bias,
@@ -92,33 +102,54 @@ def read_model_config(folder: Path) -> ModelConfig:
         qk_norm=family == "qwen3",
         tied_embeddings=bool(data.get("tie_word_embeddings", False)),
         dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
-        end_ids=end_ids(folder, data),
+        end_ids=end_ids(folder, data, vocabulary),
     )
 
 
 def read_rope(data: dict[str, Any], where: str, *, any_kind: bool = False) -> Rope:
     """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`. `any_kind` is for layers of others."""
     scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
+    if not isinstance(scaling, dict):
+        raise ConfigError(f"{where} has the RoPE scaling {scaling!r}; an object is needed")
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     if kind not in ROPE_KINDS and not any_kind:
         raise ConfigError(f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(ROPE_KINDS)}")
-    return Rope(
-        theta=float(scaling.get("rope_theta") or data.get("rope_theta") or 10000.0),
-        kind=kind,
-        factor=float(scaling.get("factor", 1.0)),
-        low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-        high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-        original_positions=int(scaling.get("original_max_position_embeddings", 8192)),
-    )
+    try:
+        return Rope(
+            theta=float(scaling.get("rope_theta") or data.get("rope_theta") or 10000.0),
+            kind=kind,
+            factor=float(scaling.get("factor", 1.0)),
+            low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
+            high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
+            original_positions=int(scaling.get("original_max_position_embeddings", 8192)),
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where} has a RoPE that cannot be read: {error}") from None
 
 
-def end_ids(folder: Path, data: dict[str, Any]) -> tuple[int, ...]:
-    """End tokens of `generation_config.json`, which may name more than the model's own config does."""
+def end_ids(folder: Path, data: dict[str, Any], vocabulary: int) -> tuple[int, ...]:
+    """End tokens of `generation_config.json`, which may name more than the model's own config does. Those beyond the
+    vocabulary can never come and are left out. Raises ConfigError where one is no token id.
+    """
     path = folder / "generation_config.json"
     found = (read_json(path) if path.exists() else {}).get("eos_token_id", data.get("eos_token_id"))
     if found is None:
         return ()
-    return tuple(found) if isinstance(found, list) else (int(found),)
+    ids = found if isinstance(found, list) else [found]
+    if not all(isinstance(one, int) and one >= 0 for one in ids):
+        raise ConfigError(f"{folder} has the eos_token_id {found!r}; a token id is needed", param="model.path")
+    return tuple(one for one in ids if one < vocabulary)
+
+
+def size_of(folder: Path, data: dict[str, Any], key: str, otherwise: int | None = None) -> int:
+    """A size of the config, `otherwise` where it says none. Raises ConfigError where that is no size."""
+    value = data.get(key)
+    value = otherwise if value is None else value
+    if not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"{folder / 'config.json'} has {key} {value!r}; a whole number of at least 1 is needed", param="model.path"
+        )
+    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -85,6 +85,8 @@ def _architecture(config: Mapping[str, Any]) -> str:
 def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
     """Switches stand at the top level or under `eagle_config`, by producer."""
     inner = config.get("eagle_config") or {}
+    if not isinstance(inner, Mapping):
+        raise ConfigError(f"the head's eagle_config is {inner!r}; an object is needed", param="spec.head")
     value = inner.get(key, config.get(key))
     return default if value is None else value
 
@@ -173,6 +175,8 @@ def _taps(config: Mapping[str, Any], target_layers: int, *, boundaries: bool) ->
     ids = _nested(config, key, None)
     if ids is None:
         return default_boundaries(target_layers)
+    if not isinstance(ids, list) or not all(isinstance(layer, int) for layer in ids):
+        raise ConfigError(f"the head's {key} is {ids!r}; a list of layers is needed", param="spec.head")
     nested = key in (config.get("eagle_config") or {})
     counted = target_layers in ids or (boundaries and not nested)
     return tuple(ids) if counted else tuple(layer + 1 for layer in ids)

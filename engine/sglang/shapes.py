@@ -6,11 +6,12 @@ engine.kind=sglang.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
-from engine.model_config import ModelConfig, Rope, end_ids, read_json
+from engine.model_config import ModelConfig, Rope, end_ids, read_json, size_of
 
 _LATENT = ("kv_lora_rank",)
 _LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_attention_interval", "linear_attn_config")
@@ -21,7 +22,8 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
     whole = read_json(folder / "config.json")
     data = whole | (whole.get("text_config") or {})
     architecture = (whole.get("architectures") or ["(none)"])[0]
-    positions = int(data["max_position_embeddings"])
+    size = partial(size_of, folder, data)
+    positions, vocabulary = size("max_position_embeddings"), size("vocab_size")
     found = next(refusals(data, min(max_length or positions, positions)), None)
     if found is not None:
         raise ConfigError(
@@ -29,16 +31,16 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
             f"whole prefixes: set engine.kind=sglang to serve it with SGLang's own engine",
             param="engine.kind",
         )
-    heads = int(data["num_attention_heads"])
+    hidden, heads = size("hidden_size"), size("num_attention_heads")
     return ModelConfig(
         architecture=architecture,
-        hidden_size=int(data["hidden_size"]),
+        hidden_size=hidden,
         intermediate_size=_inner_width(data),
-        layers=int(data["num_hidden_layers"]),
+        layers=size("num_hidden_layers"),
         heads=heads,
-        kv_heads=int(data.get("num_key_value_heads") or heads),
-        head_dim=int(data.get("head_dim") or data["hidden_size"] // heads),
-        vocabulary=int(data["vocab_size"]),
+        kv_heads=size("num_key_value_heads", heads),
+        head_dim=size("head_dim", hidden // heads),
+        vocabulary=vocabulary,
         max_positions=positions,
         norm_eps=float(data.get("rms_norm_eps", 1e-6)),
         rope=Rope(),  # SGLang's layers turn queries and keys themselves
@@ -48,7 +50,7 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
         qk_norm=False,
         tied_embeddings=bool(data.get("tie_word_embeddings", False)),
         dtype=str(data.get("dtype") or data.get("torch_dtype") or "float32"),
-        end_ids=end_ids(folder, data),
+        end_ids=end_ids(folder, data, vocabulary),
     )
 
 

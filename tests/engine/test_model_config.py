@@ -54,6 +54,7 @@ def test_both_spellings_of_rope(tmp_path: Path, changes: dict[str, Any], theta: 
 
 def test_end_tokens_of_the_generation_config_count(tmp_path: Path) -> None:
     assert read(tmp_path, generation={"eos_token_id": [1, 7]}).end_ids == (1, 7)
+    assert read(tmp_path, generation={"eos_token_id": [299, 300]}).end_ids == (299,), "300 is beyond the vocabulary"
 
 
 def test_qwen2_has_biases_on_q_k_v_only(tmp_path: Path) -> None:
@@ -71,6 +72,15 @@ def test_qwen2_has_biases_on_q_k_v_only(tmp_path: Path) -> None:
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, "sliding window of 64"),
         ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "use_sliding_window": True}, "sliding window"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_theta": "x"}, "a RoPE that cannot be read"),
+        ({"rope_scaling": "x"}, "the RoPE scaling 'x'"),
+        ({"hidden_act": "gelu"}, "the hidden_act 'gelu'.*silu"),
+        ({"hidden_size": None}, "hidden_size None; a whole number of at least 1"),
+        ({"num_attention_heads": 0}, "num_attention_heads 0"),
+        ({"num_hidden_layers": "8"}, "num_hidden_layers '8'"),
+        ({"head_dim": -1}, "head_dim -1"),
+        ({"eos_token_id": [1, -1]}, r"eos_token_id \[1, -1\]; a token id"),
+        ({"eos_token_id": "x"}, "eos_token_id 'x'"),
     ],
 )
 def test_what_it_cannot_run_is_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:

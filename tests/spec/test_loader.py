@@ -204,6 +204,10 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
             config["num_aux_hidden_states"] = 2
         case "taps beyond":
             config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [1, 3, 31]
+        case "taps no list":
+            config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = "1, 3, 5"
+        case "eagle_config no object":
+            config["eagle_config"] = "x"
         case "taps unordered":
             config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = [3, 1, 4]
         case "fc_norm missing":
@@ -245,6 +249,8 @@ def broken(name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:  # noqa: PLR0
         ("tap count", "takes 96 values, and 2 taps of hidden size 32 give 64"),
         ("declared taps", "declares num_aux_hidden_states 2 and names 3"),
         ("taps beyond", r"\[2, 4, 32\].*\[32\].*8 layers"),
+        ("taps no list", "'1, 3, 5'; a list of layers"),
+        ("eagle_config no object", "eagle_config is 'x'"),
         ("taps unordered", r"\[4, 2, 5\]"),
         ("fc_norm missing", "fc_norm.0.weight is missing"),
         ("input_norm missing", "input_norm.weight is missing"),
