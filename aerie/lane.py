@@ -47,7 +47,17 @@ def make_lane(config: Config) -> Lane:
 def _cuda_lane(config: Config) -> Lane:
     if config.engine.lane == "process":
         raise ConfigError("engine.lane process is a CPU's; a GPU's lane is its stream", param="engine.lane")
+    import torch
+
     from engine.lanes.cuda import CudaLane
     from spec.build import build_worker
 
-    return CudaLane(build_worker(config))
+    try:
+        return CudaLane(build_worker(config))
+    except torch.OutOfMemoryError as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"the GPU ran out of memory while the model was loaded: {reason}; lower engine.memory_share, "
+            f"scheduler.max_running or spec.nodes, or set engine.graphs=false, whose steps keep no memory of their own",
+            param="engine.memory_share",
+        ) from error

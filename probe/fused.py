@@ -18,7 +18,7 @@ from torch import Tensor
 from contracts.config import Config
 from engine.choose import Needs
 from engine.device import device_name, resolve_device
-from engine.kernels.switch import FUSIBLE
+from engine.kernels.switch import FUSIBLE, triton_failures
 from engine.kv_pool import KVPool
 from engine.model_config import ModelConfig, read_model_config
 from engine.row_tables import RowTables
@@ -73,13 +73,11 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     }
     if not runs:
         return cell
-    from triton.errors import TritonError
-
     kernel = fusible.kernel("triton")
     try:
         ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
         taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
-    except (TritonError, RuntimeError) as error:  # the other kernels are measured all the same
+    except triton_failures() as error:  # the other kernels are measured all the same
         return cell | {"failed": str(error).strip().partition("\n")[0]}
     return cell | {
         "kernel_microseconds": taken,

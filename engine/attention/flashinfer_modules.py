@@ -36,15 +36,21 @@ class Module(Protocol):
 
 
 def load_module(shape: AttentionShape) -> Module:
-    """Raises ConfigError where there is neither a prebuilt module nor a compiler."""
-    import flashinfer
-    import tvm_ffi
-
+    """Raises ConfigError where there is neither a prebuilt module nor a compiler, or FlashInfer does not fit here."""
+    try:
+        import flashinfer
+        import tvm_ffi
+    except ImportError as error:
+        raise ConfigError(
+            f"FlashInfer is installed and cannot be imported: {error}; install aerie[gpu], or set "
+            f"engine.attention=triton",
+            param="engine.attention",
+        ) from error
     architectures = served_by(torch.cuda.get_device_capability(shape.device))
     for architecture in architectures:
         path = prebuilt_path(flashinfer.__version__, architecture, module_name(shape.dtype, shape.head_dim))
         if path.is_file():
-            return tvm_ffi.load_module(str(path))
+            return _loaded(tvm_ffi, path)
     if compiler() is None:
         raise ConfigError(
             f"no prebuilt attention module {module_name(shape.dtype, shape.head_dim)} for sm_{architectures[0]} under "
@@ -55,6 +61,19 @@ def load_module(shape: AttentionShape) -> Module:
     from flashinfer.jit.attention import gen_customize_batch_prefill_module
 
     return gen_customize_batch_prefill_module("fa2", *jit_arguments(shape.dtype, shape.head_dim)).build_and_load()
+
+
+def _loaded(tvm_ffi: Any, path: Path) -> Module:
+    try:
+        return tvm_ffi.load_module(str(path))
+    except (RuntimeError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(
+            f"the prebuilt attention module {path} cannot be loaded ({reason}); it needs the libraries of CUDA 13, and "
+            f"this PyTorch was built for CUDA {torch.version.cuda}: make it again with make kernels, or set "
+            f"engine.attention=triton",
+            param="engine.attention",
+        ) from error
 
 
 def prebuilt_path(version: str, architecture: str, name: str) -> Path:

@@ -87,6 +87,13 @@ def taken_kernels() -> list[str]:
     return sorted(name for name, each in FUSIBLE.items() if each.language is not None)
 
 
+def triton_failures() -> tuple[type[Exception], ...]:
+    """What is raised where a Triton kernel cannot be compiled or launched."""
+    from triton.errors import TritonError
+
+    return TritonError, RuntimeError
+
+
 def kernels_report(device: torch.device) -> str:
     """For people: what was taken, or why nothing was where it could have been."""
     language = taken_language()

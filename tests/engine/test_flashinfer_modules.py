@@ -66,6 +66,26 @@ def test_a_module_of_another_release_or_architecture_is_not(device: list[str], v
     assert not device
 
 
+def test_a_module_that_does_not_fit_says_so(device: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def unfit(_: str) -> None:
+        raise RuntimeError("libcudart.so.13: cannot open shared object file\nand more")
+
+    monkeypatch.setattr(sys.modules["tvm_ffi"], "load_module", unfit)
+    path = prebuilt_path("0.6.18", "90a", module_name(torch.bfloat16, 128))
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(
+        ConfigError, match=r"cannot be loaded \(libcudart.so.13: cannot open .* file\); .*attention=triton"
+    ):
+        load_module(SHAPE)
+
+
+def test_a_package_that_cannot_be_imported_says_so(device: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tvm_ffi", None)
+    with pytest.raises(ConfigError, match=r"cannot be imported: .*tvm_ffi.*engine\.attention=triton"):
+        load_module(SHAPE)
+
+
 def test_names_tell_modules_apart() -> None:
     names = {module_name(dtype, size) for dtype in (torch.bfloat16, torch.float16) for size in (64, 128)}
     assert len(names) == 4

@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from aerie.lane import make_lane
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
 from engine.lanes import place
@@ -48,3 +49,15 @@ def test_threads_leave_a_core_to_the_scheduler(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(place.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
         assert place.lane_threads(Config()) == threads
     assert place.lane_threads(parse_config({"engine": {"threads": 3}})) == 3
+
+
+def test_memory_that_runs_out_while_loading_says_what_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(_: Config) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nof nothing")
+
+    monkeypatch.setattr("spec.build.build_worker", build)
+    monkeypatch.setattr("engine.lanes.place.runs_on_cpu", lambda _: False)
+    with pytest.raises(
+        ConfigError, match=r"while the model was loaded: CUDA out .* 2\.00 GiB\.; lower engine\.memory_share"
+    ):
+        make_lane(parse_config({"model": {"path": "any"}}))
