@@ -1,7 +1,7 @@
-"""Attention on a CPU in C++ (engine/cpp/attention.cpp): queries one by one, keys read where they lie.
+"""Attention on a CPU in C++ (engine/cpp/attention.cpp): keys are read where they lie, and what a query's answer is does
+not depend on what else is in the batch.
 
-For few queries, of decoding and drafting; many gain from sharing what they read or from several threads, and go to the
-`cpu` backend.
+It runs on one thread: where there are several, many queries go to the `cpu` backend.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,6 @@ from engine.cpp.layer import LANES, TYPES
 from engine.cpp.library import library, missing
 from engine.kv_pool import KVPool
 
-_MOST_QUERIES = 12
-"""Of a row, up to which reading its keys once for all of them gains nothing."""
 _MOST_ALONE = 16
 """Queries of all rows, up to which one thread keeps up with several."""
 _DIMS = (*range(LANES, 129, LANES), 256)
@@ -62,9 +60,7 @@ class CppAttention:
 
     def plan(self, inputs: AttentionInputs) -> object:
         queries, rows = int(inputs.qo_indptr[-1]), inputs.prefix_lens.shape[0]
-        many = queries > _MOST_ALONE and torch.get_num_threads() > 1
-        wide = queries - rows >= _MOST_QUERIES and int(inputs.qo_indptr.diff().max()) > _MOST_QUERIES
-        if many or wide:
+        if queries > _MOST_ALONE and torch.get_num_threads() > 1:
             return self._shared.plan(inputs)
         assert inputs.prefix_lens.dtype is torch.int64  # a kernel that is given addresses cannot see it
         arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)

@@ -28,13 +28,47 @@ struct Sight {
   long stride;
 };
 
-// `dim` numbers, times those of one key.
+// `dim` numbers times those of one key, to be summed.
 template <class Number, int Parts>
-inline float product(const Floats* asked, const Number* key) {
+inline Floats products(const Floats* asked, const Number* key) {
   Floats products = asked[0] * floats(key);
 #pragma GCC unroll 16
   for (int part = 1; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
-  return sum(products);
+  return products;
+}
+
+// Scores of the keys [count], at most as many as there are lanes, that lie `offset` after slot(i).
+template <class Number, int Parts, class Slot>
+inline void score(float* found, const Floats* asked, long count, long offset, Slot slot) {
+  if (count < kLanes) {
+    for (long i = 0; i < count; ++i) found[i] = sum(products<Number, Parts>(asked, slot(i) + offset));
+    return;
+  }
+  Floats each[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) each[i] = products<Number, Parts>(asked, slot(i) + offset);
+  store(found, sums(each));
+}
+
+// Adds the values [count] that lie `offset` after slot(i), weighed, for Heads heads that share them.
+template <class Number, int Parts, int Heads, class Slot>
+inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
+  Floats kept[Heads][Parts];
+#pragma GCC unroll 2
+  for (int head = 0; head < Heads; ++head)
+#pragma GCC unroll 16
+    for (int part = 0; part < Parts; ++part) kept[head][part] = load(mixed[head] + part * kLanes);
+  for (long i = 0; i < count; ++i) {
+    const Number* value = slot(i) + offset;
+#pragma GCC unroll 2
+    for (int head = 0; head < Heads; ++head)
+#pragma GCC unroll 16
+      for (int part = 0; part < Parts; ++part) kept[head][part] += floats(value + part * kLanes) * weights[head][i];
+  }
+#pragma GCC unroll 2
+  for (int head = 0; head < Heads; ++head)
+#pragma GCC unroll 16
+    for (int part = 0; part < Parts; ++part) store(mixed[head] + part * kLanes, kept[head][part]);
 }
 
 template <int Parts>
@@ -84,62 +118,64 @@ void look(float* out, const float* query, long stride, long prefix, long queries
         if (const long other = __builtin_ctzll(word); other < own) sight.nodes.push_back(other);
     }
   };
+  const auto mixed = [&](long node, long head) { return out + (node * heads + head) * dim; };
+  const auto mix_all = [&](long node, long first, long count, auto slot) {  // by twos, for sums that wait for each other
+    for (long head = 0; head < heads;) {
+      const long offset = to_values + sight.keys[head];
+      if (head + 1 < heads && sight.keys[head + 1] == sight.keys[head]) {
+        float* const outs[] = {mixed(node, head), mixed(node, head + 1)};
+        const float* const weights[] = {scores(node, head) + first, scores(node, head + 1) + first};
+        mix<Number, Parts, 2>(outs, weights, count, offset, slot);
+        head += 2;
+      } else {
+        float* const outs[] = {mixed(node, head)};
+        const float* const weights[] = {scores(node, head) + first};
+        mix<Number, Parts, 1>(outs, weights, count, offset, slot);
+        head += 1;
+      }
+    }
+  };
   Floats asked[Parts];
   for (long first = 0; first < prefix; first += kLanes) {
-    const long last = std::min(first + kLanes, prefix);
-    fetch(sight, last, last + kLanes, 0, to_values);
+    const long count = std::min(kLanes, prefix - first);
+    const Number* const* slots = &sight.slots[first];
+    fetch(sight, first + kLanes, first + 2 * kLanes, 0, to_values);
     for (long node = 0; node < queries; ++node) {
       for (long head = 0; head < heads; ++head) {
         scaled<Parts>(asked, query + node * stride + head * dim);
-        float* found = scores(node, head);
-        for (long i = first; i < last; ++i) found[i] = product<Number, Parts>(asked, sight.slots[i] + sight.keys[head]);
+        score<Number, Parts>(scores(node, head) + first, asked, count, sight.keys[head], [&](long i) { return slots[i]; });
       }
     }
   }
   for (long node = 0; node < queries; ++node) {
     see(node);
-    const long seen = prefix + static_cast<long>(sight.nodes.size());
+    const long own = static_cast<long>(sight.nodes.size()), seen = prefix + own;
     const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
     for (long head = 0; head < heads; ++head) {
       float* found = scores(node, head);
       scaled<Parts>(asked, query + node * stride + head * dim);
-      for (long i = prefix; i < seen; ++i)
-        found[i] = product<Number, Parts>(asked, sight.slots[prefix + sight.nodes[i - prefix]] + sight.keys[head]);
+      for (long first = 0; first < own; first += kLanes)
+        score<Number, Parts>(found + prefix + first, asked, std::min(kLanes, own - first), sight.keys[head],
+                             [&](long i) { return sight.slots[prefix + sight.nodes[first + i]]; });
       std::fill(found + seen, found + padded, -INFINITY);
-      const float share = weigh(found, padded);
-      found[sight.stride - 1] = share;  // kept for the end
-      std::fill_n(out + (node * heads + head) * dim, dim, 0.0f);
+      found[sight.stride - 1] = weigh(found, padded);  // kept for the end
+      std::fill_n(mixed(node, head), dim, 0.0f);
     }
   }
-  const auto mix = [&](float* mixed, const float* weights, long first, long last, long head, auto&& slot) {
-    Floats sums[Parts];
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) sums[part] = load(mixed + part * kLanes);
-    for (long i = first; i < last; ++i) {
-      const Number* value = slot(i) + to_values + sight.keys[head];
-#pragma GCC unroll 16
-      for (int part = 0; part < Parts; ++part) sums[part] += floats(value + part * kLanes) * weights[i];
-    }
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) store(mixed + part * kLanes, sums[part]);
-  };
   for (long first = 0; first < prefix; first += kLanes) {
-    const long last = std::min(first + kLanes, prefix);
-    fetch(sight, last, last + kLanes, to_values, to_values);
+    const Number* const* slots = &sight.slots[first];
+    fetch(sight, first + kLanes, first + 2 * kLanes, to_values, to_values);
     for (long node = 0; node < queries; ++node)
-      for (long head = 0; head < heads; ++head)
-        mix(out + (node * heads + head) * dim, scores(node, head), first, last, head,
-            [&](long i) { return sight.slots[i]; });
+      mix_all(node, first, std::min(kLanes, prefix - first), [&](long i) { return slots[i]; });
   }
   for (long node = 0; node < queries; ++node) {
     see(node);
-    const long seen = prefix + static_cast<long>(sight.nodes.size());
+    mix_all(node, prefix, static_cast<long>(sight.nodes.size()),
+            [&](long i) { return sight.slots[prefix + sight.nodes[i]]; });
     for (long head = 0; head < heads; ++head) {
-      float* mixed = out + (node * heads + head) * dim;
-      const float* weights = scores(node, head);
-      mix(mixed, weights, prefix, seen, head, [&](long i) { return sight.slots[prefix + sight.nodes[i - prefix]]; });
+      const float share = scores(node, head)[sight.stride - 1];
       for (int part = 0; part < Parts; ++part)
-        store(mixed + part * kLanes, load(mixed + part * kLanes) * weights[sight.stride - 1]);
+        store(mixed(node, head) + part * kLanes, load(mixed(node, head) + part * kLanes) * share);
     }
   }
 }

@@ -24,17 +24,11 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
 
 namespace {
 
-#ifdef __clang__
-#define SHUFFLED(lanes, ...) __builtin_shufflevector(lanes, lanes, __VA_ARGS__)
-#else
-#define SHUFFLED(lanes, ...) __builtin_shuffle(lanes, Ints{__VA_ARGS__})
-#endif
-
 // Eight pairs, each times its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
 inline Floats turned_pairs(Floats pairs, Floats turns) {
-  const Floats cosines = SHUFFLED(turns, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
-  const Floats sines = SHUFFLED(turns, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
-  const Floats others = SHUFFLED(pairs, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  const Floats cosines = AERIE_SHUFFLED(turns, turns, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
+  const Floats sines = AERIE_SHUFFLED(turns, turns, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
+  const Floats others = AERIE_SHUFFLED(pairs, pairs, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
   const Floats signs = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
   return pairs * cosines + others * sines * signs;
 }

@@ -87,6 +87,37 @@ inline float sum(Floats lanes) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
+#ifdef __clang__
+#define AERIE_SHUFFLED(one, other, ...) __builtin_shufflevector(one, other, __VA_ARGS__)
+#else
+#define AERIE_SHUFFLED(one, other, ...) __builtin_shuffle(one, other, Ints{__VA_ARGS__})
+#endif
+
+// `sum` of sixteen vectors, each in its lane, in the same order and with a fifth of the operations.
+inline Floats sums(const Floats* of) {
+  Floats eights[8], fours[4], twos[2];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const Floats one = of[i], other = of[i + 8];
+    eights[i] = AERIE_SHUFFLED(one, other, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
+                AERIE_SHUFFLED(one, other, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Floats one = eights[i], other = eights[i + 4];
+    fours[i] = AERIE_SHUFFLED(one, other, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
+               AERIE_SHUFFLED(one, other, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const Floats one = fours[i], other = fours[i + 2];
+    twos[i] = AERIE_SHUFFLED(one, other, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
+              AERIE_SHUFFLED(one, other, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+  }
+  return AERIE_SHUFFLED(twos[0], twos[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
+         AERIE_SHUFFLED(twos[0], twos[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+}
+
 // Whether any lane of a comparison holds.
 inline bool any(Ints lanes) {
   int64_t parts[8], all = 0;

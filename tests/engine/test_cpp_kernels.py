@@ -159,6 +159,19 @@ def test_a_query_s_attention_does_not_depend_on_what_runs_beside_it() -> None:
 
 
 @needs_cpp
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cut", [1, 16, 33, 46])
+def test_a_prompt_s_attention_does_not_depend_on_its_chunks(cut: int, dtype: torch.dtype) -> None:
+    """Nor does a token's, decoded by itself: bit for bit."""
+    inputs, pool = case([0], [47], page=16, tree=False, head_dim=64, dtype=dtype)
+    query = torch.randn(47, 4, 64).to(dtype)
+    attention = make_attention("cpp", AttentionShape(4, 2, 64, 16, dtype, CPU))
+    whole = attention.run(attention.plan(inputs), query, pool, 0)
+    rest = replace(inputs, qo_indptr=torch.tensor([0, 47 - cut], dtype=torch.int32), prefix_lens=torch.tensor([cut]))
+    assert torch.equal(attention.run(attention.plan(rest), query[cut:], pool, 0), whole[cut:])
+
+
+@needs_cpp
 @pytest.mark.parametrize("tree", [False, True])
 def test_attention_over_bf16_is_that_over_the_same_numbers_in_fp32(tree: bool) -> None:
     lengths, counts = [37, 200, 0], [4, 1, 8]
