@@ -31,9 +31,9 @@ struct Sight {
 // `dim` numbers times those of one key, to be summed.
 template <class Number, int Parts>
 inline Floats products(const Floats* asked, const Number* key) {
-  Floats products = asked[0] * floats(key);
+  Floats products{};  // from zero, so that every compiled copy fuses the same products with the same sums
 #pragma GCC unroll 16
-  for (int part = 1; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
+  for (int part = 0; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
   return products;
 }
 
