@@ -29,7 +29,7 @@ TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_
 CARRIED := $(VENV)/.carried
 GPU_READY := $(if $(wildcard $(CARRIED)),,$(STAMP))
 GPU_PARTS = BIN="$(BIN)" OUT="$(GPU_OUT)" LIMIT="$(LIMIT)" PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG= OPTIONS= PAIR= sh scripts/gpu_parts.sh
-GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=300 PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG=configs/serve/tiny-dummy.yaml OPTIONS=--quick \
+GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG=configs/serve/tiny-dummy.yaml OPTIONS=--quick \
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
