@@ -58,7 +58,9 @@ class Drafting:
         return NO_DRAFT
 
     def follows(self, message: Generate, running: int) -> bool:
-        """Whether the head follows a request that becomes one of `running`."""
+        """Whether the head follows a request that becomes one of `running`, those counted that come in with it: the
+        first of a burst would be followed for a load that is gone after a step.
+        """
         wanted = message.speculation
         return wanted.enabled and max_nodes(message) > 1 and self.shape(running).drafts
 

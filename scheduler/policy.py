@@ -136,7 +136,8 @@ class Policy:
         attempt = (request.number, self._memory.released)
         if rows.full or self._refused == attempt:
             return False
-        follows = self._drafting.follows(request.message, rows.running + 1)
+        load = min(rows.running + len(self._queue), rows.count)  # as soon as all who wait are in
+        follows = self._drafting.follows(request.message, load)
         # A page for each row that decodes: without it the newcomer would be preempted at once.
         headroom = int(np.count_nonzero(rows.decoding))
         cached = rows.admit(request, drafting=follows, headroom=headroom)

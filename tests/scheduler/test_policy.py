@@ -1,6 +1,6 @@
 """Who goes into a step: shares of a prefill step, turns of prefill and decode, admission."""
 
-from contracts.spec_section import SpecConfig
+from contracts.spec_section import LoadShape, SpecConfig
 from contracts.step import StepKind
 from tests import fakes
 from tests.scheduler.driver import Driver, generate
@@ -113,6 +113,14 @@ def test_an_admission_leaves_a_page_to_every_row_that_decodes():
     assert driver.scheduler.rows.running == 1, "4 pages are free, 4 are needed, and the running row may need one"
     driver.run()
     assert driver.scheduler.policy.preemptions == 0
+
+
+def test_of_a_burst_that_is_too_many_to_draft_for_the_head_follows_none():
+    spec = SpecConfig(by_load=(LoadShape(rows=2, depth=3, nodes=4),))
+    for burst, drafts in ((2, True), (6, False)):
+        driver = Driver(BIG, prefill_chunk=8, spec=spec)
+        driver.run(*[generate(f"r{i}", [i] * 8, max_tokens=6) for i in range(burst)])
+        assert any(plan.drafting.any() for plan in driver.worker.plans) is drafts
 
 
 def test_a_refused_admission_is_tried_again_when_pages_come_back():
