@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
-from contracts.step import Ints, RowStarts, StepPlan
+from contracts.step import Ints, StepPlan
 from engine.attention import Planned
 from engine.attention.inputs import AttentionInputs
 from engine.choose import Needs
@@ -139,31 +139,28 @@ def attention_inputs(
     )
 
 
+_NOISE, _FILTERS, _BANS = np.uint8(1), np.uint8(2), np.uint8(4)
+
+
 class RowNeeds:
     """The host's copy of what each row calls for, so that a step without sampling or filters costs nothing for them."""
 
     def __init__(self, rows: int) -> None:
-        self._noise = np.zeros(rows, dtype=np.bool_)
-        self._filters = np.zeros(rows, dtype=np.bool_)
-        self._bans = np.zeros(rows, dtype=np.bool_)
+        self._of = np.zeros(rows, dtype=np.uint8)
 
     def note(self, plan: StepPlan) -> None:
         """Learns of the rows that get a new owner with a step, before it is staged."""
-        if plan.starts is not None:
-            self._start(plan.starts)
-
-    def _start(self, starts: RowStarts) -> None:
+        starts = plan.starts
+        if starts is None:
+            return
         sampled = starts.temperatures >= GREEDY_BELOW
-        self._noise[starts.rows] = sampled
-        self._filters[starts.rows] = sampled & ((starts.top_ks > 0) | (starts.top_ps < 1) | (starts.min_ps > 0))
-        self._bans[starts.rows] = starts.min_lengths > starts.prompt_lengths
+        filtered = sampled & ((starts.top_ks > 0) | (starts.top_ps < 1) | (starts.min_ps > 0))
+        banned = starts.min_lengths > starts.prompt_lengths
+        self._of[starts.rows] = sampled * _NOISE | filtered * _FILTERS | banned * _BANS
 
     def of(self, rows: Ints) -> Needs:
-        return Needs(
-            noise=bool(self._noise[rows].any()),
-            filters=bool(self._filters[rows].any()),
-            bans=bool(self._bans[rows].any()),
-        )
+        found = int(np.bitwise_or.reduce(self._of[rows]))
+        return Needs(noise=bool(found & _NOISE), filters=bool(found & _FILTERS), bans=bool(found & _BANS))
 
 
 def stage_changes(plan: StepPlan, tables: RowTables, transfer: Transfer) -> Callable[[], None]:

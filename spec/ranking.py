@@ -69,8 +69,10 @@ class Ranking:
 def ranking(
     tables: RowTables, rows: Tensor, needs: Needs, *, noise: Tensor | None, mapping: Tensor | None, sharpness: float
 ) -> Ranking:
-    """For table rows [R]; `noise` is `step_noise` or None where all are greedy, `mapping` the head's draft ids."""
-    if noise is None:
+    """For table rows [R]; `noise` is `step_noise` where rows sample and `sharpness` is finite; `mapping` the head's
+    draft ids.
+    """
+    if not needs.noise:
         return Ranking(None, None, None, None)
     temperatures = tables.temperatures[rows][:, None]
     sampled = temperatures >= GREEDY_BELOW
@@ -85,6 +87,7 @@ def ranking(
     if math.isinf(sharpness):
         own, sharpness = None, 1.0
     else:
+        assert noise is not None
         taken = noise[:, :-1]
         own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]
     return Ranking(

@@ -8,6 +8,7 @@ commit   path, cut, compaction               (accept, engine.ending)
 follow   committed tokens into the head      (extend)
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -70,12 +71,12 @@ def open_round(state: DeviceState, staged: Staged) -> Opening:
 
 
 def propose(state: DeviceState, head: Head, opening: Opening, spec: SpecConfig) -> tuple[Tree, Tensor | None]:
-    """Trees of all rows, and the round's noise [R, depth + 1, V] unless every row is greedy. With
+    """Trees of all rows, and the round's noise [R, depth + 1, V] where drafting looked at it. With
     `spec.confidence_threshold`, chains may be shorter than staged.
     """
     roots, staged, part = opening.roots, opening.staged, opening.staged.part
     noise = None
-    if staged.needs.noise:
+    if staged.needs.noise and not math.isinf(spec.draft_temperature):
         noise = step_noise(state.tables, roots.owners, roots.lengths, staged.depth, state.capacity.vocabulary)
     counts, widest, own_noise = staged.counts, staged.nodes.layout.width, noise
     if part is not None:

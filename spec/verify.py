@@ -64,7 +64,7 @@ def verify(
     noise: Tensor | None,
     taps: bool,
 ) -> Verified:
-    """`nodes` of `tree`'s are passed; `noise` is `step_noise` of all rows, or None where all are greedy."""
+    """`nodes` of `tree`'s are passed; `noise` is `step_noise` of all rows, or None where drafting did not need it."""
     lay = nodes.layout
     flat = None if nodes.padded is None else lay.owners * lay.width + lay.places
     tokens, depths = _packed(tree.tokens, flat), _packed(tree.depths, flat)

@@ -1,4 +1,4 @@
-"""The choice of a token in C++ (choice.cpp): one pass over a row's logits. Filters are left to torch."""
+"""The choice of a token in C++ (choice.cpp, noise.cpp): one pass over a row's logits. Filters are left to torch."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,6 @@ from contracts.sampling import GREEDY_BELOW
 from engine import choose as twins
 from engine.choose import Needs
 from engine.cpp.library import library
-from engine.noise import gumbel
 from engine.row_tables import RowTables
 
 
@@ -20,9 +19,10 @@ def choose(
         logits = twins.ban_stop_ids(logits, rows, positions, tables)
     if not needs.noise:
         return likeliest(logits)
+    temperatures = tables.temperatures.index_select(0, rows)
     if noise is None:
-        noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1]))
-    return _chosen(logits, tables.temperatures.index_select(0, rows), noise)
+        return _drawn(logits, temperatures, tables.noise_keys.index_select(0, rows), positions)
+    return _chosen(logits, temperatures, noise)
 
 
 def likeliest(logits: Tensor) -> Tensor:
@@ -41,6 +41,23 @@ def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -
         logits.data_ptr(),
         None if temperatures is None else temperatures.data_ptr(),
         None if noise is None else noise.data_ptr(),
+        rows,
+        count,
+        GREEDY_BELOW,
+    )
+    return out
+
+
+def _drawn(logits: Tensor, temperatures: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
+    rows, count = logits.shape
+    out = torch.empty(rows, dtype=torch.int64)
+    logits, positions = logits.contiguous(), positions.long().contiguous()
+    library().drawn(
+        out.data_ptr(),
+        logits.data_ptr(),
+        temperatures.data_ptr(),
+        keys.data_ptr(),
+        positions.data_ptr(),
         rows,
         count,
         GREEDY_BELOW,

@@ -33,6 +33,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,
+    "drawn": [*[c_void_p] * 5, c_long, c_long, c_float],
     "gumbel": [c_void_p] * 4 + [c_long] * 2,
     "accepted": [c_void_p] * 7 + [c_long] * 3,
     "cut": [c_void_p] * 9 + [c_long] * 6,

@@ -1,4 +1,8 @@
 // Gumbel noise of rows of tokens; its twin in torch is engine/noise.py, whose hash this is.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels.h"
 #include "vectors.h"
 
 using namespace aerie;
@@ -24,23 +28,83 @@ inline Floats gumbels(Words hashes) {
   return -log(lost - log(rest));
 }
 
+// The noise of one row of tokens.
+class Row {
+ public:
+  Row(int64_t key, int64_t position) {
+    const uint64_t whole = static_cast<uint64_t>(key);
+    const uint32_t place = finalized(static_cast<uint32_t>(position) * kGolden + 1u);
+    const uint32_t low = finalized(static_cast<uint32_t>(whole) ^ place);
+    const uint32_t high = finalized(static_cast<uint32_t>(whole >> 32) + low);
+    first_ = finalized(low ^ high);
+    second_ = high >> 1;
+  }
+
+  Floats of(Words ids) const { return gumbels(finalized(finalized(ids * kGolden ^ first_) + second_)); }
+
+ private:
+  uint32_t first_, second_;
+};
+
+Words ids_from(uint32_t first) {
+  return Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
+}
+
+// The first of the largest of logits / T + noise. Noise has a largest value, so only what could still win is given any.
+int64_t winner(const float* logits, long count, float temperature, const Row& noise) {
+  static const float most = gumbels(Words{})[0];  // it falls as hashes rise
+  const long whole = count / kLanes * kLanes;
+  const auto block = [&](long i) {  // what lies past the end never wins
+    if (i < whole) return load(logits + i) / temperature;
+    float rest[kLanes];
+    std::fill_n(rest, kLanes, -INFINITY);
+    std::copy(logits + i, logits + count, rest);
+    return load(rest) / temperature;
+  };
+  int64_t likeliest;
+  chosen(&likeliest, logits, nullptr, nullptr, 1, count, 0.0f);
+  const long own = likeliest / kLanes * kLanes;
+  float best = (block(own) + noise.of(ids_from(own)))[likeliest - own];
+  int64_t place = likeliest;
+  for (long i = 0; i < count; i += kLanes) {
+    const Floats scaled = block(i);
+    if (!any(scaled + most >= best)) continue;
+    const Floats found = scaled + noise.of(ids_from(i));
+    for (long lane = 0; lane < kLanes; ++lane) {
+      if (found[lane] > best || (found[lane] == best && i + lane < place)) {
+        best = found[lane];
+        place = i + lane;
+      }
+    }
+  }
+  return place;
+}
+
 }  // namespace
 
 // keys, positions [rows], tokens [count] -> out [rows, count].
 extern "C" void gumbel(float* out, const int64_t* keys, const int64_t* positions, const int64_t* tokens, long rows,
                        long count) {
   for (long row = 0; row < rows; ++row, out += count) {
-    const uint64_t key = static_cast<uint64_t>(keys[row]);
-    const uint32_t place = finalized(static_cast<uint32_t>(positions[row]) * kGolden + 1u);
-    const uint32_t low = finalized(static_cast<uint32_t>(key) ^ place);
-    const uint32_t high = finalized(static_cast<uint32_t>(key >> 32) + low);
-    const uint32_t first = finalized(low ^ high), second = high >> 1;
+    const Row noise(keys[row], positions[row]);
     for (long token = 0; token < count; token += kLanes) {
       const long many = count - token < kLanes ? count - token : kLanes;
       Words ids{};
       for (long lane = 0; lane < many; ++lane) ids[lane] = static_cast<uint32_t>(tokens[token + lane]);
-      const Floats noise = gumbels(finalized(finalized(ids * kGolden ^ first) + second));
-      std::memcpy(out + token, &noise, many * sizeof(float));
+      const Floats found = noise.of(ids);
+      std::memcpy(out + token, &found, many * sizeof(float));
     }
+  }
+}
+
+// logits [rows, count], temperatures, keys and positions [rows] -> out [rows]: what `chosen` gives with the noise that
+// `gumbel` gives for every token, most of which is never made.
+extern "C" void drawn(int64_t* out, const float* logits, const float* temperatures, const int64_t* keys,
+                      const int64_t* positions, long rows, long count, float greedy_below) {
+  for (long row = 0; row < rows; ++row, logits += count) {
+    if (temperatures[row] < greedy_below)
+      chosen(out + row, logits, nullptr, nullptr, 1, count, greedy_below);
+    else
+      out[row] = winner(logits, count, temperatures[row], Row(keys[row], positions[row]));
   }
 }

@@ -119,6 +119,20 @@ def test_the_choice_is_the_twin_s(count: int, noisy: bool) -> None:
 
 
 @needs_cpp
+@pytest.mark.parametrize("spread", [0.0, 1.0, 8.0])
+@pytest.mark.parametrize("count", [5, 16, 33, 4099])
+def test_the_choice_is_the_same_where_noise_is_made_only_for_what_could_win(count: int, spread: float) -> None:
+    tables = RowTables(3, 1, 16)
+    tables.noise_keys.copy_(torch.tensor([11, 2**62 + 5, -77, 0]))
+    tables.temperatures.copy_(torch.tensor([0.3, 1.0, 2.0, 0.0]))
+    rows, positions = torch.arange(400) % 4, torch.arange(400, dtype=torch.int32)
+    logits = spread * torch.randn(400, count)
+    noise = gumbel.kernel("cpp")(tables.noise_keys[rows], positions, torch.arange(count))
+    given = (logits, rows, positions, tables, Needs(noise=True, filters=False, bans=False))
+    assert torch.equal(choose.kernel("cpp")(*given), choose.kernel("cpp")(*given, noise=noise))
+
+
+@needs_cpp
 @pytest.mark.parametrize("count", [3, 16, 40])
 def test_of_equals_the_first_is_chosen(count: int) -> None:
     logits = torch.zeros(count, count).tril_().mul_(5)  # row r: equal peaks at 0 .. r
