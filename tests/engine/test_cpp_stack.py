@@ -1,5 +1,8 @@
 """A stack of layers in one C++ call: the same numbers as layer by layer, or the call is not made."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -78,6 +81,28 @@ def test_of_fp32_the_parts_by_themselves_give_the_same_bits() -> None:
     x = torch.randn(tokens, HIDDEN)
     found, _ = through.kernel("cpp")(stack, x.clone(), ours)
     assert torch.equal(found, through.twin(stack, x.clone(), theirs)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("cuts", [(5,), (1, 2, 18), tuple(range(1, 21))])
+def test_chunks_of_a_prompt_change_no_bit(cuts: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Down to tokens one by one, which is how they are decoded."""
+    stack, x = Stack((layer(16, dtype), layer(16, dtype))), torch.randn(21, HIDDEN).to(dtype)
+    turns = torch.polar(torch.ones(21, 1, 8), 100 * torch.rand(21, 1, 8))
+    answers = []
+    for bounds in ((0, 21), (0, *cuts, 21)):
+        inputs, pool = case([0], [21], page=4, tree=False, head_dim=16, dtype=dtype)
+        attention = make_attention("cpp", AttentionShape(HEADS, KV_HEADS, 16, 4, dtype, CPU))
+        places = torch.arange(21)
+        slots = inputs.kv_indices[places // 4].long() * 4 + places % 4
+        parts = []
+        for first, end in pairwise(bounds):
+            queries = torch.tensor([0, end - first], dtype=torch.int32)
+            own = replace(inputs, qo_indptr=queries, prefix_lens=torch.tensor([first]))
+            context = Pass(turns[first:end], slots[first:end], attention.plan(own), attention, pool)
+            parts.append(through.kernel("cpp")(stack, x[first:end].clone(), context)[0])
+        answers.append(torch.cat(parts))
+    assert torch.equal(*answers)
 
 
 @pytest.mark.parametrize("why", ["sizes", "plan", "dtype"])
