@@ -3,7 +3,7 @@
 head_config, formats, loader   a checkpoint in the wild -> one normal form -> a head
 registry, build                which head a target has; from a Config to a worker
 head                           the forward pass (F0)..(F8)
-draft, peagle, tree            guesses: chains and best-first trees, level after level or all at once
+draft, frontier, peagle, tree  guesses: chains and best-first trees, level after level or all at once
 accept                         which guesses were right: pure functions on tensors
 extend, worker                 one step: draft -> verify -> accept -> compact -> extend
 

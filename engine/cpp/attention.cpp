@@ -1,4 +1,4 @@
-// Attention of few queries over paged keys and values: every query looks at its row's prefix and at the nodes that its
+// Attention over paged keys and values: every query looks at its row's prefix and at the nodes that its
 // ancestor word names. A row's prefix is read once for all its queries, but each of them is computed in an order of its
 // own, that of positions, so its result does not depend on what else is in the batch.
 #include <algorithm>
@@ -6,11 +6,14 @@
 #include <vector>
 
 #include "kernels.h"
+#include "scores.h"
 #include "vectors.h"
 
 using namespace aerie;
 
 namespace {
+
+constexpr long kScores = 1 << 18;  // a megabyte
 
 struct Rows {
   const int32_t *qo_indptr, *kv_indptr, *pages;
@@ -22,61 +25,11 @@ struct Rows {
 template <class Number>
 struct Sight {
   std::vector<const Number*> slots;  // of the prefix, then of the row's nodes
-  std::vector<float> scores;         // [queries, heads, stride]: of what each sees, then -infinity
+  std::vector<float> scores;         // [some queries, heads, stride]: of what each sees, -infinity, and a factor at the end
   std::vector<long> nodes;           // that one query sees
   std::vector<long> keys;            // where in a slot the key of each head lies
   long stride;
 };
-
-// `dim` numbers times those of one key, to be summed.
-template <class Number, int Parts>
-inline Floats products(const Floats* asked, const Number* key) {
-  Floats products{};  // from zero, so that every compiled copy fuses the same products with the same sums
-#pragma GCC unroll 16
-  for (int part = 0; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
-  return products;
-}
-
-// Scores of the keys [count], at most as many as there are lanes, that lie `offset` after slot(i).
-template <class Number, int Parts, class Slot>
-inline void score(float* found, const Floats* asked, long count, long offset, Slot slot) {
-  if (count < kLanes) {
-    for (long i = 0; i < count; ++i) found[i] = sum(products<Number, Parts>(asked, slot(i) + offset));
-    return;
-  }
-  Floats each[kLanes];
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) each[i] = products<Number, Parts>(asked, slot(i) + offset);
-  store(found, sums(each));
-}
-
-// Adds the values [count] that lie `offset` after slot(i), weighed, for Heads heads that share them.
-template <class Number, int Parts, int Heads, class Slot>
-inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
-  Floats kept[Heads][Parts];
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head)
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) kept[head][part] = load(mixed[head] + part * kLanes);
-  for (long i = 0; i < count; ++i) {
-    const Number* value = slot(i) + offset;
-#pragma GCC unroll 2
-    for (int head = 0; head < Heads; ++head)
-#pragma GCC unroll 16
-      for (int part = 0; part < Parts; ++part) kept[head][part] += floats(value + part * kLanes) * weights[head][i];
-  }
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head)
-#pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) store(mixed[head] + part * kLanes, kept[head][part]);
-}
-
-template <int Parts>
-inline void scaled(Floats* asked, const float* query) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(Parts * kLanes));
-#pragma GCC unroll 16
-  for (int part = 0; part < Parts; ++part) asked[part] = load(query + part * kLanes) * scale;
-}
 
 template <class Number>
 inline void fetch(const Sight<Number>& sight, long first, long last, long offset, long size) {
@@ -84,100 +37,126 @@ inline void fetch(const Sight<Number>& sight, long first, long last, long offset
     for (long at = 0; at < size; at += 64 / sizeof(Number)) __builtin_prefetch(sight.slots[i] + offset + at);
 }
 
-// Weights of what a query's head sees, of its scores [count], which end in -infinity.
-inline float weigh(float* scores, long count) {
-  Floats most = load(scores), total{};
-  for (long i = kLanes; i < count; i += kLanes) {
-    const Floats found = load(scores + i);
-    most = found > most ? found : most;
-  }
-  float top = most[0];
-  for (long lane = 1; lane < kLanes; ++lane) top = most[lane] > top ? most[lane] : top;
-  for (long i = 0; i < count; i += kLanes) {
-    const Floats weights = exp(load(scores + i) - top);
-    store(scores + i, weights);
-    total += weights;
-  }
-  return 1.0f / sum(total);
-}
+// The queries of one row, some at a time.
+template <class Number, int Parts>
+class Gaze {
+ public:
+  // out and query [queries, heads, dim], the latter of token stride `stride`; words [queries], or null for causal.
+  Gaze(float* out, const float* query, long stride, long prefix, const int64_t* words, const Rows& rows,
+       Sight<Number>& sight)
+      : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), heads_(rows.heads),
+        to_values_(rows.kv_heads * kDim), sight_(sight) {}
 
-// The queries of one row: out and query [queries, heads, dim], the latter of token stride `stride`.
+  void look(long begin, long end) {
+    begin_ = begin;
+    over_prefix(0, [&](long first, long count) {
+      for (long node = begin; node < end; ++node)
+        for (long head = 0; head < heads_; ++head)
+          score_all(node, head, first, count, [&](long i) { return sight_.slots[first + i]; });
+    });
+    for (long node = begin; node < end; ++node) weigh_own(node);
+    over_prefix(to_values_, [&](long first, long count) {
+      for (long node = begin; node < end; ++node)
+        mix_all(node, first, count, [&](long i) { return sight_.slots[first + i]; });
+    });
+    for (long node = begin; node < end; ++node) mix_own(node);
+  }
+
+ private:
+  static constexpr long kDim = Parts * kLanes;
+
+  float* scores(long node, long head) const {
+    return &sight_.scores[((node - begin_) * heads_ + head) * sight_.stride];
+  }
+
+  float& share(long node, long head) const { return scores(node, head)[sight_.stride - 1]; }
+
+  float* mixed(long node, long head) const { return out_ + (node * heads_ + head) * kDim; }
+
+  // By as many positions as there are lanes, with what comes after them fetched.
+  template <class Work>
+  void over_prefix(long offset, Work work) const {
+    for (long first = 0; first < prefix_; first += kLanes) {
+      fetch(sight_, first + kLanes, first + 2 * kLanes, offset, to_values_);
+      work(first, std::min(kLanes, prefix_ - first));
+    }
+  }
+
+  // The nodes of the row that a query sees, itself included.
+  void see(long node) const {
+    sight_.nodes.clear();
+    const long own = static_cast<long>(sight_.slots.size()) - prefix_;
+    if (words_ == nullptr) {
+      for (long other = 0; other <= node && other < own; ++other) sight_.nodes.push_back(other);
+    } else {
+      for (uint64_t word = static_cast<uint64_t>(words_[node]); word; word &= word - 1)
+        if (const long other = __builtin_ctzll(word); other < own) sight_.nodes.push_back(other);
+    }
+  }
+
+  template <class Slot>
+  void score_all(long node, long head, long first, long count, Slot slot) const {
+    Floats asked[Parts];
+    scaled<Parts>(asked, query_ + node * stride_ + head * kDim);
+    score<Number, Parts>(scores(node, head) + first, asked, count, sight_.keys[head], slot);
+  }
+
+  void weigh_own(long node) const {
+    see(node);
+    const long own = static_cast<long>(sight_.nodes.size()), seen = prefix_ + own;
+    const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
+    for (long head = 0; head < heads_; ++head) {
+      for (long first = 0; first < own; first += kLanes)
+        score_all(node, head, prefix_ + first, std::min(kLanes, own - first),
+                  [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; });
+      float* found = scores(node, head);
+      std::fill(found + seen, found + padded, -INFINITY);
+      share(node, head) = weigh(found, padded);
+      std::fill_n(mixed(node, head), kDim, 0.0f);
+    }
+  }
+
+  // Heads that share their values by twos, for the sums of one wait for each other.
+  template <class Slot>
+  void mix_all(long node, long first, long count, Slot slot) const {
+    for (long head = 0; head < heads_;) {
+      const long offset = to_values_ + sight_.keys[head];
+      const bool two = head + 1 < heads_ && sight_.keys[head + 1] == sight_.keys[head];
+      float* const outs[] = {mixed(node, head), mixed(node, head + two)};
+      const float* const weights[] = {scores(node, head) + first, scores(node, head + two) + first};
+      if (two)
+        mix<Number, Parts, 2>(outs, weights, count, offset, slot);
+      else
+        mix<Number, Parts, 1>(outs, weights, count, offset, slot);
+      head += two ? 2 : 1;
+    }
+  }
+
+  void mix_own(long node) const {
+    see(node);
+    mix_all(node, prefix_, static_cast<long>(sight_.nodes.size()),
+            [&](long i) { return sight_.slots[prefix_ + sight_.nodes[i]]; });
+    for (long head = 0; head < heads_; ++head)
+      for (float* at = mixed(node, head); at < mixed(node, head) + kDim; at += kLanes)
+        store(at, load(at) * share(node, head));
+  }
+
+  float* const out_;
+  const float* const query_;
+  const int64_t* const words_;
+  const long stride_, prefix_, heads_, to_values_;
+  Sight<Number>& sight_;
+  long begin_ = 0;
+};
+
+// As many queries at a time as have their scores in the cache.
 template <class Number, int Parts>
 void look(float* out, const float* query, long stride, long prefix, long queries, const int64_t* words, const Rows& rows,
           Sight<Number>& sight) {
-  constexpr long dim = Parts * kLanes;
-  const long heads = rows.heads, to_values = rows.kv_heads * dim;
-  const auto scores = [&](long node, long head) { return &sight.scores[(node * heads + head) * sight.stride]; };
-  const auto see = [&](long node) {
-    sight.nodes.clear();
-    const long own = static_cast<long>(sight.slots.size()) - prefix;
-    if (words == nullptr) {
-      for (long other = 0; other <= node && other < own; ++other) sight.nodes.push_back(other);
-    } else {
-      for (uint64_t word = static_cast<uint64_t>(words[node]); word; word &= word - 1)
-        if (const long other = __builtin_ctzll(word); other < own) sight.nodes.push_back(other);
-    }
-  };
-  const auto mixed = [&](long node, long head) { return out + (node * heads + head) * dim; };
-  const auto mix_all = [&](long node, long first, long count, auto slot) {  // by twos, for sums that wait for each other
-    for (long head = 0; head < heads;) {
-      const long offset = to_values + sight.keys[head];
-      if (head + 1 < heads && sight.keys[head + 1] == sight.keys[head]) {
-        float* const outs[] = {mixed(node, head), mixed(node, head + 1)};
-        const float* const weights[] = {scores(node, head) + first, scores(node, head + 1) + first};
-        mix<Number, Parts, 2>(outs, weights, count, offset, slot);
-        head += 2;
-      } else {
-        float* const outs[] = {mixed(node, head)};
-        const float* const weights[] = {scores(node, head) + first};
-        mix<Number, Parts, 1>(outs, weights, count, offset, slot);
-        head += 1;
-      }
-    }
-  };
-  Floats asked[Parts];
-  for (long first = 0; first < prefix; first += kLanes) {
-    const long count = std::min(kLanes, prefix - first);
-    const Number* const* slots = &sight.slots[first];
-    fetch(sight, first + kLanes, first + 2 * kLanes, 0, to_values);
-    for (long node = 0; node < queries; ++node) {
-      for (long head = 0; head < heads; ++head) {
-        scaled<Parts>(asked, query + node * stride + head * dim);
-        score<Number, Parts>(scores(node, head) + first, asked, count, sight.keys[head], [&](long i) { return slots[i]; });
-      }
-    }
-  }
-  for (long node = 0; node < queries; ++node) {
-    see(node);
-    const long own = static_cast<long>(sight.nodes.size()), seen = prefix + own;
-    const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
-    for (long head = 0; head < heads; ++head) {
-      float* found = scores(node, head);
-      scaled<Parts>(asked, query + node * stride + head * dim);
-      for (long first = 0; first < own; first += kLanes)
-        score<Number, Parts>(found + prefix + first, asked, std::min(kLanes, own - first), sight.keys[head],
-                             [&](long i) { return sight.slots[prefix + sight.nodes[first + i]]; });
-      std::fill(found + seen, found + padded, -INFINITY);
-      found[sight.stride - 1] = weigh(found, padded);  // kept for the end
-      std::fill_n(mixed(node, head), dim, 0.0f);
-    }
-  }
-  for (long first = 0; first < prefix; first += kLanes) {
-    const Number* const* slots = &sight.slots[first];
-    fetch(sight, first + kLanes, first + 2 * kLanes, to_values, to_values);
-    for (long node = 0; node < queries; ++node)
-      mix_all(node, first, std::min(kLanes, prefix - first), [&](long i) { return slots[i]; });
-  }
-  for (long node = 0; node < queries; ++node) {
-    see(node);
-    mix_all(node, prefix, static_cast<long>(sight.nodes.size()),
-            [&](long i) { return sight.slots[prefix + sight.nodes[i]]; });
-    for (long head = 0; head < heads; ++head) {
-      const float share = scores(node, head)[sight.stride - 1];
-      for (int part = 0; part < Parts; ++part)
-        store(mixed(node, head) + part * kLanes, load(mixed(node, head) + part * kLanes) * share);
-    }
-  }
+  Gaze<Number, Parts> gaze(out, query, stride, prefix, words, rows, sight);
+  const long most = std::max(kScores / (rows.heads * sight.stride), 1L);
+  sight.scores.resize(std::min(most, queries) * rows.heads * sight.stride);
+  for (long begin = 0; begin < queries; begin += most) gaze.look(begin, std::min(begin + most, queries));
 }
 
 template <class Number>
@@ -212,7 +191,6 @@ void attend(float* out, const float* query, long stride, const Number* pool, con
         sight.slots.push_back(start + at * slot_size);
     }
     sight.stride = (reach + kLanes - 1) / kLanes * kLanes + kLanes;
-    sight.scores.resize(queries * rows.heads * sight.stride);
     look(out + first * rows.heads * rows.dim, query + first * stride, stride, prefix, queries,
          rows.words ? rows.words + first : nullptr, rows, sight);
   }

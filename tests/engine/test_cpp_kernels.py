@@ -186,6 +186,17 @@ def test_a_prompt_s_attention_does_not_depend_on_its_chunks(cut: int, dtype: tor
 
 
 @needs_cpp
+def test_attention_that_looks_for_some_queries_at_a_time_is_the_same() -> None:
+    """Scores of all queries would be two gigabytes at a long context of many heads."""
+    inputs, pool = case([3000], [70], page=16, tree=False, head_dim=16)
+    query = torch.randn(70, 4, 16)
+    attention = make_attention("cpp", AttentionShape(4, 2, 16, 16, torch.float32, CPU))
+    dense = make_attention("reference")
+    found = attention.run(attention.plan(inputs), query, pool, 0)
+    torch.testing.assert_close(found, dense.run(dense.plan(inputs), query, pool, 0), atol=1e-5, rtol=1e-5)
+
+
+@needs_cpp
 @pytest.mark.parametrize("tree", [False, True])
 def test_attention_over_bf16_is_that_over_the_same_numbers_in_fp32(tree: bool) -> None:
     lengths, counts = [37, 200, 0], [4, 1, 8]
