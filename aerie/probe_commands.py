@@ -41,7 +41,7 @@ def compare_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 48,
+    max_tokens: MaxTokens = 32,
     quick: Quick = False,
     chain: Shape = None,
     tree: Shape = None,

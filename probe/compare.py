@@ -43,7 +43,7 @@ class Grid:
     dtypes: Sequence[str] = ("float32", "bfloat16")
     synchronous_at: Sequence[int] = (8,)
     """Concurrencies that are measured without overlap too."""
-    max_tokens: int = 48
+    max_tokens: int = 32
     chain: Shape | None = None
     tree: Shape | None = None
 
