@@ -69,11 +69,6 @@ extern "C" void likelihood(float* out, const float* logits, const int64_t* ids, 
     const float heat = temperatures ? temperatures[row] : 1.0f;
     const float most = logits[largest(
         count, [&](long i) { return load(logits + i); }, [&](long i) { return logits[i]; })];
-    Floats sums{};
-    long i = 0;
-    for (; i + kLanes <= count; i += kLanes) sums += exp((load(logits + i) - most) / heat);
-    float total = sum(sums);
-    for (; i < count; ++i) total += std::exp((logits[i] - most) / heat);
-    out[row] = (logits[ids[row]] - most) / heat - std::log(total);
+    out[row] = (logits[ids[row]] - most) / heat - std::log(exp_sum(logits, count, most, heat));
   }
 }

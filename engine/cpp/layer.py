@@ -9,12 +9,10 @@ from torch import Tensor
 
 from engine import layer as twins
 from engine import norm
-from engine.cpp.library import library
+from engine.cpp.library import LANES, library
 from engine.kv_pool import KVPool
 
 TYPES = (torch.float32, torch.bfloat16)
-LANES = 16
-"""Sizes are multiples of it (vectors.h)."""
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:

@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from engine import layer as twins
-from engine.cpp.layer import LANES
-from engine.cpp.library import library
+from engine.cpp.library import LANES, library
 from engine.layer import MlpWeights
 from engine.norm import RmsNorm
 

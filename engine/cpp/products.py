@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from engine.cpp.library import library
+from engine.cpp.library import LANES, library
 
 _PANEL = 32
-_LANES = 16
 
 
 class Panels:
@@ -17,7 +16,7 @@ class Panels:
     def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
         self._outputs, self._inputs = weight.shape
         filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % _PANEL))
-        panels = filled.view(-1, _PANEL // _LANES, _LANES, self._inputs).permute(0, 3, 1, 2)
+        panels = filled.view(-1, _PANEL // LANES, LANES, self._inputs).permute(0, 3, 1, 2)
         self._panels = (panels if scales is not None else panels.transpose(2, 3)).contiguous()
         self._scales = None
         if scales is not None:

@@ -54,16 +54,6 @@ void find_best(Best& best, const float* values, long count) {
   for (; i < count; ++i) best.offer(values[i], i);
 }
 
-// log of the sum of e^(x / heat), `most` being the largest x.
-float log_sum(const float* values, long count, float most, float heat) {
-  Floats sums{};
-  long i = 0;
-  for (; i + kLanes <= count; i += kLanes) sums += exp((load(values + i) - most) / heat);
-  float total = sum(sums);
-  for (; i < count; ++i) total += std::exp((values[i] - most) / heat);
-  return most / heat + std::log(total);
-}
-
 }  // namespace
 
 // z [rows * nodes, count] of frontier nodes with scores and indices [rows, nodes] -> the `wanted` best of each, [rows,
@@ -74,7 +64,7 @@ extern "C" void children(float* scores, int64_t* parents, int64_t* tokens, const
   Best best(wanted);
   for (long node = 0; node < frontier; ++node, z += count) {
     find_best(best, z, count);
-    const float whole = log_sum(z, count, best[0].score, heat);
+    const float whole = best[0].score / heat + std::log(exp_sum(z, count, best[0].score, heat));
     for (long child = 0; child < wanted; ++child) {
       const float edge = std::min(best[child].score / heat - whole, 0.0f);  // no child above its parent
       *scores++ = own[node] + edge;

@@ -2,6 +2,7 @@
 // generic vectors of GCC and Clang to AVX-512, to two of AVX2 or to four of NEON.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #ifdef __AVX512F__
@@ -143,6 +144,16 @@ inline Floats exp(Floats x) {
   p = p * r * r + r + 1.0f;
   const Ints power = (same_bits<Ints>(shifted) - 0x4B400000 + 127) << 23;
   return alive ? p * same_bits<Floats>(power) : Floats{};
+}
+
+// The sum of e^((x - most) / heat), `most` being the largest of values [count].
+inline float exp_sum(const float* values, long count, float most, float heat) {
+  Floats sums{};
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) sums += exp((load(values + i) - most) / heat);
+  float total = sum(sums);
+  for (; i < count; ++i) total += std::exp((values[i] - most) / heat);
+  return total;
 }
 
 // ln x for x > 0 that is not subnormal, to two units in the last place: x = 2^n m with m in [sqrt(1/2), sqrt(2)), and

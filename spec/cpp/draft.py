@@ -12,8 +12,7 @@ from torch import Tensor
 from engine.attention import planned_for
 from engine.attention.cpp import addresses_of
 from engine.batch import attention_inputs
-from engine.cpp.layer import LANES
-from engine.cpp.library import library
+from engine.cpp.library import LANES, library
 from engine.cpp.stack import Matrix, Norm, held_of, norm_at
 from engine.row_tables import RowTables
 from spec import draft as twins
