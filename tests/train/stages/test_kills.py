@@ -3,7 +3,8 @@
 import os
 import shutil
 import signal
-import time
+import sys
+import traceback
 from pathlib import Path
 
 import pytest
@@ -23,19 +24,24 @@ BEGUN = {
 
 
 def kill_when_begun(stage: str, config: PipelineConfig, surroundings: Surroundings) -> None:
-    """Runs the stage in a process of its own and kills it once it has written something to go on from."""
+    """Runs the stage in a process of its own, which dies at the first file that it touches once there is something to
+    go on from. Whoever watched from outside could come too late: the stages here take milliseconds."""
     awaited = Path(config.work) / f"{stage}.partial" / BEGUN.get(stage, "manifest.json")
+
+    def die_once_begun(event: str, _: tuple[object, ...]) -> None:
+        if event in ("open", "os.rename", "os.mkdir") and awaited.exists() and awaited.stat().st_size:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     child = os.fork()
     if child == 0:
         try:
+            sys.addaudithook(die_once_begun)
             run_stage(stage, config, surroundings)
         finally:
-            os._exit(0)
-    while not (awaited.exists() and awaited.stat().st_size):
-        assert os.waitpid(child, os.WNOHANG) == (0, 0), f"{stage} ended before {awaited} was seen"
-        time.sleep(0.0005)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+            traceback.print_exc()
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, f"{stage} ended undisturbed"
+    assert awaited.exists()
 
 
 @pytest.mark.parametrize("stage", STAGES)
