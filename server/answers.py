@@ -69,7 +69,7 @@ class Answers:
         part = self._choice(choice, delta, self._delta(delta))
         if not finish:
             part["finish_reason"] = part["stop_reason"] = None
-        return self._frame([part], self._count(so_far) if self.wanted.usage_always else None)
+        return self._frame([part], self._count(sum(one.tokens for one in so_far)))
 
     def opening(self, choice: Choice) -> Json | None:
         """The chunk that comes before a choice's text, where the dialect has one."""
@@ -100,8 +100,11 @@ class Answers:
             part["trees"] = [tree_data(tree, ids, self._tokenizer) for tree, ids in delta.trees]
         return part
 
-    def _count(self, choices: list[Choice]) -> Json:
-        prompt, completion = _prompt_tokens(self._prompts, choices), sum(choice.tokens for choice in choices)
+    def _count(self, completion: int) -> Json | None:
+        """The running count, where every chunk has one."""
+        if not self.wanted.usage_always:
+            return None
+        prompt = _prompt_tokens(self._prompts)
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
     def _message(self, delta: Delta) -> Json:
@@ -124,7 +127,7 @@ class ChatAnswers(Answers):
 
     def opening(self, choice: Choice) -> Json:
         part = {"index": choice.index, "delta": {"role": "assistant", "content": ""}}
-        frame = self._frame([part | {"logprobs": None, "finish_reason": None}], None)
+        frame = self._frame([part | {"logprobs": None, "finish_reason": None}], self._count(0))
         return frame | (self._prompt_ids() if choice.index == 0 else {})
 
     def _prompt_ids(self) -> Json:
@@ -182,7 +185,7 @@ def tree_data(tree: DraftTree, accepted: list[int], tokenizer: Tokenizer) -> Jso
 
 def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int]]) -> Json:
     """OpenAI's usage of all choices together, and Aerie's own account of their speculation."""
-    prompt, completion = _prompt_tokens(prompts, choices), sum(choice.tokens for choice in choices)
+    prompt, completion = _prompt_tokens(prompts), sum(choice.tokens for choice in choices)
     together = total(usage)
     length = acceptance_length(together)
     return {
@@ -205,9 +208,8 @@ def _firsts(prompts: list[list[int]]) -> list[int]:
     return [place for place in range(len(prompts)) if place == 0 or prompts[place] is not prompts[place - 1]]
 
 
-def _prompt_tokens(prompts: list[list[int]], choices: list[Choice]) -> int:
+def _prompt_tokens(prompts: list[list[int]]) -> int:
     """A prompt counts once, however many choices it has."""
-    assert len(prompts) == len(choices)
     return sum(len(prompts[place]) for place in _firsts(prompts))
 
 

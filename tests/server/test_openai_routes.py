@@ -1,6 +1,7 @@
 """The OpenAI API over a real socket, through the official client."""
 
 import asyncio
+from typing import Any
 
 import aiohttp
 import openai
@@ -75,16 +76,25 @@ async def test_a_stream_is_well_formed_on_the_wire(live: Live, http: aiohttp.Cli
 
 
 async def test_continuous_usage_counts_up(live: Live) -> None:
+    """In every chunk, those of roles included, which have no token yet."""
     live.fake.turn_seconds = 0.02
-    stream = await live.client().chat.completions.create(
-        model="demo",
-        messages=USER,
-        stream=True,
-        stream_options={"include_usage": True, "continuous_usage_stats": True},
-    )
-    counts = [chunk.usage.completion_tokens async for chunk in stream if chunk.usage is not None]
-    assert counts == sorted(counts)
-    assert len(counts) > 2 and counts[-1] == len(live.ids(ANSWER)) + 1
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    client = live.client()
+    asked = {"model": "demo", "stream": True, "stream_options": options, "max_tokens": 100}
+    chat = await client.chat.completions.create(messages=USER, n=2, **asked)
+    usages = [chunk.usage async for chunk in chat]
+    assert [usage.completion_tokens for usage in usages[:2]] == [0, 0]
+    _check_counts(usages, live, choices=2)
+    text = await client.completions.create(prompt="Hello", **asked)
+    _check_counts([chunk.usage async for chunk in text], live, choices=1)
+
+
+def _check_counts(usages: list[Any], live: Live, *, choices: int) -> None:
+    assert {usage.prompt_tokens for usage in usages} == {len(live.fake.seen[-1].prompt)}
+    assert all(usage.total_tokens == usage.prompt_tokens + usage.completion_tokens for usage in usages)
+    counts = [usage.completion_tokens for usage in usages]
+    assert counts == sorted(counts) and len(counts) > 2
+    assert counts[-1] == choices * (len(live.ids(ANSWER)) + 1)
 
 
 async def test_several_choices_share_an_id(live: Live) -> None:
