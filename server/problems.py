@@ -79,14 +79,11 @@ async def _on_validation(request: Request, error: Exception) -> Response:
     lines = list(dict.fromkeys(_line(request, problem) for problem in problems[: 4 * MAX_PROBLEMS]))
     if len(lines) > MAX_PROBLEMS:
         lines[MAX_PROBLEMS:] = ["and more"]
-    code = "malformed_json" if problems[0]["type"] == "json_invalid" else None
-    return error_answer(BadRequest("; ".join(lines), param=_field(problems[0]) or None, code=code))
+    return error_answer(BadRequest("; ".join(lines), param=_field(problems[0]) or None))
 
 
 def _line(request: Request, problem: dict[str, Any]) -> str:
     field = _field(problem)
-    if problem["type"] == "json_invalid":
-        return f"the body is not JSON: {problem['ctx']['error']}"
     if problem["type"] == "missing":
         return f"{field or 'the body'} is missing"
     if not field and isinstance(problem["input"], bytes):
@@ -99,8 +96,6 @@ def _line(request: Request, problem: dict[str, Any]) -> str:
 
 def _field(problem: dict[str, Any]) -> str:
     """`messages.0.content`; what pydantic adds to name the members of a union is left out."""
-    if problem["type"] == "json_invalid":
-        return ""
     parts = [str(part)[:64] for part in problem["loc"][1:]]
     return ".".join(part for part in parts if (part.isidentifier() or part.isdigit()) and part not in _UNION_MEMBERS)
 

@@ -117,13 +117,9 @@ async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSessio
     [
         (b'{"messages": [', "not JSON"),
         (b"", "missing"),
-        (
-            b'{"temperature": NaN, "messages": [{"role": "user", "content": "x"}]}',
-            "temperature is NaN; numbers must be",
-        ),
-        (b'{"temperature":\n -Infinity, "messages": []}', "not JSON"),
-        (b'{"seed": 1,\n "top_p":-Infinity, "messages": []}', "top_p is -Infinity; numbers must be finite"),
-        (b'{"stop": "x: NaN", "min_p": Infinity, "messages": []}', "min_p is Infinity; numbers must be finite"),
+        (b'{"temperature": NaN1, "messages": []}', "not JSON"),
+        (b'{"messages": []} NaN', "not JSON: trailing"),
+        (b'{"stop": ["x" NaN], "messages": []}', "not JSON: expected"),
         (b'{"temperature": 1e999, "messages": [{"role": "user", "content": "x"}]}', "temperature"),
         (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not JSON"),
         (b"\xff\xfe{}", "not JSON"),
@@ -135,11 +131,35 @@ async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSessio
     ids=lambda value: str(value)[:30],
 )
 async def test_malformed_bodies(live: Live, http: aiohttp.ClientSession, raw: bytes, named: str) -> None:
+    status, error = await ask_raw(live, http, raw)
+    assert (status, named in error["message"]) == (400, True)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "value"),
+    [
+        (b'{"temperature": NaN, "messages": [{"role": "user", "content": "x"}]}', "temperature", "NaN"),
+        (b'{"temperature":\n -Infinity, "messages": []}', "temperature", "-Infinity"),
+        (b'{"seed": 1,\n "top_p":Infinity, "messages": []}', "top_p", "Infinity"),
+        (b'{"stop": "x: NaN \xc3\xa9", "min_p":-Infinity, "messages": []}', "min_p", "-Infinity"),
+        (b'{"stop_token_ids": [1, 2, NaN], "messages": []}', "stop_token_ids.2", "NaN"),
+        (b'{"messages": [{}, {"chat": {"weight": NaN}}]}', "messages.1.chat.weight", "NaN"),
+        (b"NaN", None, "NaN"),
+    ],
+    ids=str,
+)
+async def test_what_is_no_finite_number_is_named(
+    live: Live, http: aiohttp.ClientSession, raw: bytes, field: str | None, value: str
+) -> None:
+    status, error = await ask_raw(live, http, raw)
+    assert (status, error["param"], error["code"]) == (400, field, "malformed_json")
+    assert error["message"] == f"{field or 'the body'} is {value}; numbers must be finite"
+
+
+async def ask_raw(live: Live, http: aiohttp.ClientSession, raw: bytes) -> tuple[int, dict[str, Any]]:
     headers = {"content-type": "application/json"}
     async with http.post(live.url + CHAT, data=raw, headers=headers) as answer:
-        error = (await answer.json())["error"]
-        assert answer.status == 400
-        assert named in error["message"]
+        return answer.status, (await answer.json())["error"]
 
 
 async def test_the_content_type_is_told(live: Live, http: aiohttp.ClientSession) -> None:
