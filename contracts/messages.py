@@ -115,6 +115,10 @@ class Ready(_Message, frozen=True, kw_only=True):
     report: dict[str, str | int | float | bool | None]
 
 
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Upper edges of the sizes of steps that a Snapshot counts."""
+
+
 class Snapshot(_Message, frozen=True, kw_only=True):
     """The scheduler's gauges and counters since its start, sent about once a second and at idle."""
 
@@ -127,6 +131,11 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     prefix_hits: int
     preemptions: int
     steps: int
+    step_tokens: list[int]
+    """How many steps took at most STEP_TOKENS[i] tokens and more than the edge before; the last, more than all edges.
+
+    A step takes the prompt tokens that it computes and the tokens that it commits. Empty where steps are not known.
+    """
     prefill_tokens: int
     drafts: int
     """Rows drafted for, summed over steps."""

@@ -27,6 +27,7 @@ class Settler:
         plan, rows = flight.plan, flight.rows
         assert output.number == plan.number, f"step {output.number} came back where {plan.number} was due"
         self._stats.count(output)
+        before = self._stats.tokens
         live = self._rows.future.current(rows, flight.stamps)
         if plan.prefill is not None:
             self._settle_prefill(rows, live, plan.prefill, now)
@@ -35,6 +36,7 @@ class Settler:
         if plan.decode is not None:
             self._settle_decode(rows, plan.decode, output)
         tokens = self._emit(rows, output)
+        self._stats.end_step(self._stats.tokens - before)
         if output.trees is not None:
             tokens = self._with_trees(tokens, rows, output, output.trees)
         ended = output.endings.nonzero()[0].tolist()

@@ -4,11 +4,12 @@ Written by the loop and settle, once a step. Time is split in three: the lane's 
 settle, and the rest of the time in which requests were open, which is the scheduler's work.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from contracts.messages import Snapshot
+from contracts.messages import STEP_TOKENS, Snapshot
 from contracts.step import Longs, StepOutput
 from scheduler.policy import Policy
 from scheduler.queue import Queue
@@ -21,6 +22,7 @@ class Stats:
     accepted_steps: Longs
     """[depth + 1]: row-steps that accepted exactly so many nodes."""
     steps: int = 0
+    step_tokens: list[int] = field(default_factory=lambda: [0] * (len(STEP_TOKENS) + 1))
     prefill_tokens: int = 0
     drafts: int = 0
     drafted: int = 0
@@ -40,6 +42,11 @@ class Stats:
     def idle_seconds(self) -> float:
         return max(self.open_seconds - self.busy_seconds, 0.0)
 
+    @property
+    def tokens(self) -> int:
+        """Of all steps: computed of prompts, and committed."""
+        return self.prefill_tokens + self.committed
+
     def count(self, output: StepOutput) -> None:
         """What a step did, whoever owns its rows by now."""
         self.steps += 1
@@ -51,6 +58,10 @@ class Stats:
             self.drafts += drafts
             self.drafted += int(output.drafted.sum())
             self.accepted_steps += np.bincount(output.accepted, minlength=len(self.accepted_steps))
+
+    def end_step(self, tokens: int) -> None:
+        """`tokens`: what the step computed of prompts and what it committed."""
+        self.step_tokens[bisect_left(STEP_TOKENS, tokens)] += 1
 
     def snapshot(self, queue: Queue, rows: Rows, policy: Policy) -> Snapshot:
         allocator = rows.memory.allocator
@@ -64,6 +75,7 @@ class Stats:
             prefix_hits=policy.hits,
             preemptions=policy.preemptions,
             steps=self.steps,
+            step_tokens=list(self.step_tokens),
             prefill_tokens=self.prefill_tokens,
             drafts=self.drafts,
             drafted=self.drafted,

@@ -41,7 +41,7 @@ class Generation:
         """The caller's `traceparent`."""
         self._service = service
         self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
-        self._clocks = {request.id: _Clock(len(request.prompt), arrived) for request in requests}
+        self._clocks = {request.id: _Clock(request, arrived) for request in requests}
         self._unaccounted = set(self._by_id)
         """Ids whose ending has not been read yet; it may lie in the mailbox."""
         self._closed = False
@@ -81,6 +81,10 @@ class Generation:
                 self._service.metrics.left()
         if self._error is not None:
             self._service.metrics.failed(self._error.code or self._error.kind)
+        elif all(choice.ended for choice in self.choices):
+            count = 1 + max(request.choice for request in self.requests)
+            for first in range(0, len(self.choices), count):
+                self._service.metrics.answered([one.tokens for one in self.choices[first : first + count]])
         self._tell()
 
     def _tell(self) -> None:
@@ -156,18 +160,19 @@ class Generation:
 class _Clock:
     """Times of one choice, in `time.monotonic()`."""
 
-    def __init__(self, prompt_tokens: int, began: float) -> None:
+    def __init__(self, request: Generate, began: float) -> None:
         self.began = began
         self.first: float | None = None
         self.last = self.began
         self.ended: float | None = None
-        self._prompt_tokens = prompt_tokens
+        self._prompt = len(request.prompt)
+        self._allowed = request.sampling.max_tokens
 
     def note(self, service: Service, run: Run, tokens: int) -> None:
         service.metrics.tokens(tokens)
         if self.first is None:
             self.first = run.first_arrival
-            service.metrics.first_token(self.first - self.began, self._prompt_tokens)
+            service.metrics.first_token(self.first - self.began, self._prompt)
         else:
             service.metrics.between_tokens(run.first_arrival - self.last)
         self.last = run.last_arrival
@@ -177,7 +182,9 @@ class _Clock:
             reason,
             seconds=time.monotonic() - self.began,
             decode=self.last - (self.first or self.last),
+            prompt=self._prompt,
             tokens=choice.tokens,
+            allowed=self._allowed,
             usage=choice.usage,
         )
 

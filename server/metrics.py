@@ -21,21 +21,41 @@ from contracts.errors import DeadlineExceeded, EngineDead, Overloaded
 from contracts.messages import Usage
 
 PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+TOKENS_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000)
+CHOICES_BUCKETS = (1, 2, 5, 10, 20)
 WAIT_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 600)
 
 PREFIX = "aerie"
 _ALIAS = "vllm"
+_HISTOGRAMS = {
+    "time_to_first_token_seconds": ("From arrival to the first token", WAIT_BUCKETS),
+    "inter_token_latency_seconds": (
+        "Between the steps of a request that committed tokens, of any number",
+        PER_TOKEN_BUCKETS,
+    ),
+    "request_time_per_output_token_seconds": (
+        "(last - first token) / (tokens - 1), once a request",
+        PER_TOKEN_BUCKETS,
+    ),
+    "e2e_request_latency_seconds": ("From arrival to the end", WAIT_BUCKETS),
+    "request_queue_time_seconds": ("From the queue's end to its front", WAIT_BUCKETS),
+    "request_prefill_time_seconds": ("From the first prefill step to the last", WAIT_BUCKETS),
+    "request_decode_time_seconds": ("From the first token to the last", WAIT_BUCKETS),
+    "request_inference_time_seconds": ("From the first prefill step to the last token", WAIT_BUCKETS),
+    "request_prompt_tokens": ("Prompt tokens of a choice that ended", TOKENS_BUCKETS),
+    "request_prefill_kv_computed_tokens": ("Those of them that the prefix cache did not have", TOKENS_BUCKETS),
+    "request_generation_tokens": ("Tokens of a choice that ended", TOKENS_BUCKETS),
+    "request_max_num_generation_tokens": ("Tokens of the longest choice of a prompt", TOKENS_BUCKETS),
+    "request_params_max_tokens": ("Tokens that a choice that ended was allowed", TOKENS_BUCKETS),
+    "request_params_n": ("Choices of a prompt", CHOICES_BUCKETS),
+}
+"""What each tells, and its buckets' upper edges. vLLM has all of them under the same names."""
 _SHARED = frozenset(
     f"{PREFIX}:{name}"
     for name in (
-        "time_to_first_token_seconds",
-        "inter_token_latency_seconds",
-        "request_time_per_output_token_seconds",
-        "e2e_request_latency_seconds",
-        "request_queue_time_seconds",
-        "request_prefill_time_seconds",
-        "request_decode_time_seconds",
-        "request_inference_time_seconds",
+        *_HISTOGRAMS,
+        "iteration_tokens_total",
+        "cache_config_info",
         "prompt_tokens",
         "generation_tokens",
         "request_success",
@@ -64,22 +84,10 @@ class Metrics:
         self._model = model
         self._registry = CollectorRegistry()
         self._own = CollectorRegistry()
-        self._first = self._histogram("time_to_first_token", "From arrival to the first token", WAIT_BUCKETS)
-        self._between = self._histogram(
-            "inter_token_latency",
-            "Between the steps of a request that committed tokens, of any number",
-            PER_TOKEN_BUCKETS,
-        )
-        self._per_token = self._histogram(
-            "request_time_per_output_token", "(last - first token) / (tokens - 1), once a request", PER_TOKEN_BUCKETS
-        )
-        self._whole = self._histogram("e2e_request_latency", "From arrival to the end", WAIT_BUCKETS)
-        self._queue = self._histogram("request_queue_time", "From the queue's end to its front", WAIT_BUCKETS)
-        self._prefill = self._histogram("request_prefill_time", "From the first prefill step to the last", WAIT_BUCKETS)
-        self._decode = self._histogram("request_decode_time", "From the first token to the last", WAIT_BUCKETS)
-        self._inference = self._histogram(
-            "request_inference_time", "From the first prefill step to the last token", WAIT_BUCKETS
-        )
+        self._histograms = {
+            name: Histogram(f"{PREFIX}:{name}", text, ["model_name"], registry=self._own, buckets=buckets)
+            for name, (text, buckets) in _HISTOGRAMS.items()
+        }
         self._prompt = self._counter(
             "prompt_tokens", "Prompt tokens of requests that got a token, cached ones included"
         )
@@ -98,26 +106,39 @@ class Metrics:
         ProcessCollector(registry=self._registry)  # of this process: memory, descriptors, when it began
 
     def first_token(self, seconds: float, prompt_tokens: int) -> None:
-        self._first.labels(self._model).observe(seconds)
+        self._observe("time_to_first_token_seconds", seconds)
         self._prompt.labels(self._model).inc(prompt_tokens)
 
     def between_tokens(self, seconds: float) -> None:
-        self._between.labels(self._model).observe(seconds)
+        self._observe("inter_token_latency_seconds", seconds)
 
     def tokens(self, count: int) -> None:
         self._generated.labels(self._model).inc(count)
 
-    def finished(self, reason: str, *, seconds: float, decode: float, tokens: int, usage: Usage | None) -> None:
-        """A choice that ran to its end; `decode` are the seconds from its first token to its last."""
+    def finished(
+        self, reason: str, *, seconds: float, decode: float, prompt: int, tokens: int, allowed: int, usage: Usage | None
+    ) -> None:
+        """A choice that ran to its end with `tokens` of the `allowed`; `decode` are the seconds from its first token to
+        its last.
+        """
         self._success.labels(self._model, reason).inc()
-        self._whole.labels(self._model).observe(seconds)
-        self._decode.labels(self._model).observe(decode)
+        self._observe("e2e_request_latency_seconds", seconds)
+        self._observe("request_decode_time_seconds", decode)
+        self._observe("request_prompt_tokens", prompt)
+        self._observe("request_generation_tokens", tokens)
+        self._observe("request_params_max_tokens", allowed)
         if tokens > 1:
-            self._per_token.labels(self._model).observe(decode / (tokens - 1))
+            self._observe("request_time_per_output_token_seconds", decode / (tokens - 1))
         if usage is not None:
-            self._queue.labels(self._model).observe(usage.queue_seconds)
-            self._prefill.labels(self._model).observe(usage.prefill_seconds)
-            self._inference.labels(self._model).observe(usage.prefill_seconds + decode)
+            self._observe("request_queue_time_seconds", usage.queue_seconds)
+            self._observe("request_prefill_time_seconds", usage.prefill_seconds)
+            self._observe("request_inference_time_seconds", usage.prefill_seconds + decode)
+            self._observe("request_prefill_kv_computed_tokens", prompt - usage.cached_tokens)
+
+    def answered(self, tokens: list[int]) -> None:
+        """A prompt all of whose choices ended, with so many tokens each."""
+        self._observe("request_params_n", len(tokens))
+        self._observe("request_max_num_generation_tokens", max(tokens))
 
     def left(self) -> None:
         """A choice whose caller did not wait for its end."""
@@ -129,8 +150,8 @@ class Metrics:
     def render(self) -> bytes:
         return generate_latest(self._registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(f"{PREFIX}:{name}_seconds", text, ["model_name"], registry=self._own, buckets=buckets)
+    def _observe(self, name: str, value: float) -> None:
+        self._histograms[name].labels(self._model).observe(value)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}:{name}", text, ["model_name", *labels], registry=self._own)

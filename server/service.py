@@ -64,7 +64,8 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
     settings = json.dumps([version, masked(config)], sort_keys=True)
     if promise is not None:
         engine.on_snapshot = HeadWatch(promise).look
-    state = State(model, engine, admission, version=version, promised=None if promise is None else promise.length)
+    promised = None if promise is None else promise.length
+    state = State(model, config, engine, admission, version=version, promised=promised)
     trace_url = config.server.trace_url
     return Service(
         config=config,

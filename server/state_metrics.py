@@ -4,11 +4,18 @@ Collected by `metrics`: admission from the server itself, the rest from the sche
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
-from contracts.messages import Snapshot
+from contracts.config import Config
+from contracts.messages import STEP_TOKENS, Snapshot
 from server.admission import Admission
 from server.client import Engine
 from server.metrics import PREFIX
@@ -21,9 +28,17 @@ class State(Collector):
     """`promised`: the acceptance length that the head's card promises, if it does."""
 
     def __init__(
-        self, model: str, engine: Engine, admission: Admission, *, version: str, promised: float | None = None
+        self,
+        model: str,
+        config: Config,
+        engine: Engine,
+        admission: Admission,
+        *,
+        version: str,
+        promised: float | None = None,
     ) -> None:
         self._model = model
+        self._config = config
         self._engine = engine
         self._admission = admission
         self._version = version
@@ -43,6 +58,8 @@ class State(Collector):
         if snapshot is not None:
             yield from self._gauges(snapshot)
             yield from self._counters(snapshot)
+            if snapshot.step_tokens:
+                yield self._steps(snapshot)
 
     def _gauges(self, now: Snapshot) -> Iterator[Metric]:
         used = now.pages_used / now.pages_total if now.pages_total else 0.0
@@ -51,6 +68,7 @@ class State(Collector):
         yield self._gauge("kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used)
         yield self._gauge("kv_pages_used", "KV pages that requests hold", now.pages_used)
         yield self._gauge("kv_pages_total", "KV pages that there are", now.pages_total)
+        yield self._cache(now)
 
     def _counters(self, now: Snapshot) -> Iterator[Metric]:
         per_position = {str(position): count for position, count in enumerate(now.accepted_per_position)}
@@ -74,6 +92,26 @@ class State(Collector):
         name = "spec_decode_num_accepted_tokens_per_pos"
         yield self._counter(name, "Drafted tokens accepted, by depth", per_position, "position")
         yield self._counter("device_phase_seconds", "Seconds of the lane by phase", phases, "phase")
+
+    def _cache(self, now: Snapshot) -> Metric:
+        """In vLLM's words, which those who route requests by their prefixes look for."""
+        cache = {
+            "block_size": str(1 if self._config.engine.kind == "sglang" else self._config.engine.page_size),
+            "num_gpu_blocks": str(now.pages_total),
+            "enable_prefix_caching": str(self._config.scheduler.prefix_cache),
+        }
+        text = "1, with the tokens of a KV page, the number of pages (on any device) and whether prefixes are cached"
+        info = GaugeMetricFamily(f"{PREFIX}:cache_config_info", text, labels=["model_name", *cache])
+        info.add_metric([self._model, *cache.values()], 1)
+        return info
+
+    def _steps(self, now: Snapshot) -> Metric:
+        edges = [*map(str, map(float, STEP_TOKENS)), "+Inf"]
+        buckets = list(zip(edges, accumulate(now.step_tokens), strict=True))
+        text = "Tokens of a step: computed of prompts, and committed"
+        steps = HistogramMetricFamily(f"{PREFIX}:iteration_tokens_total", text, labels=["model_name"])
+        steps.add_metric([self._model], buckets, sum_value=now.prefill_tokens + now.committed)
+        return steps
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         gauge = GaugeMetricFamily(f"{PREFIX}:{name}", text, labels=["model_name"])

@@ -1,6 +1,6 @@
 """What is told beside the tokens: log probabilities, usage, snapshots; and how much is drafted for whom."""
 
-from contracts.messages import Abort, SpeculationParams
+from contracts.messages import STEP_TOKENS, Abort, SpeculationParams
 from contracts.spec_section import LoadShape, SpecConfig
 from scheduler.drafting import PATIENCE
 from tests import fakes
@@ -37,6 +37,20 @@ def test_usage_counts_what_was_drafted_and_accepted():
     assert (last.drafts, last.drafted, last.accepted, last.committed) == (4, 12, 8, 13)
     assert last.accepted_per_position == [4, 4, 0] and last.prefill_tokens == 3
     assert last.running == last.waiting == 0 and last.phase_seconds["verify"] > 0
+
+
+def test_steps_are_counted_by_their_tokens():
+    driver = Driver(spec=PLAIN, prefill_chunk=16)
+    driver.run(generate("a", [2] * 40, max_tokens=3))
+    # Chunks of 16, 16, and 8 with the first token; then two steps of a token.
+    sizes = [16, 16, 9, 1, 1]
+    last = driver.snapshots[-1]
+    assert last.step_tokens == [sum(low < size <= high for size in sizes) for low, high in _edges()]
+    assert (sum(last.step_tokens), last.prefill_tokens + last.committed) == (last.steps, sum(sizes))
+
+
+def _edges() -> list[tuple[float, float]]:
+    return list(zip((0, *STEP_TOKENS), (*STEP_TOKENS, float("inf")), strict=True))
 
 
 def test_a_request_bounds_its_own_nodes():

@@ -14,6 +14,7 @@ import zmq
 
 from contracts import wire
 from contracts.messages import (
+    STEP_TOKENS,
     Abort,
     Batch,
     Failed,
@@ -179,6 +180,7 @@ class FakeScheduler:
             prefix_hits=40,
             preemptions=1,
             steps=20,
+            step_tokens=[12, 7, *[0] * (len(STEP_TOKENS) - 2), 1],
             prefill_tokens=60,
             drafts=10,
             drafted=40,

@@ -34,6 +34,7 @@ class Scheduler:
             **seconds,
             pages_total=1,
             phase_seconds={},
+            step_tokens=[],
             drafts=self.drafts,
             accepted=sum(self.accepted),
             accepted_per_position=list(self.accepted),

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from contracts.config import Config
 from contracts.errors import AerieError
 from contracts.messages import Snapshot, Usage
 from server.admission import Admission
@@ -18,11 +19,12 @@ from tests.server.fake_scheduler import FakeScheduler
 
 PAGE = Path(__file__).parent.parent.parent / "docs/metrics.md"
 LABELS = {"model_name", "le"}
+ENDING: dict[str, Any] = {"seconds": 4.0, "decode": 0.5, "prompt": 9, "tokens": 5, "allowed": 16}
 
 
 def made(admission: Admission, snapshot: Snapshot | None = None, *, promised: float | None = None) -> Metrics:
     engine: Any = SimpleNamespace(snapshot=snapshot)
-    return Metrics("m", State("m", engine, admission, version="1", promised=promised))
+    return Metrics("m", State("m", Config(), engine, admission, version="1", promised=promised))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,8 @@ def families() -> list[Metric]:
     metrics = made(admission, snapshot, promised=Promise("h", (0.5,), "x").length)
     metrics.first_token(0.1, 5)
     metrics.between_tokens(0.01)
-    metrics.finished("stop", seconds=1.0, decode=0.9, tokens=5, usage=Usage(prompt_tokens=5, completion_tokens=5))
+    metrics.finished("stop", **ENDING, usage=Usage(prompt_tokens=5, completion_tokens=5))
+    metrics.answered([5])
     metrics.left()
     return list(text_string_to_metric_families(metrics.render().decode()))
 
@@ -64,9 +67,10 @@ def test_names_say_their_unit_and_kind(families: list[Metric]) -> None:
     for family in families:
         assert family.documentation and family.name.startswith((f"{PREFIX}:", "vllm:", "process_")), family.name
         if family.type == "histogram":
-            assert family.name.endswith("_seconds"), family.name
+            unit = next(unit for unit in ("_seconds", "_tokens", "_tokens_total", "_n") if family.name.endswith(unit))
             edges = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]
-            assert edges == sorted(edges) and edges[0] <= 0.001 and edges[-1] == float("inf")
+            assert edges == sorted(edges) and edges[0] <= (0.001 if unit == "_seconds" else 1)
+            assert edges[-1] == float("inf")
 
 
 def test_an_alias_tells_the_same(families: list[Metric]) -> None:
@@ -93,7 +97,7 @@ def test_every_counter_of_an_ending_begins_at_zero() -> None:
 def test_inference_is_prefill_and_decode() -> None:
     metrics = made(Admission(1))
     usage = Usage(prompt_tokens=5, completion_tokens=5, queue_seconds=3.0, prefill_seconds=0.25)
-    metrics.finished("stop", seconds=4.0, decode=0.5, tokens=5, usage=usage)
+    metrics.finished("stop", **ENDING, usage=usage)
     assert 'vllm:request_inference_time_seconds_sum{model_name="m"} 0.75' in metrics.render().decode()
 
 

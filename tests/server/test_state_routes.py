@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.conftest import Live, Start, silent
+from tests.server.conftest import ANSWER, Live, Start, silent
 from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY
 
 USER = [{"role": "user", "content": "hi"}]
@@ -74,6 +74,46 @@ async def test_metrics_have_both_names(live: Live, http: aiohttp.ClientSession) 
         assert {f"{prefix}:num_requests_running", f"{prefix}:num_requests_waiting"} <= set(families)
     edges = [s.labels["le"] for s in families["aerie:inter_token_latency_seconds"].samples if s.name.endswith("bucket")]
     assert edges[0] == "0.0005"
+
+
+async def test_sizes_of_requests_and_steps(live: Live, http: aiohttp.ClientSession) -> None:
+    client, expected = live.client(), len(live.ids(ANSWER)) + 1
+    for choices in (1, 3):
+        await client.chat.completions.create(model="demo", messages=USER, n=choices, max_tokens=100)
+    both = ["Hello", "world"]
+    await client.completions.create(model="demo", prompt=both, n=2, max_tokens=3)
+    async with http.get(f"{live.url}/metrics") as scraped:
+        families = text_string_to_metric_families(await scraped.text())
+        samples = {sample.name: sample for family in families for sample in family.samples}
+    told = {
+        name: (samples[f"vllm:{name}_count"].value, samples[f"vllm:{name}_sum"].value)
+        for name in (
+            "request_prompt_tokens",
+            "request_prefill_kv_computed_tokens",
+            "request_generation_tokens",
+            "request_max_num_generation_tokens",
+            "request_params_max_tokens",
+            "request_params_n",
+            "iteration_tokens_total",
+        )
+    }
+    prompts = [len(request.prompt) for request in live.fake.seen]
+    assert told == {
+        "request_prompt_tokens": (8, sum(prompts)),
+        "request_prefill_kv_computed_tokens": (8, sum(max(length - 4, 1) for length in prompts)),
+        "request_generation_tokens": (8, 4 * expected + 4 * 3),
+        "request_max_num_generation_tokens": (4, 2 * expected + 2 * 3),
+        "request_params_max_tokens": (8, 4 * 100 + 4 * 3),
+        "request_params_n": (4, 1 + 3 + 2 + 2),
+        "iteration_tokens_total": (20, 60 + 35),
+    }
+    info = samples["vllm:cache_config_info"]
+    assert info.labels | {"model_name": ""} == {
+        "model_name": "",
+        "block_size": "16",
+        "num_gpu_blocks": "50",
+        "enable_prefix_caching": "True",
+    }
 
 
 async def test_a_full_queue_says_when_to_come_back(start: Start, http: aiohttp.ClientSession) -> None:

@@ -59,6 +59,7 @@ class Tally:
             prefix_hits=ended.cached_tokens,
             preemptions=ended.preemptions,
             steps=0,
+            step_tokens=[],
             prefill_tokens=ended.prompt_tokens - ended.cached_tokens,
             drafts=ended.steps,
             drafted=ended.drafted,
