@@ -21,6 +21,8 @@ from tests.docker import podman
 pytestmark = pytest.mark.timeout(5400)
 QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
 _START_SECONDS = 600
+_MODELS = "aerie-image-test-models"
+"""A volume, as compose has one: it keeps what the first start compiles."""
 
 
 @dataclass
@@ -47,6 +49,7 @@ def image(request: pytest.FixtureRequest) -> str:
     if not request.config.getoption("--image", default=False):
         pytest.skip("images are built by make image-test only")
     podman.build()
+    podman.say("podman", "volume", "rm", "--force", _MODELS)  # each run compiles
     return podman.IMAGE
 
 
@@ -59,6 +62,7 @@ def started(image: str, *command: str) -> Iterator[Container]:
     hardened = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
     routes = {"AIP_HTTP_PORT": str(port), "AIP_HEALTH_ROUTE": "/alive", "AIP_PREDICT_ROUTE": "/predict"}
     named = [word for key, value in routes.items() for word in ("--env", f"{key}={value}")]
+    named += ["--volume", f"{_MODELS}:/models"]
     done = podman.say("podman", "run", "-d", "--name", name, "--network", "host", *hardened, *named, image, *command)
     assert done.returncode == 0, done.stderr
     running = Container(name, f"http://127.0.0.1:{port}")
@@ -95,6 +99,8 @@ def test_it_is_healthy_answers_and_can_do_no_harm(container: Container) -> None:
     assert text and told["usage"]["speculation"]["drafted"] > 0
     with container.post("/predict", {"instances": [asked, asked]}) as answer:
         assert [one["choices"][0]["message"]["content"] for one in json.load(answer)["predictions"]] == [text, text]
+    with urllib.request.urlopen(f"{container.url}/config", timeout=10) as answer:
+        assert json.load(answer)["engine"]["kernels"].startswith("cpp: ")
     assert container.run("id", "-u") == (0, "10001\n")
     assert container.run("cat", "/proc/1/status")[1].count("Uid:\t10001\t10001") == 1
     for place in ("/opt/aerie/new", "/opt/venv/new", "/etc/new"):
