@@ -121,9 +121,12 @@ def tune_command(
     quick: Quick = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure only; leave the config file as it is")] = False,
 ) -> None:
-    """Measures shapes at 1 to 64 running rows and writes the fastest into the config file as spec.by_load."""
+    """Measures shapes at 1 to 64 running rows and writes the fastest into the config file as spec.by_load.
+
+    A shape is taken only where it gains at least 10 % over plain decoding, and none larger than fewer rows take.
+    """
     from probe.config_file import write_by_load
-    from probe.tune import CHAINS, LOADS, TREES, tune
+    from probe.tune import CHAINS, LOADS, MARGIN, TREES, tune
 
     config = config_of(target, overrides)
     count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
@@ -131,7 +134,15 @@ def tune_command(
     asked = prompts_of(config, count)
     cells, table = tune(config, asked, make_lane, loads=loads, shapes=shapes, max_tokens=most, say=say)
     columns = {"rows": "d", "shape": "s", "tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f"}
-    end("Shapes by load", cells, columns | {"chosen": "s"}, config, json, by_load=[e.model_dump() for e in table])
+    end(
+        "Shapes by load",
+        cells,
+        columns | {"chosen": "s"},
+        config,
+        json,
+        by_load=[e.model_dump() for e in table],
+        margin=MARGIN,
+    )
     for entry in table:
         print(f"up to {entry.rows} rows: depth {entry.depth}, topk {entry.topk}, nodes {entry.nodes}")
     if target.endswith((".yaml", ".yml")) and not dry_run:

@@ -1,17 +1,18 @@
 """`aerie probe tune`: which shape is fastest at each load, measured here, and written into a config as spec.by_load.
 
-Half of the requests are greedy and half sample, since one table serves both. A shape must beat plain decoding by MARGIN
-before it is chosen: a tie goes to the simpler.
+Half of the requests are greedy and half sample, since one table serves both. A shape is chosen only where it gains
+MARGIN over plain decoding, so that neither noise nor what a server adds to a step can turn the gain into a loss; and it
+is no larger than what fewer rows take, since guesses cost the more the fuller a step is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.spec_section import LoadShape
-from contracts.step import Lane
+from contracts.step import MAX_NODES, Lane
 from probe.drive import MakeLane, Prompts, ask, drive
 from probe.shapes import for_lane, label, load_shape, with_shape
 from scheduler.drafting import NO_DRAFT, Shape
@@ -20,7 +21,8 @@ LOADS = (1, 2, 4, 8, 16, 32, 64)
 CHAINS = tuple(Shape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))
 TREES = (Shape(3, 2, 6), Shape(4, 3, 8), Shape(5, 4, 12), Shape(6, 4, 16), Shape(7, 4, 24))
 TEMPERATURES = (0.0, 0.8)
-MARGIN = 1.02
+MARGIN = 1.10
+"""Tokens a second over those of plain decoding, at the least."""
 
 Cell = dict[str, Any]
 
@@ -39,20 +41,26 @@ def tune(
     wide = for_lane(config, shapes, rows=max(loads))
     cells: list[Cell] = []
     best: list[LoadShape] = []
+    largest = MAX_NODES
     with closing(make_lane(wide)) as lane:
         if not lane.capacity.drafts:
             raise ConfigError("the target has no head to tune; set spec.head", param="spec.head")
         for load in sorted(loads):
             rates = {shape: _measure(lane, wide, prompts, shape, load, max_tokens) for shape in (NO_DRAFT, *shapes)}
             plain = rates[NO_DRAFT]["tokens_per_s"]
-            chosen = max(shapes, key=lambda shape: rates[shape]["tokens_per_s"])
-            if rates[chosen]["tokens_per_s"] < MARGIN * plain:
-                chosen = NO_DRAFT
+            chosen = choose({shape: cell["tokens_per_s"] / plain for shape, cell in rates.items()}, largest)
+            largest = chosen.nodes
             for shape, cell in rates.items():
                 cells.append(cell | {"speedup": cell["tokens_per_s"] / plain, "chosen": shape == chosen})
             best.append(load_shape(chosen, rows=load))
             say(f"{load} rows: {label(chosen)}")
     return cells, merged(best)
+
+
+def choose(speedups: Mapping[Shape, float], largest: int) -> Shape:
+    """The fastest of the shapes with at most so many nodes, where it gains enough; otherwise none."""
+    gaining = [shape for shape, speedup in speedups.items() if shape.nodes <= largest and speedup >= MARGIN]
+    return max(gaining, key=lambda shape: speedups[shape], default=NO_DRAFT)
 
 
 def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
