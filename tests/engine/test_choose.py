@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -36,7 +36,6 @@ FILTERS = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(FILTERS, min_size=1, max_size=4), st.integers(0, 2**31))
 def test_the_support_equals_a_loop(filters: list[tuple[float, int, float]], seed: int) -> None:
     scaled = 2 * torch.randn(len(filters), VOCABULARY, generator=torch.Generator().manual_seed(seed))

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.step import Ending
@@ -42,7 +42,6 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)
 def test_cut_equals_a_loop(rows: list[tuple[list[int], int, list[int], int, bool]]) -> None:
     width = max(len(run) for run, *_ in rows)

@@ -27,7 +27,7 @@ def feed(choice: Choice, ids: list[int], lengths: list[int]) -> Delta:
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_runs_give_the_text(tokenizer: Tokenizer, lengths: list[int]) -> None:
     ids = tokenizer.ids(TEXT, add_special_tokens=False)
     choice = Choice(0, TextRules(), tokenizer)

@@ -36,28 +36,28 @@ def pieced(pieces: Pieces, ids: list[int], *, skip_special: bool = True) -> list
 
 
 @given(ids=st.lists(st.integers(0, VOCABULARY - 1), max_size=60), skip=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_byte_level_pieces_join_to_the_decoded_whole(tokenizer: Tokenizer, ids: list[int], skip: bool) -> None:
     whole = tokenizer._tokenizer.decode(ids, skip_special_tokens=skip)
     assert "".join(pieced(tokenizer.pieces, ids, skip_special=skip)) == whole
 
 
 @given(text=st.text(max_size=40))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_text_survives_encoding_and_pieces(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.ids(text, add_special_tokens=False)
     assert "".join(pieced(tokenizer.pieces, ids, skip_special=False)) == text
 
 
 @given(ids=st.lists(st.integers(0, 264), max_size=40), strip=st.sampled_from([0, 1]), skip=st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_fallback_pieces_join_to_the_decoded_whole(ids: list[int], strip: int, skip: bool) -> None:
     fast = FALLBACK[strip]
     assert "".join(pieced(Pieces(fast), ids, skip_special=skip)) == fast.decode(ids, skip_special_tokens=skip)
 
 
 @given(data=st.binary(max_size=30), runs=st.lists(st.integers(9, 264), max_size=12))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_runs_of_fallback_bytes_are_one_string_or_none(data: bytes, runs: list[int]) -> None:
     ids = [9 + byte for byte in data] + runs
     assert "".join(pieced(Pieces(FALLBACK[1]), ids)) == FALLBACK[1].decode(ids)

@@ -64,7 +64,7 @@ def test_any_body_is_answered(folder: Path, tokenizer: Tokenizer) -> None:
         app = create_app(service)
 
         @given(body=bodies, path=st.sampled_from(["/v1/chat/completions", "/v1/completions"]))
-        @settings(max_examples=100, deadline=None)
+        @settings(max_examples=100)
         def ask(body: Any, path: str) -> None:
             status, text = runner.run(post(app, path, json.dumps(body, allow_nan=False).encode()))
             seen.add(status)

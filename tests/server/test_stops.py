@@ -22,7 +22,7 @@ def oracle(text: str, stops: list[str], include: bool) -> tuple[str, str | None]
 
 
 @given(text=small, stops=stops, include=st.booleans(), cuts=st.lists(st.integers(0, 12), max_size=6))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_any_split_ends_as_the_whole_does(text: str, stops: list[str], include: bool, cuts: list[int]) -> None:
     scanner = StopScanner(tuple(stops), include=include)
     edges = sorted({0, *(min(cut, len(text)) for cut in cuts), len(text)})

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spec.accept import accept
@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
     return parents, tokens, choices, draw(st.integers(0, 3))
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300)
 @given(cases())
 def test_the_walk_equals_recursion(case: tuple[list[int], list[int], list[int], int]) -> None:
     parents, tokens, choices, padding = case

@@ -28,7 +28,7 @@ def drafts(draw: st.DrawFn) -> tuple[list[list[tuple[float, int, int]]], list[in
     return made, counts, depth
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(drafts())
 def test_selection_is_the_best_closed_set(case: tuple[list[list[tuple[float, int, int]]], list[int], int]) -> None:
     rows, counts, deepest = case
@@ -54,7 +54,7 @@ def test_selection_is_the_best_closed_set(case: tuple[list[list[tuple[float, int
         assert tree.words[index, :count].tolist() == brute_force_words(parents)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=64))
 def test_words_of_any_tree_up_to_64_nodes(choices: list[int]) -> None:
     parents = [0] + [choice % node for node, choice in enumerate(choices[1:], 1)]

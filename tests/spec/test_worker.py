@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -133,7 +133,7 @@ def test_a_hostile_head_changes_speed_only(make_worker: MakeWorker, tmp_path: Pa
         assert [row.out for row in rows] == plain_tokens(make_worker, params)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 @given(data=st.data())
 def test_any_mix_of_rows_shapes_and_chunks(make_worker: MakeWorker, data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 4))
