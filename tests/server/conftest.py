@@ -16,13 +16,14 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from contracts import wire
 from contracts.config import Config, parse_config
-from contracts.messages import Generate
+from contracts.messages import Abort, Generate
 from server.app import create_app
 from server.client import Engine
 from server.run import _Server, _uvicorn_config, listen, url_of
 from server.service import Service, build_service
 from server.tokenizer import Tokenizer
-from tests.server.fake_scheduler import VOCABULARY, FakeScheduler, Said, Script, saying
+from tests.patience import PATIENCE, come
+from tests.server.fake_scheduler import LAST, VOCABULARY, FakeScheduler, Said, Script, saying
 
 SPECIAL = ["<|bos|>", "<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = (
@@ -81,10 +82,12 @@ class Live:
         return self.tokenizer.ids(text, add_special_tokens=False)
 
     async def idle(self) -> None:
-        """Waits until the scheduler has nothing to do; fails if places are left over."""
-        async with asyncio.timeout(3):
-            while self.fake.running or self.service.admission.taken:
-                await asyncio.sleep(0.005)
+        """Waits until no places are taken and the scheduler, having heard all that was sent, has nothing to do."""
+        await come(lambda: not self.service.admission.taken, "places are left over")
+        self.service.engine._send(Abort(id=LAST))
+        await come(lambda: self.fake.heard_last, "the scheduler hears nothing")
+        await come(lambda: not self.fake.running, "the scheduler goes on with what nobody waits for")
+        self.fake.heard_last = False
         assert self.service.admission.taken == 0
 
 
@@ -120,7 +123,7 @@ async def _served(config: Config, tokenizer: Tokenizer, script: Script, ready: b
     await engine.start()
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     if ready:
-        await asyncio.wait_for(engine.became_ready.wait(), 5)
+        await asyncio.wait_for(engine.became_ready.wait(), PATIENCE)
     live = Live(url_of(listener), service, fake, tokenizer)
     try:
         yield live
@@ -149,6 +152,16 @@ def abbc(tokenizer: Tokenizer) -> Script:
     """Letters without end, in runs of two: ab bc ab bc ..."""
     a, b, c = (tokenizer.ids(letter, add_special_tokens=False)[0] for letter in "abc")
     return saying([[a, b], [b, c]])
+
+
+def then_silent(runs: list[list[int]]) -> Script:
+    """These runs, and then nothing more, however long its reader takes: only an abort ends it."""
+
+    def script(request: Generate) -> Iterator[Said]:
+        yield from runs
+        yield from silent(request)
+
+    return script
 
 
 def silent(request: Generate) -> Iterator[Said]:

@@ -1,10 +1,11 @@
 """A scheduler without a model: it speaks the wire, and says what a script tells it to.
 
-In a thread beside the server of a test, or as a process of its own that can be killed:
-`python -m tests.server.fake_scheduler ADDRESS`.
+In a thread beside the server of a test, or as a process of its own that can be killed, which goes on after the first
+run of each answer once it has got SIGUSR1: `python -m tests.server.fake_scheduler ADDRESS`.
 """
 
 import contextlib
+import signal
 import sys
 import threading
 import time
@@ -34,6 +35,9 @@ MAX_LENGTH = 512
 VOCABULARY = 600
 END_ID = 1
 
+LAST = "the last that was sent"
+"""An abort of this id is heard and not kept: who sent it knows that all that was sent before has been heard."""
+
 Said = list[int] | Failed | None
 """A run of tokens committed together, a failure, or nothing in this turn."""
 Script = Callable[[Generate], Iterator[Said]]
@@ -47,6 +51,19 @@ def saying(runs: list[list[int]]) -> Script:
             yield from runs
 
     return script
+
+
+def pausing(script: Script, go: threading.Event) -> Script:
+    """The same with a pause after the first run, until `go`."""
+
+    def paused(request: Generate) -> Iterator[Said]:
+        said = script(request)
+        yield next(said)
+        while not go.is_set():
+            yield None
+        yield from said
+
+    return paused
 
 
 class _Request:
@@ -82,6 +99,7 @@ class FakeScheduler:
         self.script = script
         self.seen: list[Generate] = []
         self.aborted: list[str] = []
+        self.heard_last = False
         self.stopped = False
         self.turn_seconds = 0.001
         self._announces_ready = ready
@@ -127,6 +145,9 @@ class FakeScheduler:
             self.seen.append(message)
             self._open[message.id] = _Request(message, self.script)
         elif isinstance(message, Abort):
+            if message.id == LAST:
+                self.heard_last = True
+                return
             self.aborted.append(message.id)
             request = self._open.pop(message.id, None)
             if request is not None:
@@ -195,4 +216,7 @@ class FakeScheduler:
 
 
 if __name__ == "__main__":
-    FakeScheduler(sys.argv[1], saying([[ord("a") + 10, ord("b") + 10], [ord("c") + 10]])).run()
+    go_on = threading.Event()
+    signal.signal(signal.SIGUSR1, lambda *_: go_on.set())
+    letters = saying([[ord("a") + 10, ord("b") + 10], [ord("c") + 10]])
+    FakeScheduler(sys.argv[1], pausing(letters, go_on)).run()

@@ -15,6 +15,7 @@ from contracts.config import load_config
 from contracts.errors import ConfigError
 from contracts.messages import Ready
 from server.run import listen, run
+from tests.patience import PATIENCE
 
 
 def main(folder: str, *overrides: str) -> int:
@@ -43,7 +44,7 @@ def main(folder: str, *overrides: str) -> int:
             announce=announce,
         )
     finally:
-        scheduler.wait(5)
+        scheduler.wait(PATIENCE)
         wire.remove_address(address)
         heavy = [name for name in ("torch", "transformers") if name in sys.modules]
         print(json.dumps({"heavy_imports": heavy, "scheduler_exit": scheduler.returncode}), flush=True)

@@ -8,6 +8,7 @@ import aiohttp
 import openai
 import pytest
 
+from tests.patience import come
 from tests.server.conftest import ANSWER, Live, Start
 from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, Script
 
@@ -244,8 +245,7 @@ async def test_a_running_stream_notices_nothing(start: Start, abbc: Script, http
         running = asyncio.create_task(
             live.client().completions.create(model="demo", prompt="x", max_tokens=150, extra_body={"ignore_eos": True})
         )
-        while not live.fake.seen:
-            await asyncio.sleep(0.01)
+        await come(lambda: live.fake.seen, "the scheduler is not asked")
         for fields, _, _ in BAD_FIELDS:
             await ask(live, http, CHAT, {"messages": USER, "max_tokens": 1} | fields)
         answer = await running

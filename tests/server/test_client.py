@@ -10,8 +10,9 @@ from contracts import wire
 from contracts.errors import EngineDead
 from contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Stop, Tokens, ToServer, Usage
 from contracts.sampling import SamplingParams
-from server.client import Engine
+from server.client import LIVENESS_SECONDS, Engine
 from server.mailbox import Mailbox, Run
+from tests.patience import PATIENCE, come
 
 
 class Peer:
@@ -27,9 +28,7 @@ class Peer:
             self.socket.send(wire.encode(message))
 
     async def hear(self) -> Generate | Abort | Stop:
-        async with asyncio.timeout(2):
-            while not self.socket.poll(0):
-                await asyncio.sleep(0.002)
+        await come(lambda: self.socket.poll(0), "the server says nothing")
         return wire.decode_to_scheduler(self.socket.recv())
 
     def leave(self) -> None:
@@ -46,7 +45,7 @@ async def pair() -> AsyncIterator[tuple[Engine, Peer]]:
     engine = Engine(address, lambda: peer.alive)
     await engine.start()
     peer.say(Ready(max_length=10, vocabulary=10, end_ids=[1], report={}))
-    await asyncio.wait_for(engine.became_ready.wait(), 2)
+    await asyncio.wait_for(engine.became_ready.wait(), PATIENCE)
     yield engine, peer
     await engine.close()
     peer.leave()
@@ -76,11 +75,12 @@ async def test_messages_find_their_mailbox(pair: tuple[Engine, Peer]) -> None:
 
 async def test_late_and_unknown_ids_are_ignored(pair: tuple[Engine, Peer]) -> None:
     engine, peer = pair
-    mailbox = engine.open([request("a")])
+    mailbox, last = engine.open([request("a")]), engine.open([request("last")])
     peer.say(finished("never"), Tokens(id="x", ids=[1], accepted=0), finished("a"))
     peer.say(Tokens(id="a", ids=[1], accepted=0), finished("a"), Failed(id="a", code="late", message="late"))
+    peer.say(finished("last"))
     arrived = await collect(mailbox, 1)
-    await asyncio.sleep(0.05)
+    await collect(last, 1)  # all that was said before it has been read by now
     assert [type(arrival) for _, arrival in arrived] == [Finished]
     assert await mailbox.take(0) == []
     assert engine.death is None
@@ -105,7 +105,7 @@ async def test_closing_tells_the_scheduler_to_stop() -> None:
     engine = Engine(address, lambda: True)
     await engine.start()
     peer.say(Ready(max_length=10, vocabulary=10, end_ids=[1], report={}))
-    await asyncio.wait_for(engine.became_ready.wait(), 2)
+    await asyncio.wait_for(engine.became_ready.wait(), PATIENCE)
     await engine.close()
     assert isinstance(await peer.hear(), Stop)
     peer.leave()
@@ -116,20 +116,21 @@ async def test_a_slow_reader_finds_one_run(pair: tuple[Engine, Peer]) -> None:
     engine, peer = pair
     mailbox = engine.open([request("a")])
     peer.say(*(Tokens(id="a", ids=[place, place], accepted=1) for place in range(500)))
-    async with asyncio.timeout(2):
-        while len(mailbox._runs.get("a", Run()).ids) < 1000:
-            await asyncio.sleep(0.01)
+    await come(lambda: len(mailbox._runs.get("a", Run()).ids) == 1000, "runs get lost")
     [(_, run)] = await mailbox.take(1)
     assert isinstance(run, Run)
     assert run.ids == [place for place in range(500) for _ in range(2)]
     assert run.drafted == [True, False] * 500
 
 
-async def test_a_dead_scheduler_fails_everyone(pair: tuple[Engine, Peer]) -> None:
+async def test_a_dead_scheduler_fails_everyone(pair: tuple[Engine, Peer], monkeypatch: pytest.MonkeyPatch) -> None:
     engine, peer = pair
     mailboxes = [engine.open([request(str(place))]) for place in range(20)]
+    looked: list[bool] = []
+    monkeypatch.setattr(engine, "_scheduler_alive", lambda: looked.append(peer.alive) or peer.alive)
     peer.leave()
-    await asyncio.wait_for(engine.died.wait(), 1)
+    await asyncio.wait_for(engine.died.wait(), PATIENCE)
+    assert looked.count(False) == 1 and LIVENESS_SECONDS <= 0.2, "seen at the first look, and one is soon"
     for mailbox in mailboxes:
         [(_, failed)] = await mailbox.take(1)
         assert isinstance(failed, Failed) and failed.code == "engine_dead"
@@ -141,14 +142,14 @@ async def test_a_frame_that_is_no_message_is_the_end(pair: tuple[Engine, Peer]) 
     engine, peer = pair
     mailbox = engine.open([request("a")])
     peer.socket.send(b"\x93nonsense")
-    [(_, failed)] = await mailbox.take(2)
+    [(_, failed)] = await mailbox.take(PATIENCE)
     assert isinstance(failed, Failed) and "no message" in failed.message
     assert engine.death is not None
 
 
 async def collect(mailbox: Mailbox, count: int) -> list[tuple[str, object]]:
     arrived: list[tuple[str, object]] = []
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(PATIENCE):
         while len(arrived) < count:
-            arrived += await mailbox.take(1)
+            arrived += await mailbox.take(PATIENCE)
     return arrived

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,8 +12,9 @@ import openai
 import pytest
 
 from contracts.messages import Failed, Generate
+from tests.patience import come, quickest_of
 from tests.server.conftest import Live, Start, silent
-from tests.server.fake_scheduler import Said, Script
+from tests.server.fake_scheduler import Said, Script, pausing
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -27,10 +29,11 @@ def failing_after(runs: list[list[int]], failed: Failed) -> Script:
 
 async def test_a_failure_in_the_stream_is_an_event(start: Start, http: aiohttp.ClientSession) -> None:
     failed = Failed(id="", code="deadline_exceeded", message="too late", status=503)
-    async with start(failing_after([[20, 21], [22]], failed)) as live:
-        live.fake.turn_seconds = 0.02
+    begun = threading.Event()
+    async with start(pausing(failing_after([[20, 21], [22]], failed), begun)) as live:
         async with http.post(f"{live.url}/v1/chat/completions", json={"messages": USER, "stream": True}) as answer:
             assert answer.status == 200
+            begun.set()
             lines = [line for line in (await answer.text()).split("\n") if line]
         assert lines[-1] == "data: [DONE]"
         assert json.loads(lines[-2].removeprefix("data: ")) == {
@@ -113,18 +116,20 @@ async def test_a_stop_string_does_not_wait_for_a_deaf_scheduler(
 
 
 async def test_a_reader_that_sleeps_holds_nobody_up(start: Start, abbc: Script) -> None:
+    async def ask() -> float:
+        begun = time.monotonic()
+        answer = await live.client().completions.create(model="demo", prompt="x", max_tokens=100)
+        assert answer.usage.completion_tokens == 100
+        return time.monotonic() - begun
+
     async with start(abbc) as live:
         host, port = live.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1024)
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         body: dict[str, Any] = {"prompt": "x", "max_tokens": 500, "stream": True, "ignore_eos": True, "n": 16}
         writer.write(_post(body | {"logprobs": 5, "return_token_ids": True}))
-        while len(live.fake.seen) < 16:
-            await asyncio.sleep(0.005)
-        begun = time.monotonic()
-        answer = await live.client().completions.create(model="demo", prompt="x", max_tokens=100)
-        assert answer.usage.completion_tokens == 100
-        assert time.monotonic() - begun < 5
+        await come(lambda: len(live.fake.seen) == 16, "the scheduler is not asked")
+        assert await quickest_of(ask, 5) < 5
         writer.close()
         await live.idle()
 

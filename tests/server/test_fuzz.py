@@ -15,6 +15,7 @@ from server.bodies import UNSUPPORTED, ChatBody, CompletionBody
 from server.client import Engine
 from server.service import build_service
 from server.tokenizer import Tokenizer
+from tests.patience import PATIENCE
 from tests.server.conftest import answering
 from tests.server.fake_scheduler import FakeScheduler
 
@@ -57,7 +58,7 @@ def test_any_body_is_answered(folder: Path, tokenizer: Tokenizer) -> None:
 
         async def begin() -> Any:
             await engine.start()
-            await asyncio.wait_for(engine.became_ready.wait(), 5)
+            await asyncio.wait_for(engine.became_ready.wait(), PATIENCE)
             return build_service(parse_config({"model": {"path": str(folder)}}), tokenizer, engine)
 
         service = runner.run(begin())

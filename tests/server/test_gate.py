@@ -8,6 +8,7 @@ import aiohttp
 import openai
 import pytest
 
+from tests.patience import PATIENCE
 from tests.server.conftest import Live, Start
 
 USER = [{"role": "user", "content": "hi"}]
@@ -118,7 +119,7 @@ async def test_heads_are_bounded(live: Live) -> None:
     for head in [*heads, heads[0] + b"\r\n\r\n"]:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(head)
-        answer = await asyncio.wait_for(reader.read(), 5)
+        answer = await asyncio.wait_for(reader.read(), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 400")
         assert json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]["code"] == "malformed_request"
         writer.close()
@@ -136,7 +137,7 @@ async def test_a_body_that_comes_with_an_offer_to_upgrade_is_read(live: Live, cu
         writer.write(data[:cut])
         await asyncio.sleep(0.05)
         writer.write(data[cut:])
-        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 200")
         length = int(answer.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
         assert json.loads(await reader.readexactly(length))["tokens"] == live.ids("upgrade: h2c")
@@ -149,7 +150,7 @@ async def test_many_requests_on_one_connection(live: Live) -> None:
     padding = b"a" * 3000
     for _ in range(40):  # more head bytes altogether than one request may have
         writer.write(b"GET /version HTTP/1.1\r\nhost: x\r\nx: " + padding + b"\r\n\r\n")
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         assert head.startswith(b"HTTP/1.1 200")
         await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
     writer.close()

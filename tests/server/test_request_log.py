@@ -1,5 +1,6 @@
 """The line of a finished request: JSON and nothing else, whole for every way to end, without what was said."""
 
+import asyncio
 import io
 import json
 import logging
@@ -13,6 +14,7 @@ from contracts.messages import Failed, Generate, Usage
 from contracts.sampling import SamplingParams
 from server.account import Account, acceptance_length, total
 from server.request_log import log_request, logger, write_lines_bare
+from tests.patience import come
 from tests.server.conftest import Live, Start, silent
 from tests.server.fake_scheduler import Said
 
@@ -105,10 +107,9 @@ async def test_every_way_to_end_has_its_line(start: Start, written: io.StringIO,
     async with start(failing) as live:
         await ask(live)
     async with start(silent) as live:
-        with pytest.raises(TimeoutError):
-            await http.post(
-                f"{live.url}/v1/chat/completions", json={"messages": USER}, timeout=aiohttp.ClientTimeout(0.3)
-            )
+        leaving = asyncio.create_task(ask(live))
+        await come(lambda: live.fake.seen, "the scheduler is not asked")
+        leaving.cancel()
         await live.idle()
     told = lines(written)
     assert [line["outcome"] for line in told] == ["finished", "finished", "lane_error", "left"]

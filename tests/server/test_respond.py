@@ -2,14 +2,16 @@
 
 import asyncio
 
-from tests.server.conftest import ANSWER, Live, Start, silent
+from tests.patience import come
+from tests.server.conftest import ANSWER, Live, Start, silent, then_silent
 from tests.server.fake_scheduler import Script
 
 USER = [{"role": "user", "content": "Say hello"}]
 
 
-async def test_stop_strings_end_the_answer_and_abort(start: Start, abbc: Script, live: Live) -> None:
-    async with start(abbc) as forever:
+async def test_stop_strings_end_the_answer_and_abort(start: Start, live: Live) -> None:
+    a, b, c = (live.ids(letter)[0] for letter in "abc")
+    async with start(then_silent([[a, b], [b, c]])) as forever:
         stop = await forever.client().completions.create(model="demo", prompt="x", max_tokens=300, stop=["bb", "c"])
         assert stop.choices[0].text == "a"
         assert stop.choices[0].finish_reason == "stop"
@@ -43,12 +45,11 @@ async def test_min_tokens_guard_stop_strings(start: Start, abbc: Script) -> None
         assert live.fake.seen[0].sampling.min_tokens == 6
 
 
-async def test_leaving_a_stream_aborts_all_choices(start: Start, abbc: Script) -> None:
-    async with start(abbc) as live:
+async def test_leaving_a_stream_aborts_all_choices(start: Start) -> None:
+    async with start(then_silent([[20, 21]])) as live:
         stream = await live.client().completions.create(
             model="demo", prompt="x", max_tokens=500, n=3, stream=True, extra_body={"ignore_eos": True}
         )
-        live.fake.turn_seconds = 0.02
         async for _ in stream:
             break
         await stream.close()
@@ -64,8 +65,7 @@ async def test_leaving_before_an_answer_aborts(start: Start) -> None:
             asking = asyncio.create_task(
                 live.client().chat.completions.create(model="demo", messages=USER, n=2, stream=stream)
             )
-            while len(live.fake.seen) < 2:
-                await asyncio.sleep(0.005)
+            await come(lambda fake=live.fake: len(fake.seen) == 2, "the scheduler is not asked")
             asking.cancel()
             await live.idle()
             assert sorted(live.fake.aborted) == sorted(request.id for request in live.fake.seen)

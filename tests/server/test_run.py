@@ -18,6 +18,7 @@ import pytest
 from contracts.config import ServerConfig
 from contracts.errors import ConfigError
 from server.run import listen, url_of
+from tests.patience import PATIENCE, quickest_of
 
 ROOT = Path(__file__).parents[2]
 LONG = {"prompt": "x", "max_tokens": 490, "stream": True, "ignore_eos": True}
@@ -29,9 +30,9 @@ class Process:
         self.url: str = hello["url"]
         self.scheduler: int = hello["scheduler"]
 
-    async def end(self, seconds: float = 8) -> tuple[int, dict[str, Any], str]:
+    async def end(self) -> tuple[int, dict[str, Any], str]:
         """Exit code, the last line, and all that was logged."""
-        out, err = await asyncio.wait_for(self.process.communicate(), seconds)
+        out, err = await asyncio.wait_for(self.process.communicate(), PATIENCE)
         assert self.process.returncode is not None
         return self.process.returncode, json.loads(out.splitlines()[-1]), err.decode()
 
@@ -51,7 +52,7 @@ async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
     )
     assert process.stdout is not None
     try:
-        hello = await asyncio.wait_for(process.stdout.readline(), 20)
+        hello = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
         yield Process(process, json.loads(hello))
     finally:
         if process.returncode is None:
@@ -79,6 +80,7 @@ async def test_running_requests_are_drained(folder: Path, http: aiohttp.ClientSe
                 assert refused.status == 503
                 assert (await refused.json())["error"]["code"] == "draining"
                 assert "retry-after" in refused.headers
+            os.kill(server.scheduler, signal.SIGUSR1)  # until here nothing could finish
             said = await events(running)
         assert said[-1]["choices"][0]["finish_reason"] == "length"
         code, last, log = await server.end()
@@ -88,17 +90,23 @@ async def test_running_requests_are_drained(folder: Path, http: aiohttp.ClientSe
 
 
 async def test_a_drain_ends_in_its_bound(folder: Path, http: aiohttp.ClientSession) -> None:
-    async with serving(folder, "server.drain_seconds=0.3") as server:
-        async with http.post(f"{server.url}/v1/completions", json=LONG) as running:
-            await running.content.readline()
-            os.kill(server.scheduler, signal.SIGSTOP)  # nothing will finish
-            server.process.terminate()
-            said = await asyncio.wait_for(events(running), 3)
-            os.kill(server.scheduler, signal.SIGCONT)
-        assert said[-1]["error"]["code"] == "draining"
-        code, _, log = await server.end()
-        assert code == 0
-        assert "Traceback" not in log
+    async def draining() -> float:
+        async with serving(folder, "server.drain_seconds=0.3") as server:
+            async with http.post(f"{server.url}/v1/completions", json=LONG) as running:
+                await running.content.readline()
+                os.kill(server.scheduler, signal.SIGSTOP)  # nothing will finish
+                asked = time.monotonic()
+                server.process.terminate()
+                said = await events(running)
+                took = time.monotonic() - asked
+                os.kill(server.scheduler, signal.SIGCONT)
+            assert said[-1]["error"]["code"] == "draining"
+            code, _, log = await server.end()
+            assert code == 0
+            assert "Traceback" not in log
+        return took
+
+    assert await quickest_of(draining, 3) < 3
 
 
 async def test_a_second_signal_ends_sooner(folder: Path, http: aiohttp.ClientSession) -> None:
@@ -109,7 +117,7 @@ async def test_a_second_signal_ends_sooner(folder: Path, http: aiohttp.ClientSes
             server.process.send_signal(signal.SIGINT)
             await until_draining(http, server.url)
             server.process.send_signal(signal.SIGINT)
-            said = await asyncio.wait_for(events(running), 3)
+            said = await asyncio.wait_for(events(running), 30)  # half of what one signal would take
             os.kill(server.scheduler, signal.SIGCONT)
         assert said[-1]["error"]["code"] == "draining"
         code, _, log = await server.end()
@@ -118,31 +126,40 @@ async def test_a_second_signal_ends_sooner(folder: Path, http: aiohttp.ClientSes
 
 
 async def test_a_killed_scheduler_ends_every_stream_and_the_process(folder: Path, http: aiohttp.ClientSession) -> None:
-    async with serving(folder) as server:
-        os.kill(server.scheduler, signal.SIGSTOP)
-        streams = [asyncio.create_task(whole(http, server.url, LONG)) for _ in range(5)]
-        plain = asyncio.create_task(whole(http, server.url, LONG | {"stream": False}))
-        await asyncio.sleep(0.3)
-        killed = time.monotonic()
-        os.kill(server.scheduler, signal.SIGKILL)
-        for text in await asyncio.gather(*streams, plain):
-            assert '"code":"engine_dead"' in text
-        assert time.monotonic() - killed < 2
-        code, last, log = await server.end()
-        assert code == 1
-        assert last["scheduler_exit"] == -signal.SIGKILL
-        assert "Traceback" not in log and "ended unexpectedly" in log
+    async def killing() -> float:
+        async with serving(folder) as server:
+            os.kill(server.scheduler, signal.SIGSTOP)
+            streams = [asyncio.create_task(whole(http, server.url, LONG)) for _ in range(5)]
+            plain = asyncio.create_task(whole(http, server.url, LONG | {"stream": False}))
+            await until_taken(http, server.url, 6)
+            killed = time.monotonic()
+            os.kill(server.scheduler, signal.SIGKILL)
+            for text in await asyncio.gather(*streams, plain):
+                assert '"code":"engine_dead"' in text
+            took = time.monotonic() - killed
+            code, last, log = await server.end()
+            assert code == 1
+            assert last["scheduler_exit"] == -signal.SIGKILL
+            assert "Traceback" not in log and "ended unexpectedly" in log
+        return took
+
+    assert await quickest_of(killing, 2) < 2
 
 
 async def test_a_stream_in_flight_gets_an_error_event(folder: Path, http: aiohttp.ClientSession) -> None:
-    async with (
-        serving(folder) as server,
-        http.post(f"{server.url}/v1/completions", json=LONG) as running,
-    ):
-        await running.content.readline()
-        os.kill(server.scheduler, signal.SIGKILL)
-        said = await asyncio.wait_for(events(running), 2)
-        assert said[-1]["error"]["code"] == "engine_dead"
+    async def killing() -> float:
+        async with (
+            serving(folder) as server,
+            http.post(f"{server.url}/v1/completions", json=LONG) as running,
+        ):
+            await running.content.readline()
+            killed = time.monotonic()
+            os.kill(server.scheduler, signal.SIGKILL)
+            said = await events(running)
+            assert said[-1]["error"]["code"] == "engine_dead"
+            return time.monotonic() - killed
+
+    assert await quickest_of(killing, 2) < 2
 
 
 async def test_a_scheduler_that_dies_early_is_told(folder: Path) -> None:
@@ -173,13 +190,23 @@ async def test_a_busy_port_is_named(folder: Path) -> None:
 
 
 async def until_draining(http: aiohttp.ClientSession, url: str) -> None:
-    for _ in range(100):
-        async with http.get(f"{url}/ready") as answer:
-            if answer.status == 503:
-                assert (await answer.json())["error"]["code"] == "draining"
-                return
-        await asyncio.sleep(0.01)
-    raise AssertionError("the server does not drain")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with http.get(f"{url}/ready") as answer:
+                if answer.status == 503:
+                    assert (await answer.json())["error"]["code"] == "draining"
+                    return
+            await asyncio.sleep(0.01)
+
+
+async def until_taken(http: aiohttp.ClientSession, url: str, places: int) -> None:
+    taken = f'aerie:places_taken{{model_name="demo"}} {places}.0\n'
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with http.get(f"{url}/metrics") as answer:
+                if taken in await answer.text():
+                    return
+            await asyncio.sleep(0.01)
 
 
 async def whole(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> str:

@@ -3,13 +3,16 @@
 import asyncio
 import json
 import logging
+import threading
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.conftest import ANSWER, Live, Start, silent
-from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY
+from server.tokenizer import Tokenizer
+from tests.patience import come
+from tests.server.conftest import ANSWER, Live, Start, answering, silent
+from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, pausing
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -39,12 +42,18 @@ async def test_before_the_engine_is_ready(start: Start, http: aiohttp.ClientSess
             assert answer.status == 200
 
 
-async def test_metrics_have_both_names(live: Live, http: aiohttp.ClientSession) -> None:
-    live.fake.turn_seconds = 0.1  # so long that even a slow reader sees more than one run
-    answer = await live.client().chat.completions.create(model="demo", messages=USER)
-    async with http.get(f"{live.url}/metrics") as scraped:
-        assert scraped.headers["content-type"].startswith("text/plain")
-        families = {family.name: family for family in text_string_to_metric_families(await scraped.text())}
+async def test_metrics_have_both_names(start: Start, tokenizer: Tokenizer, http: aiohttp.ClientSession) -> None:
+    begun = threading.Event()
+    usage = None
+    async with start(pausing(answering(tokenizer), begun)) as live:
+        asked = {"model": "demo", "messages": USER, "stream": True, "stream_options": {"include_usage": True}}
+        async for chunk in await live.client().chat.completions.create(**asked):
+            begun.set()  # a reader that comes late would find all runs joined to one
+            usage = chunk.usage
+        await live.idle()
+        async with http.get(f"{live.url}/metrics") as scraped:
+            assert scraped.headers["content-type"].startswith("text/plain")
+            families = {family.name: family for family in text_string_to_metric_families(await scraped.text())}
     samples = {
         (sample.name, sample.labels.get("position") or sample.labels.get("finished_reason")): sample.value
         for family in families.values()
@@ -59,8 +68,8 @@ async def test_metrics_have_both_names(live: Live, http: aiohttp.ClientSession) 
         assert samples[f"{prefix}:kv_cache_usage_perc", None] == pytest.approx(0.1)
         assert samples[f"{prefix}:prefix_cache_queries_total", None] == 100
         assert samples[f"{prefix}:num_preemptions_total", None] == 1
-        assert samples[f"{prefix}:prompt_tokens_total", None] == answer.usage.prompt_tokens
-        assert samples[f"{prefix}:generation_tokens_total", None] == answer.usage.completion_tokens
+        assert samples[f"{prefix}:prompt_tokens_total", None] == usage.prompt_tokens
+        assert samples[f"{prefix}:generation_tokens_total", None] == usage.completion_tokens
         assert samples[f"{prefix}:request_success_total", "stop"] == 1
         for name in (
             "time_to_first_token_seconds",
@@ -120,8 +129,7 @@ async def test_a_full_queue_says_when_to_come_back(start: Start, http: aiohttp.C
     async with start(silent, {"scheduler": {"max_running": 1, "max_waiting": 1}}) as live:
         body = {"messages": USER}
         waiting = [asyncio.create_task(_post(http, live, body)) for _ in range(2)]
-        while len(live.fake.seen) < 2:
-            await asyncio.sleep(0.005)
+        await come(lambda: len(live.fake.seen) == 2, "the scheduler is not asked")
         for _ in range(5):
             status, data, headers = await _post(http, live, body)
             assert (status, data["error"]["code"]) == (503, "overloaded")

@@ -9,6 +9,7 @@ from pathlib import Path
 from tokenizers import processors
 
 from server.tokenizer import Tokenizer
+from tests.patience import PATIENCE, quickest_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,21 +34,27 @@ async def test_special_tokens_are_added_on_demand(folder: Path) -> None:
 
 async def test_long_texts_leave_the_loop_free(tokenizer: Tokenizer) -> None:
     text = "The quick brown fox " * 100_000
-    pauses = []
-    work = asyncio.create_task(tokenizer.encode(text, add_special_tokens=False))
-    started = time.monotonic()
-    while not work.done():
-        before = time.monotonic()
-        await asyncio.sleep(0)
-        pauses.append(time.monotonic() - before)
-    assert max(pauses) < (time.monotonic() - started) / 2
-    assert tokenizer.decode(await work) == text
+
+    async def longest_pause() -> float:
+        """As a share of the work."""
+        pauses = []
+        work = asyncio.create_task(tokenizer.encode(text, add_special_tokens=False))
+        started = time.monotonic()
+        while not work.done():
+            before = time.monotonic()
+            await asyncio.sleep(0)
+            pauses.append(time.monotonic() - before)
+        share = max(pauses) / (time.monotonic() - started)
+        assert tokenizer.decode(await work) == text
+        return share
+
+    assert await quickest_of(longest_pause, 0.5) < 0.5
 
 
 def test_serving_needs_neither_torch_nor_transformers() -> None:
     heavy = ("torch", "transformers", "scheduler", "engine")
     code = f"import sys, server.run; print([name for name in {heavy} if name in sys.modules])"
     said = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=True
     )
     assert said.stdout.strip() == "[]"
