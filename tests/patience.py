@@ -32,7 +32,7 @@ async def come(condition: Callable[[], object], missing: str) -> None:
 
 
 def quickest(measure: Callable[[], float], enough: float) -> float:
-    """The least seconds of a few tries, of which the first that is `enough` is the last."""
+    """The least of a few tries at something that a stalled machine makes greater; one below `enough` is the last."""
     least = measure()
     for _ in range(TRIES - 1):
         if least < enough:

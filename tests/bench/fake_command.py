@@ -1,7 +1,7 @@
-"""A fake server as a command, for targets that a sweep starts: `python fake_command.py PORT FASTNESS [RECORD]`.
+"""A fake server as a command, for targets that a sweep starts: `python fake_command.py PORT FASTNESS [RECORD [STUCK]]`.
 
 FASTNESS is how many pieces of text it sends in a tenth of a second; the first takes as long as two. Its id is appended
-to RECORD.
+to RECORD. Once the file STUCK appears it answers no more; where it was there before, that is no matter.
 """
 
 import asyncio
@@ -22,6 +22,8 @@ def main() -> None:
             record.write(f"{os.getpid()}\n")
     gap = 0.1 / float(sys.argv[2])
     manners = Manners(ttft=2 * gap, gap=gap, pieces=5)
+    if len(sys.argv) > 4 and not Path(sys.argv[4]).exists():
+        manners.stuck = Path(sys.argv[4])
     web.run_app(
         application(manners), host="127.0.0.1", port=int(sys.argv[1]), print=None, loop=asyncio.new_event_loop()
     )

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -32,6 +33,8 @@ class Manners:
     drafted: bool = False
     told: bool = True
     """Whether usage is sent."""
+    stuck: Path | None = None
+    """While this file exists, requests wait."""
     metrics: str | None = None
     """The text of /metrics; none, and it is not found."""
     sent: list[list[float]] = field(default_factory=list)
@@ -49,6 +52,8 @@ def application(manners: Manners) -> web.Application:
 
     async def chat(request: web.Request) -> web.StreamResponse:
         manners.bodies.append(await request.json())
+        while manners.stuck is not None and manners.stuck.exists():
+            await asyncio.sleep(0.01)
         if manners.refuse:
             manners.refuse -= 1
             return web.json_response({"error": {}}, status=manners.refusal, headers={"retry-after": manners.wait})

@@ -1,5 +1,6 @@
 """The load generator against a server whose times are known."""
 
+import math
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -12,9 +13,11 @@ from bench.load import closed_loop, open_loop
 from bench.measured import summarize
 from bench.workloads import Conversation
 from tests.bench.fake_server import Manners, serving
+from tests.patience import PATIENCE, quickest_of
 
 SLACK = 0.4
-"""Seconds that a loaded machine may add; short enough that a wrong definition still shows."""
+"""Seconds that a loaded machine may add; short enough that a wrong definition still shows. One that stands still for
+longer is measured again."""
 TALKS = [Conversation((f"question {number}",), max_tokens=9) for number in range(40)]
 
 
@@ -24,26 +27,37 @@ async def one(manners: Manners):
 
 
 async def test_times_and_tokens_are_the_server_s() -> None:
-    result = await one(Manners(ttft=0.1, gap=0.05, pieces=5, per_piece=3))
-    assert result.error is None and result.tokens == 15 and result.prompt_tokens == 7
     first, later = 0.1, 4 * 0.05
-    assert first <= result.ttft < first + SLACK
-    assert result.tpot is not None and later / 14 * 0.9 <= result.tpot < (later + SLACK) / 14, (
-        "by tokens, not by pieces"
-    )
-    assert first + later <= result.e2e < first + later + SLACK and len(result.gaps) == 4
+
+    async def added() -> float:
+        """By the machine, at most."""
+        result = await one(Manners(ttft=first, gap=0.05, pieces=5, per_piece=3))
+        assert result.error is None and result.tokens == 15 and result.prompt_tokens == 7 and len(result.gaps) == 4
+        assert first <= result.ttft and first + later <= result.e2e and result.tpot is not None
+        least = later / 14 * 0.9
+        return max(
+            result.ttft - first, result.e2e - first - later, 14 * result.tpot - later, 1e3 * (least - result.tpot)
+        )
+
+    assert await quickest_of(added, SLACK) < SLACK, "by tokens, not by pieces"
 
 
 async def test_times_agree_with_the_server_s_own_clock() -> None:
     """Both sides share one clock and one loop, so a busy machine delays both alike and a wrong definition shows."""
-    manners = Manners(ttft=0.2, gap=0.05, pieces=9, per_piece=4)
-    result = await one(manners)
-    (sent,) = manners.sent
-    span = sent[-1] - sent[0]
-    assert result.tpot == pytest.approx(span / 35, rel=0.05)
-    assert result.ttft == pytest.approx(sent[0] - result.sent, abs=0.03)
-    wrong = {"by pieces": span / 8, "by all tokens, from the start": (sent[-1] - result.sent) / 36}
-    assert all(abs(other - result.tpot) > 0.15 * result.tpot for other in wrong.values()), wrong
+
+    async def off() -> float:
+        """By how much the two clocks disagree, where 1 is too much."""
+        manners = Manners(ttft=0.2, gap=0.05, pieces=9, per_piece=4)
+        result = await one(manners)
+        (sent,) = manners.sent
+        span = sent[-1] - sent[0]
+        wrong = {"by pieces": span / 8, "by all tokens, from the start": (sent[-1] - result.sent) / 36}
+        near = min(abs(other - result.tpot) / result.tpot for other in wrong.values())
+        return max(
+            abs(result.tpot * 35 / span - 1) / 0.05, abs(result.ttft - (sent[0] - result.sent)) / 0.03, 0.15 / near
+        )
+
+    assert await quickest_of(off, 1) < 1
 
 
 @pytest.mark.parametrize(
@@ -68,8 +82,8 @@ async def test_a_refusal_is_waited_out_and_the_wait_counts(status: int) -> None:
 
 
 def test_a_date_says_when_to_come_back() -> None:
-    soon = format_datetime(datetime.now(UTC) + timedelta(seconds=9), usegmt=True)
-    assert 7 < _retry_after(soon, 0) <= 9
+    soon = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert 3600 - 2 * PATIENCE < _retry_after(soon, 0) <= 3600
     assert _retry_after("2.5", 0) == 2.5 and _retry_after("-3", 0) == 0
 
 
@@ -94,27 +108,38 @@ async def test_nobody_listens() -> None:
 
 
 async def test_a_closed_loop_keeps_its_places_taken() -> None:
-    manners = Manners(ttft=0.02, gap=0.01, pieces=5)
-    async with serving(manners) as url:
-        at = Endpoint(url, "fake", fields={"temperature": 0.5})
-        results, window = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
-    assert len(results) == 40 and manners.most_open == 8
-    found = summarize(results, window)
-    expected = 8 * 5 / (0.02 + 4 * 0.01)
-    assert found["requests"] == 32 and expected * 0.1 < found["output_tokens_per_s"] < expected * 1.1
-    assert {body["seed"] for body in manners.bodies} == set(range(3, 43)) and manners.bodies[0]["temperature"] == 0.5
+    async def slowness() -> float:
+        """How many times longer than the server's own times make it."""
+        manners = Manners(ttft=0.02, gap=0.01, pieces=5)
+        async with serving(manners) as url:
+            at = Endpoint(url, "fake", fields={"temperature": 0.5})
+            told = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
+        found = summarize(*told)
+        assert len(told[0]) == 40 and found["requests"] == 32 and manners.most_open <= 8
+        assert {body["seed"] for body in manners.bodies} == set(range(3, 43))
+        assert manners.bodies[0]["temperature"] == 0.5
+        expected = 8 * 5 / (0.02 + 4 * 0.01)
+        slower = expected / found["output_tokens_per_s"]
+        return slower if slower > 1 / 1.1 and manners.most_open == 8 else math.inf
+
+    assert await quickest_of(slowness, 10) < 10
 
 
 async def test_an_open_loop_does_not_wait_for_answers() -> None:
-    manners = Manners(ttft=0.5, pieces=1)
-    async with serving(manners) as url:
-        began = time.monotonic()
-        results, window = await open_loop(
-            Endpoint(url, "fake"), TALKS, rate=100, burstiness=1.0, warm_up=4, seed=1, progress=lambda ended: None
-        )
-        took = time.monotonic() - began
-    assert len(results) == 40 and manners.most_open > 10
-    assert took < 5 and window.seconds > 0.1, "forty answers of half a second, one after the other, would take twenty"
+    """Forty answers of half a second, one after the other, would take twenty seconds."""
+
+    async def taking() -> float:
+        manners = Manners(ttft=0.5, pieces=1)
+        async with serving(manners) as url:
+            began = time.monotonic()
+            results, window = await open_loop(
+                Endpoint(url, "fake"), TALKS, rate=100, burstiness=1.0, warm_up=4, seed=1, progress=lambda ended: None
+            )
+            took = time.monotonic() - began
+        assert len(results) == 40
+        return took if manners.most_open > 10 and window.seconds > 0.1 else math.inf
+
+    assert await quickest_of(taking, 5) < 5
 
 
 async def test_turns_carry_the_answers_before_them() -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from bench.config import SweepError, parse_sweep
 from bench.report import write_report
 from bench.sweep import run_sweep
 from bench.tuning import chosen, trials
-from tests.bench.test_sweep import HOME, run, runs
+from tests.bench.test_sweep import HOME, run
+from tests.patience import end_of, quickest, until
 
 FAKE = HOME / "tests/bench/fake_command.py"
 
@@ -68,20 +69,26 @@ def test_a_setting_fills_command_and_environment() -> None:
 
 def test_a_sweep_tries_settings_then_measures_the_best_and_says_its_flags(tmp_path: Path) -> None:
     sweep = sweep_of(varied(tmp_path / "pids"))
-    run(sweep, tmp_path / "out")
-    assert [(line["setting"]["fastness"], line["status"]) for line in read_trials(tmp_path / "out")] == [
-        (2, "ok"),
-        (10, "ok"),
-    ]
-    (cell,) = read_cells(tmp_path / "out")
-    assert cell["setting"] == {"fastness": 10} and cell["server"]["command"].split()[-2] == "10"
-    write_report(tmp_path / "out")
-    report = (tmp_path / "out/report.md").read_text()
-    assert f"* varied: {sys.executable} {FAKE} {{port}} 10 {tmp_path / 'pids'}" in report
-    assert "| varied | fastness 2 |" in report and "| varied | fastness 10 |" in report
-    seen: list[Cell] = []
-    run(sweep, tmp_path / "out", seen)
-    assert not seen, "neither trials nor cells are measured again"
+
+    def chosen_fastness() -> int:
+        """Of a whole sweep, negative as what is least is best."""
+        out = Path(tempfile.mkdtemp(dir=tmp_path))
+        run(sweep, out)
+        tried = read_trials(out)
+        assert [(line["setting"]["fastness"], line["status"]) for line in tried] == [(2, "ok"), (10, "ok")]
+        (cell,) = read_cells(out)
+        best = max(tried, key=lambda line: line["output_tokens_per_s"])["setting"]["fastness"]
+        assert cell["setting"] == {"fastness": best} and cell["server"]["command"].split()[-2] == str(best)
+        write_report(out)
+        report = (out / "report.md").read_text()
+        assert f"* varied: {sys.executable} {FAKE} {{port}} {best} {tmp_path / 'pids'}" in report
+        assert "| varied | fastness 2 |" in report and "| varied | fastness 10 |" in report
+        seen: list[Cell] = []
+        run(sweep, out, seen)
+        assert not seen, "neither trials nor cells are measured again"
+        return -best
+
+    assert quickest(chosen_fastness, -2) == -10
 
 
 def test_some_targets_only(tmp_path: Path) -> None:
@@ -99,23 +106,20 @@ def test_a_command_that_is_not_installed_says_how_to_get_it(tmp_path: Path) -> N
 
 
 def test_a_killed_sweep_leaves_no_server_behind_and_goes_on(tmp_path: Path) -> None:
-    """The real thing: SIGKILL in the midst of a cell, then the same command again."""
-    target = {"name": "own", "command": f"{sys.executable} {FAKE} {{port}} 5 {tmp_path / 'pids'}"}
+    """The real thing: SIGKILL in the midst of a cell, which the server never answers, then the same command again."""
+    cells = tmp_path / "out/cells.jsonl"
+    target = {"name": "own", "command": f"{sys.executable} {FAKE} {{port}} 5 {tmp_path / 'pids'} {cells}"}
     data = {"targets": [target], "load": {"concurrency": [1, 2]}, "requests": 6, "rounds": 2, "max_tokens": 8}
     (tmp_path / "sweep.yaml").write_text(json.dumps(data))
     words = ["bench", "sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out")]
     command = [sys.executable, "-m", "aerie", *words]
     first = subprocess.Popen(command, cwd=HOME, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out/cells.jsonl").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: cells.exists() and cells.read_text().endswith("\n"), "no cell is written")
     first.send_signal(signal.SIGKILL)
     first.wait()
     (pid,) = (tmp_path / "pids").read_text().split()
-    while runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not runs(pid) and len(read_cells(tmp_path / "out")) == 1
+    end_of(int(pid))
+    assert len(read_cells(tmp_path / "out")) == 1
     subprocess.run(command, cwd=HOME, check=True, capture_output=True, env=os.environ | {"COLUMNS": "80"})
     assert [(cell["load"], cell["status"]) for cell in read_cells(tmp_path / "out")] == [(1, "ok"), (2, "ok")]
-    lines = (tmp_path / "out/cells.jsonl").read_text().splitlines()
-    assert len(lines) == 2, "the first cell was not measured again"
+    assert len(cells.read_text().splitlines()) == 2, "the first cell was not measured again"

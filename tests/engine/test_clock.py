@@ -1,6 +1,7 @@
 """The host's clock: what runs after a step's times were read is told with the next step's, and nothing is lost."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,23 +23,18 @@ def test_what_runs_after_the_answer_is_told_with_the_next_step() -> None:
     assert all(times.ended - times.began >= sum(times.phases.values()) for times in told)
 
 
-def test_busy_is_the_work_of_all_steps_and_not_what_lies_between_them() -> None:
-    clock, busy, between = StepClock(threads=2), 0.0, 0.0
-    began = time.process_time()
+def test_busy_is_the_work_of_all_steps_and_not_what_lies_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that the test turns."""
+    now = 100.0
+    monkeypatch.setattr("engine.clock.time", SimpleNamespace(**vars(time) | {"process_time": lambda: now}))
+    clock, busy = StepClock(threads=2), []
     for _ in range(3):
+        now += 16
         read = clock.start()
-        _work(0.01)
-        busy += read().busy
-        _work(0.005)
+        now += 2
+        busy.append(read().busy)
+        now += 1
         clock.stop()
-        since = time.process_time()
-        _work(0.02)
-        between += time.process_time() - since
-    busy += clock.start()().busy
-    assert 2 * busy == pytest.approx(time.process_time() - began - between, rel=0.1)
-
-
-def _work(seconds: float) -> None:
-    until = time.process_time() + seconds
-    while time.process_time() < until:
-        pass
+    now += 16
+    busy.append(clock.start()().busy)
+    assert busy == [1, 1.5, 1.5, 0.5]

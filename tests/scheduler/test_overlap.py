@@ -43,11 +43,13 @@ def test_on_a_clock_of_its_own_a_step_takes_exactly(overlap, seconds):
 
 
 def test_the_overlapped_loop_hides_the_host_and_its_twin_does_not():
-    """In real time. The calmest four steps in a row count: what else the machine does can only make them slower."""
+    """In real time, where the twin never takes less than both. The calmest four steps in a row count: what else the
+    machine does can only make them slower.
+    """
 
     def best(overlap: bool) -> float:
         times = step_times(overlap, time.perf_counter, time.sleep)
         return min(sum(times[first : first + 4]) / 4 for first in range(STEPS - 4))
 
-    assert min(best(overlap=False) for _ in range(3)) >= 0.009
-    assert any(best(overlap=True) <= 0.0055 for _ in range(60))
+    assert min(best(overlap=False) for _ in range(3)) >= DEVICE + HOST
+    assert any(best(overlap=True) < DEVICE + HOST for _ in range(60))

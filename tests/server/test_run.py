@@ -18,7 +18,7 @@ import pytest
 from contracts.config import ServerConfig
 from contracts.errors import ConfigError
 from server.run import listen, url_of
-from tests.patience import PATIENCE, quickest_of
+from tests.patience import PATIENCE, quickest_of, runs
 
 ROOT = Path(__file__).parents[2]
 LONG = {"prompt": "x", "max_tokens": 490, "stream": True, "ignore_eos": True}
@@ -51,12 +51,15 @@ async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
+    server: Process | None = None
     try:
-        hello = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
-        yield Process(process, json.loads(hello))
+        server = Process(process, json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE)))
+        yield server
     finally:
-        if process.returncode is None:
+        if process.returncode is None:  # a test has failed; a scheduler that it has stopped would hold our pipes
             process.kill()
+            if server is not None and runs(server.scheduler):
+                os.kill(server.scheduler, signal.SIGKILL)
             await process.communicate()
 
 

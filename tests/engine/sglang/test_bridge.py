@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -29,12 +30,15 @@ from contracts.sampling import SamplingParams
 from engine.sglang.whole import bridge
 from engine.sglang.whole.bridge import Bridge
 from engine.sglang.whole.tally import Load
+from tests.patience import PATIENCE, come
 
 READY = Ready(max_length=100, vocabulary=50, end_ids=[2], report={})
 
 
 class ToyEngine:
-    """Answers each prompt with its numbers one by one, as long as `gate` is open; knows aborts as SGLang does."""
+    """Answers each prompt with its numbers one by one, as long as `gate` is open, but for so many that come through it
+    closed; knows aborts as SGLang does.
+    """
 
     depth = 0
     greedy_only = False
@@ -43,6 +47,7 @@ class ToyEngine:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
+        self.tokens_before_the_gate = 0
         self.running: dict[str, asyncio.Event] = {}
         self.reason: str | None = None
         self.loads: Load | None = Load(running=1, tokens_used=3)
@@ -57,6 +62,10 @@ class ToyEngine:
         aborted = self.running[request.id] = asyncio.Event()
         ids: list[int] = []
         for token in request.prompt:
+            if len(ids) < self.tokens_before_the_gate:
+                ids.append(token)
+                yield {"output_ids": ids, "meta_info": {"finish_reason": None}}
+                continue
             waits = [asyncio.create_task(one.wait()) for one in (self.gate, aborted)]
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for one in waits:
@@ -95,7 +104,7 @@ class Front:
         """The next message of a kind; others are dropped."""
         while True:
             if not self._unread:
-                frame = await asyncio.wait_for(self._socket.recv(), 10)
+                frame = await asyncio.wait_for(self._socket.recv(), PATIENCE)
                 message = wire.decode_to_server(frame)
                 self._unread = list(message.messages) if isinstance(message, Batch) else [message]
             message = self._unread.pop(0)
@@ -210,12 +219,20 @@ async def test_deadlines_end_requests(field: str, words: str) -> None:
         assert (ending.code, ending.status) == ("deadline_exceeded", 503) and words in ending.message
 
 
-async def test_a_request_that_has_begun_outlives_its_time_in_the_queue() -> None:
+async def test_a_request_that_has_begun_outlives_its_time_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     async with front() as one:
-        await one.say(generate("a", [5, 6], queue_deadline=time.monotonic() + 0.3))
-        assert (await one.hear(Tokens)).ids == [5]
         one.engine.gate.clear()
-        await asyncio.sleep(0.3 + 2 * bridge.LOOK_SECONDS)
+        one.engine.tokens_before_the_gate = 1
+        await one.say(generate("a", [5, 6], queue_deadline=time.monotonic() + 1000))
+        assert (await one.hear(Tokens)).ids == [5]
+        looks: list[float] = []
+
+        def late() -> float:
+            looks.append(time.monotonic() + 2000)
+            return looks[-1]
+
+        monkeypatch.setattr(bridge, "time", SimpleNamespace(monotonic=late))
+        await come(lambda: len(looks) > 2, "nobody looks at deadlines")
         one.engine.gate.set()
         assert isinstance(await one.ending("a"), Finished)
 
@@ -225,8 +242,7 @@ async def test_a_dead_engine_ends_every_request_with_an_error_and_the_code_says_
         one.engine.gate.clear()
         for id in "ab":
             await one.say(generate(id, [5, 6]))
-        while len(one.engine.running) < 2:
-            await asyncio.sleep(0.01)
+        await come(lambda: len(one.engine.running) == 2, "the engine is not asked")
         one.engine.reason = "its process 7 has ended"
         for _ in "ab":
             ending = await one.hear((Finished, Failed))
@@ -259,7 +275,7 @@ async def test_it_ends_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     async with front() as one:
         await one.hear(Ready)
         monkeypatch.setattr(os, "getppid", lambda: 1)
-        assert await asyncio.wait_for(one.exit_code, 5) == 0
+        assert await asyncio.wait_for(one.exit_code, PATIENCE) == 0
 
 
 async def test_a_frame_that_is_no_message_is_dropped() -> None:
