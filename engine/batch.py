@@ -139,14 +139,14 @@ def attention_inputs(
     )
 
 
-_NOISE, _FILTERS, _BANS = np.uint8(1), np.uint8(2), np.uint8(4)
+_NOISE, _FILTERS, _BANS = 1, 2, 4
 
 
 class RowNeeds:
     """The host's copy of what each row calls for, so that a step without sampling or filters costs nothing for them."""
 
     def __init__(self, rows: int) -> None:
-        self._of = np.zeros(rows, dtype=np.uint8)
+        self._of = [0] * rows
 
     def note(self, plan: StepPlan) -> None:
         """Learns of the rows that get a new owner with a step, before it is staged."""
@@ -156,10 +156,14 @@ class RowNeeds:
         sampled = starts.temperatures >= GREEDY_BELOW
         filtered = sampled & ((starts.top_ks > 0) | (starts.top_ps < 1) | (starts.min_ps > 0))
         banned = starts.min_lengths > starts.prompt_lengths
-        self._of[starts.rows] = sampled * _NOISE | filtered * _FILTERS | banned * _BANS
+        needs = sampled * _NOISE | filtered * _FILTERS | banned * _BANS
+        for row, own in zip(starts.rows, needs, strict=True):
+            self._of[row] = int(own)
 
     def of(self, rows: Ints) -> Needs:
-        found = int(np.bitwise_or.reduce(self._of[rows]))
+        found = 0
+        for row in rows:
+            found |= self._of[row]
         return Needs(noise=bool(found & _NOISE), filters=bool(found & _FILTERS), bans=bool(found & _BANS))
 
 

@@ -6,10 +6,9 @@ A worker calls `start`, marks phases, and `stop`; what `start` gave is asked whe
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from contracts.step import StepOutput
 from engine.cuda import Event, Runtime
 
 
@@ -21,9 +20,6 @@ class Times:
     busy: float
     began: float
     ended: float
-
-    def stamp(self, output: StepOutput) -> StepOutput:
-        return replace(output, phase_seconds=self.phases, busy_seconds=self.busy, began=self.began, ended=self.ended)
 
 
 ReadTimes = Callable[[], Times]

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from engine.attention import Attention, planned_for
 from engine.attention.inputs import AttentionInputs
+from engine.body import Body
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass
 from engine.model_config import ModelConfig
@@ -35,38 +36,42 @@ class Decoder:
         self.boundaries = boundaries
         self.attention = attention
         size = (config.vocabulary, config.hidden_size)
-        self._embeddings = weights.take("model.embed_tokens.weight", size)
-        self._stack = Stack(tuple(_layer(config, weights, index) for index in range(config.layers)))
-        self._norm = RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps)
-        self._output = Projection(self._embeddings if config.tied_embeddings else weights.take("lm_head.weight", size))
+        embeddings = weights.take("model.embed_tokens.weight", size)
+        self.body = Body(
+            stack=Stack(tuple(_layer(config, weights, index) for index in range(config.layers))),
+            norm=RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps),
+            output=Projection(embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)),
+            embeddings=embeddings,
+            rotations=rotations(config.rope, config.head_dim, positions, device),
+            pool=pool,
+            attention=attention,
+        )
         weights.finish(
             ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",)
         )
-        self._rotations = rotations(config.rope, config.head_dim, positions, device)
 
     @property
     def bytes(self) -> int:
         """Bytes of all weights as they are held: merged ones once, a tied output's layout of its own beside the
         embeddings.
         """
-        shared = self.config.tied_embeddings and self._output.shares(self._embeddings)
-        output = 0 if shared else self._output.bytes
-        return (
-            self._stack.bytes + self._norm.bytes + output + self._embeddings.numel() * self._embeddings.element_size()
-        )
+        body, embeddings = self.body, self.body.embeddings
+        shared = self.config.tied_embeddings and body.output.shares(embeddings)
+        output = 0 if shared else body.output.bytes
+        return body.stack.bytes + body.norm.bytes + output + embeddings.numel() * embeddings.element_size()
 
     @property
     def embeddings(self) -> Tensor:
         """[vocabulary, hidden]: what a head without its own embedding shares."""
-        return self._embeddings
+        return self.body.embeddings
 
     @property
     def output_weight(self) -> Tensor:
         """[vocabulary, hidden]: what a head without its own output layer borrows."""
-        return self._output.weight
+        return self.body.output.weight
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self._embeddings.index_select(0, ids)
+        return self.body.embeddings.index_select(0, ids)
 
     def forward(
         self,
@@ -78,16 +83,17 @@ class Decoder:
         *,
         taps: bool,
     ) -> TargetOutput:
+        body = self.body
         context = Pass(
-            turns=self._rotations.index_select(0, positions),
+            turns=body.rotations.index_select(0, positions),
             slots=slots,
-            planned=planned_for(self.attention, inputs),
-            attention=self.attention,
-            pool=self.pool,
+            planned=planned_for(body.attention, inputs),
+            attention=body.attention,
+            pool=body.pool,
         )
-        x, tapped = through(self._stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
+        x, tapped = through(body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
         last = x if wanted is None else x.index_select(0, wanted)
-        logits = self._output(self._norm(last)).float()
+        logits = body.output(body.norm(last)).float()
         return TargetOutput(logits, tapped)
 
 

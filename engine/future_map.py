@@ -5,7 +5,7 @@ the other
 one, so rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will read.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,21 +56,19 @@ class FutureMap:
         device: torch.device | str = "cpu",
         poison: bool = False,
     ) -> None:
-        self._poison = poison
+        self.poison = poison
         self.bonus = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.done = torch.zeros(2, rows + 1, dtype=torch.bool, device=device)
         self.seeds = torch.zeros(2, rows + 1, seed_width, dtype=seed_dtype, device=device)
+        self.held: Any = None
+        """What kernels of whole steps made of it at their first call."""
         self._tables = Future(*(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds)))
-
-    def ended(self, turns: Tensor, rows: Tensor) -> Tensor:
-        """Whether all of the rows have: one flag."""
-        return self._tables.done.index_select(0, turns * self.done.shape[1] + rows).all()
 
     def read(self, turns: Tensor, rows: Tensor) -> Future:
         """turns, rows [n] int64"""
         found = take(self._tables, turns, rows)
-        if self._poison:
+        if self.poison:
             self.bonus[turns, rows] = _POISON_TOKEN
             self.lengths[turns, rows] = _POISON_LENGTH
             self.seeds[turns, rows] = torch.nan

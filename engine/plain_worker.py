@@ -8,9 +8,9 @@ from contracts.step import Capacity, StepOutput, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
 from engine.cuda import Runtime
-from engine.passes import plain_pass, publish, stage_decode, stage_prefill
+from engine.decode_step import decode_step
+from engine.passes import prefill, publish, stage_prefill
 from engine.plain_graphs import PlainGraphs
-from engine.resting import rested
 from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
@@ -41,9 +41,7 @@ class PlainWorker:
         self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
-        pending = rested(self._state, plan, times)
-        if pending is None:
-            pending = self._work(plan, times)
+        pending = self._work(plan, times)
         self._state.clock.stop()
         return pending
 
@@ -51,16 +49,16 @@ class PlainWorker:
         bucket = None if self._graphs is None else self._graphs.bucket(plan)
         if self._graphs is not None and bucket is not None:
             return self._graphs.launch(bucket, plan, times)
-        return self._pass(plan, times)
+        return decode_step(self._state, plan, times) if plan.prefill is None else self._prefill(plan, times)
 
-    def _pass(self, plan: StepPlan, times: ReadTimes) -> Pending:
+    def _prefill(self, plan: StepPlan, times: ReadTimes) -> Pending:
         state = self._state
-        with state.clock.phase("prefill" if plan.decode is None else "verify"):
+        with state.clock.phase("prefill"):
             with state.transfer.together():
                 change = stage_changes(plan, state.tables, state.transfer)
-                staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
+                staged = stage_prefill(state, plan)
             change()
-            result = plain_pass(state, plan, staged, taps=False)
+            result = prefill(state, plan, staged, taps=False)
             publish(state, staged, result)
         return send(plain_answer(result), state.transfer, plan, times)
 

@@ -22,6 +22,7 @@ class Projection:
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self.device = weight.device
+        self.shape = weight.shape
         self._bias = bias
         self._packed_bias = None if bias is None else bias.float()
         self._dtype = weight.dtype

@@ -16,11 +16,9 @@ from engine.state import DeviceState
 
 def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | None:
     """The answer of a step that commits nothing, or None where there is work to do, as far as one can see."""
-    if plan.decode is None or not state.visible:
+    if plan.decode is None or not state.visible or not state.futures.done.numpy()[plan.turns, plan.rows].all():
         return None
     rows, turns = state.transfer.put(plan.rows), state.transfer.put(plan.turns)
-    if not bool(state.futures.ended(turns, rows)):
-        return None
     stage_changes(plan, state.tables, state.transfer)()
     tokens, lengths, done, seeds = state.futures.read(turns, rows)
     state.futures.publish(1 - turns, rows, bonus=tokens, lengths=lengths, done=done, seeds=seeds)

@@ -6,6 +6,7 @@ Called by both workers. A `Pending` is a StepOutput on its way: `output` waits f
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -38,7 +39,7 @@ class Answer:
     """Tokens and parents [rows, M]."""
 
     def parts(self) -> list[Tensor]:
-        """All of it, in the order that `Pending` reads."""
+        """All of it, in the order that `Coming` reads."""
         found = [self.tokens, self.counts, self.lengths, self.endings]
         for group in ((self.accepted, self.drafted), self.ranked, self.trees):
             found += [part for part in group or () if part is not None]
@@ -51,8 +52,13 @@ class Answer:
         )
 
 
+class Pending(Protocol):
+    def output(self) -> StepOutput:
+        """Waits until the answer is there. Asked once."""
+
+
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Coming:
     """An answer on its way to the host."""
 
     number: int
@@ -67,13 +73,14 @@ class Pending:
     times: ReadTimes
 
     def output(self) -> StepOutput:
-        """Waits until the answer is there. Asked once."""
         parts = _split(self.fetch(), self.shapes)
         tokens, counts, lengths, endings = (next(parts) for _ in range(4))
         nothing = np.zeros(self.rows, dtype=np.int32)
         accepted, drafted = (next(parts), next(parts)) if self.drafts else (nothing, nothing)
         logprobs = self._logprobs(parts) if self.logprobs else None
-        made = StepOutput(
+        trees = DraftedTrees(next(parts), next(parts)) if self.trees else None
+        times = self.times()
+        return StepOutput(
             number=self.number,
             token_ids=_widened(tokens, self.width)[: self.rows],
             counts=counts[: self.rows],
@@ -82,9 +89,12 @@ class Pending:
             lengths=lengths[: self.rows],
             endings=endings[: self.rows],
             logprobs=logprobs,
-            trees=DraftedTrees(next(parts), next(parts)) if self.trees else None,
+            trees=trees,
+            phase_seconds=times.phases,
+            busy_seconds=times.busy,
+            began=times.began,
+            ended=times.ended,
         )
-        return self.times().stamp(made)
 
     def _logprobs(self, parts: Iterator[Ints]) -> Logprobs:
         chosen, ids, ranks = (_widened(next(parts), self.width) for _ in range(3))
@@ -93,7 +103,7 @@ class Pending:
 
 def send(answer: Answer, transfer: Transfer, plan: StepPlan, times: ReadTimes, words: Tensor | None = None) -> Pending:
     """The answer's first rows are the plan's; `words` are the answer's own where a graph made them."""
-    return Pending(
+    return Coming(
         number=plan.number,
         rows=plan.rows.size,
         width=1 if plan.decode is None else plan.decode.depth + 1,

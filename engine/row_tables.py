@@ -4,6 +4,7 @@ Filled from `RowStarts` and `PageUpdates`, so that a plan carries what changed a
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ class RowTables:
         self.limits = torch.full((size,), _NEVER, dtype=torch.int32, device=device)
         self.min_lengths = torch.zeros(size, dtype=torch.int32, device=device)
         self.stop_ids = torch.full((size, MAX_STOP_IDS), -1, dtype=torch.int64, device=device)
+        self.held: Any = None
+        """What kernels of whole steps made of them at their first call."""
 
     def staged_start(self, starts: RowStarts, transfer: Transfer) -> Callable[[], None]:
         """Gives rows to new owners once called: their page tables are emptied and their constants set."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.attention import Attention, Planned
+from engine.body import Body
 from engine.kv_pool import KVPool
 from engine.layer import Pass
 from engine.norm import RmsNorm
@@ -77,8 +78,15 @@ class Head:
         self.pool = pool
         self.attention = attention
         self.weights = weights
-        self.rotations = rotations(config.rope, config.head_dim, positions, weights.fc.device)
-        """[positions, 1, head_dim / 2]"""
+        self.body = Body(
+            stack=weights.stack,
+            norm=weights.norm,
+            output=weights.output,
+            embeddings=weights.embeddings,
+            rotations=rotations(config.rope, config.head_dim, positions, weights.fc.device),
+            pool=pool,
+            attention=attention,
+        )
         self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
         """[1, H]: what a mask slot is fed."""
         self.held: Any = None
@@ -96,7 +104,7 @@ class Head:
 
     def turns(self, positions: Tensor) -> Tensor:
         """RoPE rotations of positions [T]; consecutive passes slice one gather."""
-        return self.rotations.index_select(0, positions)
+        return self.body.rotations.index_select(0, positions)
 
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""

@@ -6,7 +6,6 @@ follows.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -16,20 +15,16 @@ from contracts.step import Capacity, StepKind, StepOutput, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
 from engine.cuda import Runtime
+from engine.decode_step import decode_step
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
 from engine.plain_graphs import PlainGraphs
 from engine.resting import rested
 from engine.results import Answer, Pending, plain_answer, send
 from engine.state import DeviceState
+from spec.draft_step import Sent, draft_step
 from spec.extend import extend_pass, stage_following
 from spec.graphs import RoundGraphs
 from spec.head import Head
-from spec.round import commit, drafted_answer, follow, open_round, propose, publish_round
-from spec.stage import cut_short, stage_round
-from spec.verify import verify
-
-Sent = Callable[[Pending], None]
-"""Takes a step's answer as soon as it is on its way."""
 
 
 class SpecWorker:
@@ -78,10 +73,7 @@ class SpecWorker:
         self._state.needs.note(plan)
         self._state.transfer.begin()
         times = self._state.clock.start()
-        pending = rested(self._state, plan, times)
-        if pending is not None:
-            sent(pending)
-        elif _drafts(plan):
+        if _drafts(plan):
             self._round(plan, times, sent)
         else:
             self._plain(plan, times, sent)
@@ -93,7 +85,7 @@ class SpecWorker:
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
-            self._speculate(plan, times, sent)
+            draft_step(self._state, self._head, self._spec, plan, times, sent)
             return
         state, rounds, phase = self._state, self._rounds, self._state.clock.phase
         with phase("draft"):
@@ -110,33 +102,20 @@ class SpecWorker:
         with phase("extend"):
             rounds.extend(bucket)
 
-    def _speculate(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-        state, head, spec, phase = self._state, self._head, self._spec, self._state.clock.phase
-        with phase("draft"):
-            with state.transfer.together():
-                change = stage_changes(plan, state.tables, state.transfer)
-                staged = stage_round(state, plan, head.config)
-            change()
-            opening = open_round(state, staged)
-            tree, noise = propose(state, head, opening, spec)
-            staged = cut_short(state, staged, tree.tokens.shape[1])
-            opening = replace(opening, staged=staged)
-        with phase("verify"):
-            verified = verify(state, opening.roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
-        with phase("accept"):
-            outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=spec.simulate_acceptance)
-            pending = self._send(plan, drafted_answer(opening, outcome, tree if plan.trees else None), times)
-        sent(pending)
-        with phase("extend"):
-            publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
-
     def _plain(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
         if self._plain_graphs is not None and bucket is not None:
             sent(self._plain_graphs.launch(bucket, plan, times))
             return
+        following = any(plan.drafting)
+        if plan.prefill is None and not following:
+            sent(decode_step(self._state, plan, times))
+            return
+        resting = rested(self._state, plan, times)
+        if resting is not None:
+            sent(resting)
+            return
         state, phase = self._state, self._state.clock.phase
-        following = bool(plan.drafting.any())
         with phase("prefill" if plan.kind == StepKind.PREFILL else "verify"):
             with state.transfer.together():
                 change = stage_changes(plan, state.tables, state.transfer)
@@ -159,4 +138,8 @@ class SpecWorker:
 
 def _drafts(plan: StepPlan) -> bool:
     work = plan.decode
-    return work is not None and work.depth > 0 and bool((work.nodes[plan.drafting] > 1).any())
+    if work is None or work.depth == 0:
+        return False
+    return any(
+        followed and nodes > 1 for followed, nodes in zip(plan.drafting, work.nodes, strict=True)
+    )

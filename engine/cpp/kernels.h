@@ -61,4 +61,21 @@ void children(float* scores, int64_t* parents, int64_t* tokens, const float* z, 
 void advanced(float* scores, int64_t* indices, int64_t* words, int64_t* tokens, char* fed, const float* level_scores,
               const int64_t* level_tokens, const int64_t* frontier_words, const char* feedback, long rows, long nodes,
               long wanted, long first, long bit, long size);
+
+void drawn(int64_t* out, const float* logits, const float* temperatures, const int64_t* keys, const int64_t* positions,
+           long rows, long count, float greedy_below);
+
+void selected(int64_t* tokens, int64_t* depths, int64_t* parents, int64_t* words, const int64_t* drafted,
+              const float* scores, const int64_t* drafted_parents, const int64_t* drafted_depths, const int64_t* counts,
+              long rows, long total, long widest);
+
+void accepted(int64_t* counts, int64_t* path, int64_t* along, const int64_t* tokens, const int64_t* choices,
+              const int64_t* parents, const int64_t* nodes, long rows, long width, long steps);
+
+void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, const int64_t* counts, const int64_t* lengths,
+         const bool* done, const int64_t* owners, const int32_t* limits, const int64_t* stop_ids, long rows, long width,
+         long stops, long open, long stop, long full);
+
+void moved(char* pool, const int64_t* path, const int64_t* rows, const int64_t* lengths, const int32_t* pages, long count,
+           long width, long per_row, long page_size, long layers, long stride, long size);
 }

@@ -45,8 +45,13 @@ _SIGNATURES: dict[str, list[type]] = {
     "moved": [c_void_p] * 5 + [c_long] * 7,
     "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
     "advanced": [c_void_p] * 9 + [c_long] * 6,
-    "drafted_chain": [*[c_void_p] * 3, c_long, c_float],
-    "drafted_tree": [c_void_p] * 6 + [c_long] * 3,
+    "drafted_chain": [*[c_void_p] * 4, c_long, c_float],
+    "drafted_tree": [c_void_p] * 7 + [c_long] * 3,
+    "decoded": [c_void_p] * 2,
+    "round_drafted": [c_void_p] * 3,
+    "round_verified": [c_void_p] * 2,
+    "round_accepted": [c_void_p] * 3,
+    "round_extended": [c_void_p] * 2,
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
 """Parameters of each function; addresses are not checked."""

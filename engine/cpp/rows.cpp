@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels.h"
+
 // tokens, choices [rows, width] of a tree whose node 0 is the root, nodes [rows] of each -> counts [rows] accepted beside
 // the root. parents [rows, width] may be null, for chains; with them, also path [rows, steps] and the choices along it,
 // both filled up from the root.

@@ -16,18 +16,9 @@ struct Shape {
   bool halves;
 };
 
-void settle(float* numbers, long count, const Shape& shape) {
-  if (!shape.halves) return;
-  for (long i = 0; i < count; i += kLanes) {
-    uint16_t halves[kLanes];
-    put(halves, load(numbers + i));
-    store(numbers + i, widened(halves));
-  }
-}
-
 void multiply(float* out, const float* x, const Matrix& matrix, const Shape& shape, bool adds) {
   multiplied(out, x, matrix.panels, matrix.scales, matrix.bias, shape.tokens, matrix.outputs, matrix.inputs, adds);
-  settle(out, shape.tokens * matrix.outputs, shape);
+  settle(out, shape.tokens * matrix.outputs, shape.halves);
 }
 
 // The normed stream, to the right of the normed embeddings where the layer reads them.
@@ -42,7 +33,7 @@ void read(float* x, const float* stream, const float* embedded, const Layer& lay
       normed(own + hidden, stream + token * hidden, layer.input.gain, layer.input.floor, 1, hidden, hidden);
     }
   }
-  settle(x, shape.tokens * layer.qkv.inputs, shape);
+  settle(x, shape.tokens * layer.qkv.inputs, shape.halves);
 }
 
 void normalize_heads(float* merged, const Layer& layer, const Shape& shape) {
@@ -52,7 +43,7 @@ void normalize_heads(float* merged, const Layer& layer, const Shape& shape) {
     float* keys = merged + shape.heads * dim;
     normed(merged, merged, layer.query.gain, layer.query.floor, shape.heads, dim, dim);
     normed(keys, keys, layer.key.gain, layer.key.floor, shape.kv_heads, dim, dim);
-    settle(merged, (shape.heads + shape.kv_heads) * dim, shape);
+    settle(merged, (shape.heads + shape.kv_heads) * dim, shape.halves);
   }
 }
 
@@ -88,15 +79,15 @@ extern "C" void passed(float* stream, float* taps, const float* embedded, const 
     multiply(merged.data(), x.data(), layer.qkv, shape, false);
     normalize_heads(merged.data(), layer, shape);
     turned_to(merged.data(), turns, pool, slots, tokens, heads, kv_heads, dim, halves);
-    settle(merged.data(), merged.size(), shape);
+    settle(merged.data(), merged.size(), shape.halves);
     attended(mixed.data(), merged.data(), pool, qo_indptr, kv_indptr, pages, prefixes, words, rows,
              (heads + 2 * kv_heads) * dim, heads, kv_heads, dim, page_size, halves);
-    settle(mixed.data(), mixed.size(), shape);
+    settle(mixed.data(), mixed.size(), shape.halves);
     multiply(stream, mixed.data(), layer.output, shape, true);
     const Matrix &both = layer.gate_up, &down = layer.down;
     swiglu(stream, layer.post.gain, layer.post.floor, both.panels, both.scales, both.bias, down.panels, down.scales,
            down.bias, tokens, hidden, down.inputs);
-    settle(stream, tokens * hidden, shape);
+    settle(stream, tokens * hidden, shape.halves);
   }
   tap(count);
 }

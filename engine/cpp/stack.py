@@ -51,7 +51,7 @@ class Held:
 def through(
     stack: Stack, x: Tensor, context: Pass, *, embedded: Tensor | None = None, tapped: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor | None]:
-    held = held_of(stack)
+    held = layers_of(stack)
     tokens, hidden = x.shape
     planned = addresses_of(context.planned)
     if held.layers is None or tokens > held.most or planned is None or x.dtype not in TYPES:
@@ -87,7 +87,7 @@ def through(
     return stream.to(x.dtype), taps.to(x.dtype) if tapped else None
 
 
-def held_of(stack: Stack) -> Held:
+def layers_of(stack: Stack) -> Held:
     """Made at the first call, when nothing of the stack will change any more."""
     if stack.held is None:
         stack.held = _made(stack)

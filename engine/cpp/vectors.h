@@ -65,6 +65,33 @@ inline void put(uint16_t* to, Floats lanes) {
   store(to, __builtin_convertvector(lanes == lanes ? rounded : Words{} + 0x7FC0u, Halves));
 }
 
+// `count` numbers, whole vectors of them, of floats or of bf16, as floats; and back.
+inline void unpack(float* to, const void* from, long count, bool halves) {
+  if (!halves) std::memcpy(to, from, count * sizeof(float));
+  for (long i = 0; halves && i < count; i += kLanes) store(to + i, widened(static_cast<const uint16_t*>(from) + i));
+}
+
+inline void pack(void* to, const float* from, long count, bool halves) {
+  if (!halves) std::memcpy(to, from, count * sizeof(float));
+  for (long i = 0; halves && i < count; i += kLanes) put(static_cast<uint16_t*>(to) + i, load(from + i));
+}
+
+// What a model in bf16 would have handed on: `count` floats rounded to it, where it is in halves.
+inline void settle(float* numbers, long count, bool halves) {
+  if (!halves) return;
+  uint16_t rounded[kLanes];
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    put(rounded, load(numbers + i));
+    store(numbers + i, widened(rounded));
+  }
+  if (i == count) return;
+  float rest[kLanes] = {};
+  std::memcpy(rest, numbers + i, (count - i) * sizeof(float));
+  settle(rest, kLanes, true);
+  std::memcpy(numbers + i, rest, (count - i) * sizeof(float));
+}
+
 // Sixteen 8-bit integers.
 inline Floats widened(const int8_t* from) {
 #ifdef __AVX512F__

@@ -16,9 +16,9 @@ from typing import Any
 
 from contracts.child import start_child
 from contracts.config import Config, parse_config
-from contracts.errors import AerieError, ConfigError, EngineDead
+from contracts.errors import AerieError, EngineDead
 from contracts.step import Capacity, StepOutput, StepPlan, Worker
-from engine.lanes.frames import decode, encode, encode_error
+from engine.lanes.frames import Failure, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0
 
@@ -100,10 +100,8 @@ class CpuLane:
             value = decode(self._pipe.recv_bytes())
         except (EOFError, OSError):
             raise self._dead() from None
-        if isinstance(value, dict) and "error" in value:
-            if value["config"]:
-                raise ConfigError(value["error"], param=value["param"])
-            raise EngineDead(f"the lane failed: {value['error']}")
+        if isinstance(value, Failure):
+            raise value.error()
         return value
 
     def _dead(self) -> EngineDead:

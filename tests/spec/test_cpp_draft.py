@@ -1,6 +1,7 @@
 """Drafting in one C++ call: the guesses of the levels one by one, or the call is not made."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from engine.stack import Stack
 from engine.transfer import HostTransfer
 from spec import draft as twins
 from spec.confidence import Confidence
+from spec.cpp.head import held_head
 from spec.draft import Growth, Roots, draft_chain, draft_tree
 from spec.head import Head, HeadWeights
 from spec.head_config import HeadConfig
@@ -168,7 +170,8 @@ def test_what_the_call_cannot_do_goes_level_by_level(monkeypatch: pytest.MonkeyP
     if why == "filters":
         rank = Ranking(None, torch.ones(3, 1), torch.ones(3, 1), (torch.zeros(3),) * 3)
     if why == "many":
-        monkeypatch.setattr("spec.cpp.draft.held_of", lambda _: type("", (), {"most": 2}))
+        held = held_head(head)
+        head.held = replace(held, body=replace(held.body, most=2))
     called = []
     monkeypatch.setattr(twins.draft_chain, "twin", lambda *given: called.append(given))
     draft_chain.kernel("cpp")(head, make_tables((0.0,) * 3), roots(torch.float32), Growth(2, 1, torch.ones(3), 3), rank)

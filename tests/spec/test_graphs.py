@@ -82,7 +82,7 @@ def test_graphs_do_the_work(make_worker: MakeWorker, stand_in: StandIn, monkeypa
     worker = make_worker(**SHAPES["tree"])
     assert isinstance(worker, SpecWorker)
     eager: list[StepPlan] = []
-    monkeypatch.setattr(worker, "_speculate", lambda plan, times: eager.append(plan))
+    monkeypatch.setattr("spec.worker.draft_step", lambda state, head, spec, plan, *others: eager.append(plan))
     rounds = Rounds(worker)
     rows = [rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=0, max_tokens=9), drafting=True) for i in (0, 1)]
     rounds.finish(rows, **SHAPES["tree"])

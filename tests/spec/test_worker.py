@@ -324,7 +324,7 @@ def test_power_a_compaction_off_by_one_changes_tokens(make_worker: MakeWorker, m
 def test_power_a_skipped_extend_keeps_the_text_and_spoils_the_heads_pool(
     make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import spec.worker
+    import spec.draft_step
 
     params = SamplingParams(temperature=0.0, max_tokens=200)
 
@@ -339,7 +339,7 @@ def test_power_a_skipped_extend_keeps_the_text_and_spoils_the_heads_pool(
 
     tokens, right = heads_pool()
     monkeypatch.setattr(
-        spec.worker, "follow", lambda state, head, opening, verified, outcome: opening.roots.seeds.clone()
+        spec.draft_step, "follow", lambda state, head, opening, verified, outcome: opening.roots.seeds.clone()
     )
     same_tokens, wrong = heads_pool()
     assert same_tokens == tokens

@@ -1,0 +1,28 @@
+"""What a target and the recurrent part of a draft head have in common: all that tokens meet on their way to logits."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from engine.attention import Attention
+from engine.kv_pool import KVPool
+from engine.norm import RmsNorm
+from engine.projection import Projection
+from engine.stack import Stack
+
+
+@dataclass(slots=True)
+class Body:
+    stack: Stack
+    norm: RmsNorm
+    """Of what leaves the stack."""
+    output: Projection
+    embeddings: Tensor
+    """[vocabulary, hidden]"""
+    rotations: Tensor
+    """[positions, 1, head_dim / 2]"""
+    pool: KVPool
+    attention: Attention
+    held: Any = field(default=None, repr=False)
+    """What kernels of whole steps made of it at their first call."""

@@ -1,0 +1,29 @@
+// A plain step in one call: a token for each row, and what that leaves for the step after. The twin in torch is
+// engine/decode_step.py.
+#include "step.h"
+
+using namespace aerie;
+
+extern "C" void decoded(int32_t* words, const Step* given) {
+  static thread_local Standing rows;
+  static thread_local std::vector<float> normed_stream, logits;
+  const Step& step = *given;
+  Answer answer(words, step.count, 1);
+  rows.open(step, answer);
+  const long count = rows.count();
+  if (count == 0) return;
+  const std::vector<int64_t> ones(count, 1);
+  std::vector<int64_t> of(count), next(count), chosen;
+  Pass pass(*step.target, *step.tables);
+  pass.lay(rows.rows(), ones.data(), 1);
+  for (long row = 0; row < count; ++row) {
+    pass.put(row, row, rows.roots[row], rows.lengths[row], rows.lengths[row]);
+    of[row] = row;
+    next[row] = rows.lengths[row] + 1;
+  }
+  pass.run(pass.embedded.data(), nullptr);
+  read(normed_stream, logits, pass.embedded.data(), *step.target, count);
+  rows.choose(chosen, step, logits.data(), of, next);
+  rows.end(step, chosen.data(), ones.data(), 1, answer);
+  for (long row = 0; row < count; ++row) rows.publish(step, row, chosen[row], nullptr);
+}

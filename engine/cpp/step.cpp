@@ -1,0 +1,88 @@
+#include "step.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace aerie {
+
+namespace {
+
+long generation(const Step& step, long row, bool next) {
+  const long turn = step.turns[row];
+  return (next ? 1 - turn : turn) * step.futures->per_turn + step.rows[row];
+}
+
+void leave(const Futures& futures, long place, int64_t token, int64_t length, bool done, const char* seed) {
+  futures.tokens[place] = token;
+  futures.lengths[place] = length;
+  futures.done[place] = done;
+  if (seed) std::memcpy(futures.seeds + place * futures.seed_bytes, seed, futures.seed_bytes);
+}
+
+}  // namespace
+
+void Standing::open(const Step& step, Answer answer) {
+  const Futures& futures = *step.futures;
+  places.clear(), owners.clear(), lengths.clear(), roots.clear();
+  for (long row = 0; row < step.count; ++row) {
+    const long place = generation(step, row, false);
+    const int64_t token = futures.tokens[place], length = futures.lengths[place];
+    if (futures.done[place]) {
+      answer.length(row) = static_cast<int32_t>(length);
+      answer.ending(row) = static_cast<int32_t>(step.open);
+      leave(futures, generation(step, row, true), token, length, true, futures.seeds + place * futures.seed_bytes);
+      continue;
+    }
+    places.push_back(row);
+    owners.push_back(step.rows[row]);
+    lengths.push_back(length);
+    roots.push_back(token);
+  }
+}
+
+const char* Standing::seed(const Step& step, long row) const {
+  return step.futures->seeds + generation(step, places[row], false) * step.futures->seed_bytes;
+}
+
+void Standing::choose(std::vector<int64_t>& chosen, const Step& step, const float* logits,
+                      const std::vector<int64_t>& of, const std::vector<int64_t>& positions) const {
+  const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
+  chosen.resize(tokens);
+  if (!step.samples) {
+    ::chosen(chosen.data(), logits, nullptr, nullptr, tokens, vocabulary, step.greedy_below);
+    return;
+  }
+  std::vector<float> temperatures(tokens);
+  std::vector<int64_t> keys(tokens);
+  for (long i = 0; i < tokens; ++i) {
+    temperatures[i] = step.tables->temperatures[owners[of[i]]];
+    keys[i] = step.tables->noise_keys[owners[of[i]]];
+  }
+  drawn(chosen.data(), logits, temperatures.data(), keys.data(), positions.data(), tokens, vocabulary,
+        step.greedy_below);
+}
+
+void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {
+  const Tables& tables = *step.tables;
+  std::vector<int64_t> known(lengths);
+  for (int64_t& length : known) ++length;  // the root is known, and not yet run
+  const std::vector<char> done(count());
+  kept.resize(count());
+  endings.resize(count());
+  cut(kept.data(), endings.data(), tokens, counts, known.data(), reinterpret_cast<const bool*>(done.data()), owners.data(),
+      tables.limits, tables.stop_ids, count(), width, tables.stops, step.open, step.stop, step.full);
+  for (long row = 0; row < count(); ++row) {
+    const long place = places[row];
+    std::copy_n(tokens + row * width, width, answer.tokens(place));
+    answer.kept(place) = static_cast<int32_t>(kept[row]);
+    answer.length(place) = static_cast<int32_t>(lengths[row] + kept[row]);
+    answer.ending(place) = static_cast<int32_t>(endings[row]);
+  }
+}
+
+void Standing::publish(const Step& step, long row, int64_t token, const char* seed) const {
+  leave(*step.futures, generation(step, places[row], true), token, lengths[row] + kept[row], endings[row] != step.open,
+        seed);
+}
+
+}  // namespace aerie

@@ -1,0 +1,27 @@
+"""A step that drafts nothing, whole: staged, passed, left to the step after, and its answer on its way. Both workers
+call it for rows that no head follows.
+"""
+
+from contracts.step import StepPlan
+from engine.batch import stage_changes
+from engine.clock import ReadTimes
+from engine.kernels.switch import fusible
+from engine.passes import decode, publish, stage_decode
+from engine.resting import rested
+from engine.results import Pending, plain_answer, send
+from engine.state import DeviceState
+
+
+@fusible(cpp="engine.cpp.decode_step")
+def decode_step(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending:
+    resting = rested(state, plan, times)
+    if resting is not None:
+        return resting
+    with state.clock.phase("verify"):
+        with state.transfer.together():
+            change = stage_changes(plan, state.tables, state.transfer)
+            staged = stage_decode(state, plan)
+        change()
+        result = decode(state, staged, state.needs.of(plan.rows), taps=False, logprobs=plan.logprobs)
+        publish(state, staged, result)
+        return send(plain_answer(result), state.transfer, plan, times)

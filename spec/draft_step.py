@@ -1,0 +1,50 @@
+"""A step that drafts, whole: draft, verify, accept, answer, extend. The speculative worker calls it where no graph was
+recorded for the plan.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from contracts.spec_section import SpecConfig
+from contracts.step import StepPlan
+from engine.batch import stage_changes
+from engine.clock import ReadTimes
+from engine.kernels.switch import fusible
+from engine.resting import rested
+from engine.results import Pending, send
+from engine.state import DeviceState
+from spec.head import Head
+from spec.round import commit, drafted_answer, follow, open_round, propose, publish_round
+from spec.stage import cut_short, stage_round
+from spec.verify import verify
+
+Sent = Callable[[Pending], None]
+"""Takes a step's answer as soon as it is on its way."""
+
+
+@fusible(cpp="spec.cpp.draft_step")
+def draft_step(state: DeviceState, head: Head, spec: SpecConfig, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
+    """Answers before the head is extended, so that the scheduler need not wait for that."""
+    resting = rested(state, plan, times)
+    if resting is not None:
+        sent(resting)
+        return
+    phase = state.clock.phase
+    with phase("draft"):
+        with state.transfer.together():
+            change = stage_changes(plan, state.tables, state.transfer)
+            staged = stage_round(state, plan, head.config)
+        change()
+        opening = open_round(state, staged)
+        tree, noise = propose(state, head, opening, spec)
+        staged = cut_short(state, staged, tree.tokens.shape[1])
+        opening = replace(opening, staged=staged)
+    with phase("verify"):
+        verified = verify(state, opening.roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
+    with phase("accept"):
+        outcome = commit(state, opening, tree, verified, plan.logprobs, simulated=spec.simulate_acceptance)
+        answer = drafted_answer(opening, outcome, tree if plan.trees else None)
+        pending = send(answer, state.transfer, plan, times)
+    sent(pending)
+    with phase("extend"):
+        publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
