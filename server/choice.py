@@ -20,6 +20,8 @@ class TextRules:
     stops: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     """Ids that end the answer, the model's end tokens included unless ignored."""
+    end_ids: frozenset[int] = frozenset()
+    """The model's end tokens: an answer that ends with one has come to its own end, for no reason of the request's."""
     include_stop: bool = False
     min_tokens: int = 0
     """Tokens whose text no stop string may touch."""
@@ -64,7 +66,7 @@ class Choice:
         """Tokens of the answer, up to the one that ends it."""
         self.finish_reason: str | None = None
         self.stop_reason: str | int | None = None
-        """The stop string or stop id that ended the answer."""
+        """The stop string or stop id of the request that ended the answer; None where the model ended it."""
         self.usage: Usage | None = None
         """The scheduler's account, once it has ended the request."""
         self._rules = rules
@@ -114,7 +116,7 @@ class Choice:
             self.finish_reason, self.stop_reason = "stop", self._scanner.found
 
     def _close(self, delta: Delta, reason: str, stop_id: int | None) -> None:
-        self.finish_reason, self.stop_reason = reason, stop_id
+        self.finish_reason, self.stop_reason = reason, None if stop_id in self._rules.end_ids else stop_id
         if self._scanner.found is None:
             self._send(delta, self._scan(self._decode(self._text.flush(), False)))
         if self._scanner.found is None:

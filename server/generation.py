@@ -140,7 +140,7 @@ class Generation:
         self._clocks[id].note(self._service, run, len(delta.ids))
         if choice.ended and id in self._mailbox.open:
             self._clocks[id].ended = time.monotonic()
-            if not isinstance(choice.stop_reason, int):  # a stop id ends the request in the scheduler too
+            if isinstance(choice.stop_reason, str):  # a token that ends an answer ends it in the scheduler too
                 self._service.engine.abort(id)
         return delta
 

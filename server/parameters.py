@@ -52,6 +52,7 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
     )
     check_sampling(sampling, temperature_max=limits.temperature_max, vocabulary=ready.vocabulary)
     options = body.speculation or SpeculationOptions()
+    ends = frozenset(() if sampling.ignore_eos else ready.end_ids)
     return Wishes(
         sampling=sampling,
         max_tokens=max_tokens,
@@ -60,7 +61,8 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
         ),
         rules=TextRules(
             stops=stops,
-            stop_ids=frozenset(sampling.stop_token_ids) | frozenset(() if sampling.ignore_eos else ready.end_ids),
+            stop_ids=frozenset(sampling.stop_token_ids) | ends,
+            end_ids=ends,
             include_stop=bool(body.include_stop_str_in_output),
             min_tokens=sampling.min_tokens,
             skip_special=_or(body.skip_special_tokens, True),

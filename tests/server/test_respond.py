@@ -36,6 +36,13 @@ async def test_stop_ids_are_cut_from_the_text(live: Live) -> None:
     assert answer.usage.completion_tokens == 5
 
 
+async def test_the_models_end_has_no_stop_reason_and_is_not_aborted(live: Live) -> None:
+    answer = await live.client().chat.completions.create(model="demo", messages=USER)
+    assert (answer.choices[0].finish_reason, answer.choices[0].model_extra["stop_reason"]) == ("stop", None)
+    await live.idle()
+    assert not live.fake.aborted
+
+
 async def test_min_tokens_guard_stop_strings(start: Start, abbc: Script) -> None:
     async with start(abbc) as live:
         answer = await live.client().completions.create(
