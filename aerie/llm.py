@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.progress import Progress
 
 from aerie.lane import make_lane
@@ -21,6 +22,8 @@ from server.tokenizer import Tokenizer
 
 Prompt = str | list[int]
 Messages = list[dict[str, Any]]
+_Prompt = tuple[str | None, list[int]]
+"""A text, where there is one, and its ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,20 +47,22 @@ class SamplingParams:
 
 @dataclass(slots=True)
 class Completion:
-    """One answer."""
+    """One answer, the `index`-th of its prompt's."""
 
+    index: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
-    """The stop string or stop id that ended it."""
+    """The stop string or stop id that ended it; None where the model came to its end."""
     usage: Usage | None = None
 
 
 @dataclass(slots=True)
 class RequestResult:
-    """One prompt with its `n` answers."""
+    """One prompt with its `n` answers. `prompt` is its text, of a chat as the template writes it; None of token ids."""
 
+    prompt: str | None
     prompt_token_ids: list[int]
     outputs: list[Completion]
 
@@ -78,6 +83,7 @@ class LLM:
         self.tokenizer = Tokenizer(Path(self.config.model.path), None if template is None else Path(template))
         self._lane = make_lane(self.config)
         self._served = 0
+        self._closed = False
 
     def generate(
         self,
@@ -86,12 +92,17 @@ class LLM:
         *,
         use_tqdm: bool = True,
     ) -> list[RequestResult]:
-        """Answers every prompt, text or token ids; one SamplingParams for all or one for each."""
+        """Answers every prompt, text or token ids; one SamplingParams for all or one for each.
+
+        `use_tqdm` (vLLM's name) shows the progress where a terminal is.
+        """
         single = isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], int))
         given: list[Any] = [prompts] if single else list(prompts)
         read = self.tokenizer.ids
-        ids = [read(one, add_special_tokens=True) if isinstance(one, str) else list(one) for one in given]
-        return self._run(ids, _one_for_each(sampling_params, len(ids)), use_tqdm)
+        asked: list[_Prompt] = [
+            (one, read(one, add_special_tokens=True)) if isinstance(one, str) else (None, list(one)) for one in given
+        ]
+        return self._run(asked, _one_for_each(sampling_params, len(asked)), use_tqdm)
 
     def chat(
         self,
@@ -103,9 +114,12 @@ class LLM:
         """Answers one conversation or several, through the model's chat template."""
         several: list[Any] = [messages] if messages and isinstance(messages[0], dict) else list(messages)
         ids = [self.tokenizer.chat_ids(one, {}) for one in several]
-        return self._run(ids, _one_for_each(sampling_params, len(ids)), use_tqdm)
+        asked: list[_Prompt] = [(self.tokenizer.decode(one, skip_special=False), one) for one in ids]
+        return self._run(asked, _one_for_each(sampling_params, len(asked)), use_tqdm)
 
     def close(self) -> None:
+        """Ends the lane; later questions are errors."""
+        self._closed = True
         self._lane.close()
         self.tokenizer.close()
 
@@ -115,15 +129,17 @@ class LLM:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, prompts: list[list[int]], params: list[SamplingParams], show: bool) -> list[RequestResult]:
-        results = [RequestResult(prompt, []) for prompt in prompts]
+    def _run(self, prompts: list[_Prompt], params: list[SamplingParams], show: bool) -> list[RequestResult]:
+        if self._closed:
+            raise AerieError("this LLM is closed; make another, or ask before the end of its `with`")
+        results = [RequestResult(text, ids, []) for text, ids in prompts]
         answers: dict[str, _Answer] = {}
         requests: list[Generate] = []
         for result, wanted in zip(results, params, strict=True):
             rules = self._rules(wanted)
             for choice in range(wanted.n):
                 requests.append(self._request(result.prompt_token_ids, wanted, choice))
-                answer = _Answer(Completion(), Choice(choice, rules, self.tokenizer))
+                answer = _Answer(Completion(choice), Choice(choice, rules, self.tokenizer))
                 answers[requests[-1].id] = answer
                 result.outputs.append(answer.said)
         scheduling = self.config.scheduler.model_copy(update={"max_waiting": len(requests)})
@@ -131,7 +147,8 @@ class LLM:
         for request in requests:
             scheduler.submit(request)
         try:
-            with Progress(disable=not show, transient=True) as progress:
+            console = Console(stderr=True)
+            with Progress(console=console, disable=not (show and console.is_terminal), transient=True) as progress:
                 task = progress.add_task("generating", total=len(requests))
                 while not scheduler.idle:
                     for reply in scheduler.turn():
@@ -168,10 +185,11 @@ class LLM:
         stops = (wanted.stop,) if isinstance(wanted.stop, str) else tuple(wanted.stop)
         if "" in stops or wanted.n < 1:
             raise AerieError(f"stop is {wanted.stop!r} and n is {wanted.n}; no stop may be empty, n must be at least 1")
-        ends = () if wanted.ignore_eos else self._lane.capacity.end_ids
+        ends = frozenset(() if wanted.ignore_eos else self._lane.capacity.end_ids)
         return TextRules(
             stops=stops,
-            stop_ids=frozenset(wanted.stop_token_ids) | frozenset(ends),
+            stop_ids=frozenset(wanted.stop_token_ids) | ends,
+            end_ids=ends,
             include_stop=wanted.include_stop_str_in_output,
             min_tokens=wanted.min_tokens,
             skip_special=wanted.skip_special_tokens,

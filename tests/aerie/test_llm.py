@@ -36,6 +36,7 @@ def test_a_prompt_and_its_ids_are_answered_alike(llm: LLM) -> None:
     both = llm.generate([text, ids], params, use_tqdm=False)
     assert both[0].outputs[0].token_ids == both[1].outputs[0].token_ids
     assert both[0].outputs[0].text and both[0].outputs[0].finish_reason in ("stop", "length")
+    assert [one.prompt for one in both] == [text, None]
     assert both[0].usage is not None and both[0].usage.drafted > 0
 
 
@@ -65,6 +66,7 @@ def test_an_error_leaves_nothing_of_its_batch_behind(llm: LLM) -> None:
 def test_several_answers_end_at_stop_strings(llm: LLM) -> None:
     free = SamplingParams(temperature=0.9, seed=5, n=3, max_tokens=24)
     whole = llm.chat(CHAT, free, use_tqdm=False)[0].outputs
+    assert [one.index for one in whole] == [0, 1, 2]
     assert len({one.text for one in whole}) == 3, "each has noise of its own"
     stopped = llm.chat(CHAT, replace(free, stop=[" ", "\n"]), use_tqdm=False)[0].outputs
     for one, cut in zip(whole, stopped, strict=True):
@@ -72,6 +74,23 @@ def test_several_answers_end_at_stop_strings(llm: LLM) -> None:
         assert cut.finish_reason == "stop" and cut.stop_reason in (" ", "\n")
     kept = llm.chat(CHAT, replace(free, stop=" ", n=1, include_stop_str_in_output=True), use_tqdm=False)[0].outputs[0]
     assert kept.text.count(" ") == 1 and kept.text.endswith(" ")
+
+
+def test_it_prints_nothing_where_no_terminal_is(llm: LLM, capfd: pytest.CaptureFixture[str]) -> None:
+    llm.chat(CHAT, SamplingParams(temperature=0.0, max_tokens=4))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_chat_is_told_as_its_template_writes_it(llm: LLM) -> None:
+    result = llm.chat(CHAT, SamplingParams(temperature=0.0, max_tokens=4))[0]
+    assert result.prompt is not None and CHAT[0]["content"] in result.prompt and "<|user|>" in result.prompt
+
+
+def test_a_closed_one_says_so() -> None:
+    with make(spec__head="none") as llm:
+        pass
+    with pytest.raises(AerieError, match="this LLM is closed"):
+        llm.generate("x")
 
 
 async def test_it_runs_where_an_event_loop_runs_already(llm: LLM) -> None:
