@@ -1,7 +1,9 @@
 """Servers under load: started by their command and stopped with all their children, or met at their URL."""
 
+import contextlib
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -20,6 +22,7 @@ from bench.counters import Counters, parse
 
 _STOP_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LEASH = Path(__file__).parent / "leash.py"
 
 
@@ -102,8 +105,7 @@ class Server:
         return told
 
     def _start(self, command: str) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         words = shlex.split(command.replace("{port}", str(port)))
         environment = _environment() | self._target.environment
@@ -144,6 +146,27 @@ class Server:
         with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
             told: bytes = answer.read()
         return told
+
+
+def free_port() -> int:
+    """At which nobody listens on loopback. Not of those that the kernel gives to connections as it likes: one of these
+    might be taken until the server that it is for has been started.
+    """
+    for port in random.Random().sample(range(10_000, _first_given_port()), 100):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        chosen: int = free.getsockname()[1]
+    return chosen
+
+
+def _first_given_port() -> int:
+    """Linux tells it and may have been told another; it is the usual one elsewhere too."""
+    try:
+        first = int(_PORT_RANGE.read_text(encoding="ascii").split()[0])
+    except OSError:
+        first = 32_768
+    return max(first, 10_100)
 
 
 def _environment() -> dict[str, str]:

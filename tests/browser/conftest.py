@@ -14,9 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.patience import PATIENCE, come
+
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-port=0")
-_SECONDS = 30.0
 
 
 class Page:
@@ -39,7 +40,7 @@ class Page:
         number = next(self._numbers)
         arrival = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
-        answer = await asyncio.wait_for(arrival, _SECONDS)
+        answer = await asyncio.wait_for(arrival, PATIENCE)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return answer["result"]
 
@@ -49,10 +50,10 @@ class Page:
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
-    async def until(self, condition: str, seconds: float = _SECONDS) -> None:
-        end = asyncio.get_running_loop().time() + seconds
+    async def until(self, condition: str) -> None:
+        end = asyncio.get_running_loop().time() + PATIENCE
         while not await self.run(condition):
-            assert asyncio.get_running_loop().time() < end, f"not within {seconds} s: {condition}; {self.console}"
+            assert asyncio.get_running_loop().time() < end, f"never: {condition}; {self.console}"
             await asyncio.sleep(0.05)
 
     async def text(self, id: str) -> str:
@@ -104,15 +105,12 @@ async def browsing(profile: Path) -> AsyncIterator[Page]:
     try:
         port = await _port(profile / "DevToolsActivePort")
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{port}/json") as answer:
-                tabs = json.loads(await answer.text())
-            target = next(tab["webSocketDebuggerUrl"] for tab in tabs if tab["type"] == "page")
-            page = Page(await session.ws_connect(target, max_msg_size=0))
+            page = Page(await session.ws_connect(await _tab(session, port), max_msg_size=0))
             yield page
             await page.close()
     finally:
         browser.kill()
-        browser.wait(10)
+        browser.wait(PATIENCE)
 
 
 @pytest.fixture
@@ -123,9 +121,18 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
         yield page
 
 
+async def _tab(session: aiohttp.ClientSession, port: str) -> str:
+    """The address of the first tab, which may come after the port."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with session.get(f"http://127.0.0.1:{port}/json") as answer:
+                tabs = [tab for tab in json.loads(await answer.text()) if tab["type"] == "page"]
+            if tabs:
+                address: str = tabs[0]["webSocketDebuggerUrl"]
+                return address
+            await asyncio.sleep(0.05)
+
+
 async def _port(file: Path) -> str:
-    for _ in range(600):
-        if file.exists() and (lines := file.read_text().splitlines()):
-            return lines[0]
-        await asyncio.sleep(0.05)
-    raise AssertionError("Chromium did not open its DevTools port")
+    await come(lambda: file.exists() and file.read_text().count("\n"), "Chromium did not open its DevTools port")
+    return file.read_text().splitlines()[0]

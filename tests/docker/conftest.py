@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import QUESTION, Server
+from tests.patience import PATIENCE
 
 HOME = Path(__file__).parent.parent.parent
 DOCKER = HOME / "docker"
@@ -47,7 +48,7 @@ def ask(server: Server) -> None:
 
 
 def scrape(url: str) -> str:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 

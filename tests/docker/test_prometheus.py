@@ -1,27 +1,30 @@
 """The alert rules and the dashboard against what a real server exports, as promtool and a real Prometheus see it."""
 
+import contextlib
 import json
 import re
-import socket
 import subprocess
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bench.targets import free_port
 from tests.docker.conftest import DOCKER, ask, found, metric_names, scrape
 from tests.e2e.conftest import Server
+from tests.patience import PATIENCE
 
 RULES = DOCKER / "prometheus/alerts.yaml"
 CASES = DOCKER / "prometheus/alerts_test.yaml"
 DASHBOARD = DOCKER / "grafana/dashboards/aerie.json"
-Query = Callable[[str], list[dict[str, Any]]]
+Query = Callable[..., list[dict[str, Any]]]
 
 
 def alerts() -> dict[str, str]:
@@ -84,7 +87,9 @@ def test_what_rules_and_dashboard_name_is_exported(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def query(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
-    """A Prometheus with our rules that has scraped the server before and after some requests."""
+    """A Prometheus with our rules that has scraped the server before and after some requests, asked for the moment
+    when it had: afterwards a stalled machine may look like a server that is down.
+    """
     program = found("prometheus", "Debian's package has that name")
     folder = tmp_path_factory.mktemp("prometheus")
     settings = yaml.safe_load((DOCKER / "prometheus/prometheus.yaml").read_text(encoding="utf-8"))
@@ -94,8 +99,7 @@ def query(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     job["static_configs"] = [{"targets": [urllib.parse.urlsplit(server.url).netloc]}]
     (folder / RULES.name).write_text(RULES.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     words = [program, "--config.file=prometheus.yaml", "--storage.tsdb.path=data", f"--web.listen-address={address}"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(words, cwd=folder, stdout=log, stderr=log)
@@ -103,19 +107,20 @@ def query(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         query = _asking(f"http://{address}")
         _wait_for(lambda: query('count_over_time(up{job="aerie"}[1m]) >= 2'), folder / "log")
         ask(server)
-        seen = float(query('count_over_time(up{job="aerie"}[1m])')[0]["value"][1])
-        _wait_for(lambda: query(f'count_over_time(up{{job="aerie"}}[1m]) > {seen + 2}'), folder / "log")
-        yield query
+        since = time.time()
+        steady = 'timestamp(up{job="aerie"}) * (min_over_time(up{job="aerie"}[3s]) == 1)'
+        scraped = _wait_for(lambda: query(f"{steady} > {since + 2}"), folder / "log")
+        yield partial(query, at=scraped[0]["value"][0])
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)
 
 
 def _asking(url: str) -> Query:
-    def query(expression: str) -> list[dict[str, Any]]:
-        words = urllib.parse.urlencode({"query": expression})
+    def query(expression: str, at: float | None = None) -> list[dict[str, Any]]:
+        words = urllib.parse.urlencode({"query": expression} | ({} if at is None else {"time": at}))
         try:
-            with urllib.request.urlopen(f"{url}/api/v1/query?{words}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{url}/api/v1/query?{words}", timeout=PATIENCE) as answer:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
                 return found
         except urllib.error.HTTPError as error:
@@ -126,14 +131,12 @@ def _asking(url: str) -> Query:
     return query
 
 
-def _wait_for(look: Callable[[], object], log: Path) -> None:
-    deadline = time.monotonic() + 60
+def _wait_for(look: Callable[[], list[dict[str, Any]]], log: Path) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        try:
-            if look():
-                return
-        except OSError:  # it has only been started
-            pass
+        with contextlib.suppress(OSError):  # it has only been started
+            if found := look():
+                return found
         time.sleep(0.1)
     raise AssertionError(log.read_text(encoding="utf-8"))
 

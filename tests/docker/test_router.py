@@ -13,6 +13,7 @@ import aiohttp
 import yaml
 
 from tests.docker.conftest import DOCKER, found
+from tests.patience import PATIENCE
 from tests.server.conftest import Live, Start, folder, http, start, tokenizer
 
 __all__ = ["folder", "http", "start", "tokenizer"]
@@ -21,27 +22,32 @@ HINT = "Debian's package has that name"
 BODY = {"messages": [{"role": "user", "content": "hi"}]}
 
 
-def routed(replicas: list[Live], port: int) -> str:
-    """Our file with addresses in place of the names that compose's own name server knows."""
+def routed(replicas: list[Live], listener: socket.socket) -> str:
+    """Our file with addresses in place of the names that compose's own name server knows, at a socket that is open
+    already, and patient with replicas that a stalled machine keeps from answering a check.
+    """
     text = CONFIG.read_text(encoding="utf-8")
     servers = [f"    server replica{at} {urlsplit(one.url).netloc}" for at, one in enumerate(replicas)]
     text = re.sub(r"(?m)^    server-template .*$", "\n".join(servers), text)
-    return text.replace(" resolvers compose init-addr libc,none", "").replace("bind :8080", f"bind 127.0.0.1:{port}")
+    text = text.replace(" resolvers compose init-addr libc,none", "")
+    text = text.replace("    retries 2", f"    retries 2\n    timeout check {PATIENCE:.0f}s")
+    return text.replace("bind :8080", f"bind fd@{listener.fileno()}")
 
 
 @contextlib.asynccontextmanager
 async def router(replicas: list[Live], folder: Path) -> AsyncIterator[str]:
     program = found("haproxy", HINT)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     path = folder / "haproxy.cfg"
-    path.write_text(routed(replicas, port), encoding="utf-8")
-    process = subprocess.Popen([program, "-db", "-f", str(path)], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        path.write_text(routed(replicas, listener), encoding="utf-8")
+        command, inherited = [program, "-db", "-f", str(path)], [listener.fileno()]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, pass_fds=inherited)
+        port = listener.getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def test_haproxy_takes_the_file(tmp_path: Path) -> None:
@@ -77,7 +83,7 @@ async def test_requests_go_where_they_are_taken(start: Start, tmp_path: Path, ht
         assert await ask(12) == {200}
         assert one.fake.seen and other.fake.seen, "both replicas take part"
         one.service.admission.draining = True
-        await asyncio.sleep(3.5)  # three checks, a second apart, take it out
+        await until(http, url, 200, times=10)  # it takes turns: its checks, a second apart, have taken the other out
         before = len(one.fake.seen)
         assert await ask(6) == {200}
         assert len(one.fake.seen) == before, "a replica that drains gets nothing new"
@@ -85,11 +91,12 @@ async def test_requests_go_where_they_are_taken(start: Start, tmp_path: Path, ht
         await until(http, url, 503)
 
 
-async def until(http: aiohttp.ClientSession, url: str, status: int) -> None:
-    async with asyncio.timeout(10):
-        while True:
+async def until(http: aiohttp.ClientSession, url: str, status: int, *, times: int = 1) -> None:
+    """So many times in a row."""
+    seen = 0
+    async with asyncio.timeout(PATIENCE):
+        while seen < times:
             with contextlib.suppress(aiohttp.ClientError):
                 async with http.get(f"{url}/ready") as answer:
-                    if answer.status == status:
-                        return
-            await asyncio.sleep(0.1)
+                    seen = seen + 1 if answer.status == status else 0
+            await asyncio.sleep(0.02)

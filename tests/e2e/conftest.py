@@ -14,6 +14,8 @@ from types import TracebackType
 import pytest
 from openai import OpenAI
 
+from tests.patience import PATIENCE
+
 HOME = Path(__file__).parent.parent.parent
 CONFIG = "configs/serve/demo.yaml"
 SMALL = ("server.port=0", "engine.threads=1", "engine.kv_tokens=16384", "model.dtype=float32")
@@ -48,7 +50,7 @@ class Server:
         return self
 
     def client(self, **options: object) -> OpenAI:
-        given: dict = {"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, "timeout": 60} | options
+        given: dict = {"base_url": f"{self.url}/v1", "api_key": "none", "max_retries": 0, "timeout": PATIENCE} | options
         return OpenAI(**given)
 
     def children(self) -> dict[str, int]:
@@ -56,12 +58,12 @@ class Server:
         scheduler = _child_that_runs(self.process.pid, "spawn_main")
         return {"scheduler": scheduler, "lane": _child_that_runs(scheduler, "")}
 
-    def end(self, sign: int = signal.SIGTERM, seconds: float = 40) -> int:
+    def end(self, sign: int = signal.SIGTERM, seconds: float = PATIENCE) -> int:
         """The exit code after a signal."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
         code = self.process.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(PATIENCE)
         return code
 
     def __enter__(self) -> "Server":
@@ -74,8 +76,8 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
-        self._reader.join(10)
+            self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
 
@@ -117,7 +119,7 @@ def refused() -> Callable[..., str]:
     def start(*settings: str, target: str = CONFIG) -> str:
         server = Server(*settings, target=target)
         code = server.process.wait(_START_SECONDS)
-        server._reader.join(10)
+        server._reader.join(PATIENCE)
         assert server.process.stdout is not None
         server.process.stdout.close()
         assert code == 2, server.output

@@ -18,6 +18,7 @@ from aerie.resolve import resolve_config, with_local_model
 from contracts.errors import ConfigError
 from spec.build import build_worker
 from tests.e2e.conftest import HOME, QUESTION, Server
+from tests.patience import PATIENCE
 
 CHAT = {"model": "aerie-demo", "messages": QUESTION, "max_tokens": 4}
 NONSENSE: list[tuple[str, Any, int, str]] = [
@@ -58,7 +59,7 @@ async def test_nonsense_is_named_and_nobody_else_notices(server: Server, client:
     for name, body, status, said in NONSENSE:
         answered, message = await post(server.url, body)
         assert (answered, said in message) == (status, True), f"{name}: {answered} {message[:200]}"
-    running.join(60)
+    running.join(PATIENCE)
     assert len(calm) == 2 and calm[0] == calm[1]
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,9 @@ def real_module() -> Any:
 def _preload_shim() -> ctypes.CDLL:
     built = Path("/tmp") / f"aerie-cuda-shim-{_SHIM.stat().st_mtime_ns}.so"
     if not built.is_file():
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(built), str(_SHIM)], check=True)
+        own = built.with_suffix(f".{os.getpid()}")  # others may be about to load or to make it too
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(own), str(_SHIM)], check=True)
+        own.replace(built)
     return ctypes.CDLL(str(built), mode=ctypes.RTLD_GLOBAL)
 
 
