@@ -16,6 +16,7 @@ from bench.cells import Cell, planned, read_cells
 from bench.config import SweepError, load_sweep, parse_sweep
 from bench.report import write_report
 from bench.sweep import run_sweep
+from bench.targets import free_port
 from contracts.errors import AerieError
 from tests.bench.fake_server import Manners, serving
 from tests.bench.test_counters import SCRAPE
@@ -234,6 +235,13 @@ def test_a_wrong_sweep_is_named(change: dict, said: str, tmp_path: Path) -> None
     (tmp_path / "sweep.yaml").write_text(json.dumps(good | change))
     done = CliRunner().invoke(app, ["bench", "sweep", str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out")])
     assert isinstance(done.exception, AerieError) and said in str(done.exception)
+
+
+def test_the_port_of_a_server_to_start_is_none_that_the_kernel_gives_to_connections() -> None:
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(given.read_text().split()[0]) if given.exists() else 32_768
+    ports = {free_port() for _ in range(50)}
+    assert len(ports) > 40 and all(10_000 <= port < max(first, 10_100) for port in ports)
 
 
 def test_shipped_sweeps_load() -> None:
