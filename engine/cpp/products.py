@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from engine.cpp.library import LANES, library
+from engine.cpp.pages import WEIGHTS
 
 _PANEL = 32
 
@@ -17,7 +18,7 @@ class Panels:
         self._outputs, self._inputs = weight.shape
         filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % _PANEL))
         panels = filled.view(-1, _PANEL // LANES, LANES, self._inputs).permute(0, 3, 1, 2)
-        self._panels = (panels if scales is not None else panels.transpose(2, 3)).contiguous()
+        self._panels = WEIGHTS.keep(panels if scales is not None else panels.transpose(2, 3))
         self._scales = None
         if scales is not None:
             self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % _PANEL))
