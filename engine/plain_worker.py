@@ -5,13 +5,12 @@ from collections.abc import Callable
 import torch
 
 from contracts.step import Capacity, StepOutput, StepPlan
-from engine.batch import stage_changes
 from engine.clock import ReadTimes
 from engine.cuda import Runtime
 from engine.decode_step import decode_step
-from engine.passes import prefill, publish, stage_prefill
 from engine.plain_graphs import PlainGraphs
-from engine.results import Pending, plain_answer, send
+from engine.prefill_step import prefill_step
+from engine.results import Pending
 from engine.state import DeviceState
 
 
@@ -49,18 +48,8 @@ class PlainWorker:
         bucket = None if self._graphs is None else self._graphs.bucket(plan)
         if self._graphs is not None and bucket is not None:
             return self._graphs.launch(bucket, plan, times)
-        return decode_step(self._state, plan, times) if plan.prefill is None else self._prefill(plan, times)
-
-    def _prefill(self, plan: StepPlan, times: ReadTimes) -> Pending:
-        state = self._state
-        with state.clock.phase("prefill"):
-            with state.transfer.together():
-                change = stage_changes(plan, state.tables, state.transfer)
-                staged = stage_prefill(state, plan)
-            change()
-            result = prefill(state, plan, staged, taps=False)
-            publish(state, staged, result)
-        return send(plain_answer(result), state.transfer, plan, times)
+        step = decode_step if plan.prefill is None else prefill_step
+        return step(self._state, plan, times)
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""

@@ -1,28 +1,26 @@
 """The speculative worker: draft -> verify -> accept -> compact -> extend, in one device round for a batch.
 
 Implements contracts.step.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
-either. A step in which nothing is drafted *is* the plain worker's pass, followed by an extend of the rows that the head
-follows.
+either. Which of four kinds a step is of, it decides here: `draft_step`, `follow_step`, `decode_step` or `prefill_step`,
+or a recorded graph of them. Where the head follows no row, it *is* the plain worker's.
 """
 
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
 
 from contracts.spec_section import SpecConfig
-from contracts.step import Capacity, StepKind, StepOutput, StepPlan
+from contracts.step import Capacity, StepOutput, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
 from engine.cuda import Runtime
 from engine.decode_step import decode_step
-from engine.passes import plain_pass, publish, stage_decode, stage_prefill
 from engine.plain_graphs import PlainGraphs
-from engine.resting import rested
-from engine.results import Answer, Pending, plain_answer, send
+from engine.prefill_step import prefill_step
+from engine.results import Pending, send
 from engine.state import DeviceState
 from spec.draft_step import Sent, draft_step
-from spec.extend import extend_pass, stage_following
+from spec.follow_step import follow_step
 from spec.graphs import RoundGraphs
 from spec.head import Head
 
@@ -97,7 +95,7 @@ class SpecWorker:
             rounds.draft(bucket)
         with phase("verify"):
             answer, words = rounds.verify(bucket)
-            pending = self._send(plan, answer, times, words)
+            pending = send(answer, state.transfer, plan, times, words)
         sent(pending)
         with phase("extend"):
             rounds.extend(bucket)
@@ -106,40 +104,16 @@ class SpecWorker:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
         if self._plain_graphs is not None and bucket is not None:
             sent(self._plain_graphs.launch(bucket, plan, times))
-            return
-        following = any(plan.drafting)
-        if plan.prefill is None and not following:
-            sent(decode_step(self._state, plan, times))
-            return
-        resting = rested(self._state, plan, times)
-        if resting is not None:
-            sent(resting)
-            return
-        state, phase = self._state, self._state.clock.phase
-        with phase("prefill" if plan.kind == StepKind.PREFILL else "verify"):
-            with state.transfer.together():
-                change = stage_changes(plan, state.tables, state.transfer)
-                staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
-                pairs = stage_following(plan, state.tables.page_size, state.transfer) if following else None
-            change()
-            result = plain_pass(state, plan, staged, taps=following)
-            pending = self._send(plan, plain_answer(result), times)
-        sent(pending)
-        seeds = None
-        if pairs is not None:
-            with phase("extend"):
-                seeds = extend_pass(self._head, state.tables, result, pairs)
-        publish(state, staged, result, seeds)
-
-    def _send(self, plan: StepPlan, answer: Answer, times: ReadTimes, words: Tensor | None = None) -> Pending:
-        """On its way before the head is extended, so that the scheduler need not wait for that."""
-        return send(answer, self._state.transfer, plan, times, words)
+        elif any(plan.drafting):
+            follow_step(self._state, self._head, plan, times, sent)
+        else:
+            step = decode_step if plan.prefill is None else prefill_step
+            sent(step(self._state, plan, times))
 
 
 def _drafts(plan: StepPlan) -> bool:
     work = plan.decode
     if work is None or work.depth == 0:
         return False
-    return any(
-        followed and nodes > 1 for followed, nodes in zip(plan.drafting, work.nodes, strict=True)
-    )
+    rows = zip(plan.drafting, work.nodes, strict=True)
+    return any(followed and nodes > 1 for followed, nodes in rows)

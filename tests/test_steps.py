@@ -55,6 +55,7 @@ pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
     "engine/cpp/library.py",
+    "engine/cpp/pages.py",
     "engine/cuda.py",
     "engine/device.py",
     "engine/kernels/folder.py",

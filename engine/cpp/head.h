@@ -21,6 +21,9 @@ struct Roots {
   const float* temperatures;  // [rows]; null for 1
 };
 
+// (F0) of spec/head.py: taps [pairs, parts of the target's layers], which are spoiled -> [pairs, hidden].
+std::vector<float> fused(std::vector<float>& taps, const Head& head, long pairs);
+
 }  // namespace aerie
 
 extern "C" {

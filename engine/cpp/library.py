@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from ctypes import c_bool, c_float, c_long, c_void_p
+from ctypes import c_bool, c_char_p, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -48,6 +48,8 @@ _SIGNATURES: dict[str, list[type]] = {
     "drafted_chain": [*[c_void_p] * 4, c_long, c_float],
     "drafted_tree": [c_void_p] * 7 + [c_long] * 3,
     "decoded": [c_void_p] * 2,
+    "prefilled": [c_void_p] * 3,
+    "prompts_followed": [*[c_void_p] * 3, c_char_p],
     "round_drafted": [c_void_p] * 3,
     "round_verified": [c_void_p] * 2,
     "round_accepted": [c_void_p] * 3,

@@ -1,8 +1,9 @@
-"""Large pages for weights. A step of a small model reads all of them, and finding where a page of 4 KB lies costs up to a
-tenth of its time. Called while a model is loaded.
+"""Large pages for weights. A step of a small model reads all of them, and finding where pages of 4 KB lie costs more
+than a tenth of its time. Called while a model is loaded.
 """
 
 import mmap
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -35,10 +36,8 @@ def _block(size: int) -> Tensor:
     """At least `size` bytes, from the start of a large page on."""
     memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:  # a kernel without them
-            pass
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     first = -whole.data_ptr() % _PAGE
     return whole[first : first + size]

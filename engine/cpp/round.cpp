@@ -74,23 +74,6 @@ std::vector<int64_t> packed(const std::vector<int64_t>& values, const Round& rou
   return flat;
 }
 
-// (F0): the taps of the nodes that were kept, [pairs, boundaries * hidden] -> [pairs, hidden].
-std::vector<float> fused(std::vector<float> taps, const Head& head, long pairs) {
-  const Matrix& fuse = head.fuse;
-  for (long part = 0; part < head.parts; ++part) {
-    const long size = fuse.inputs / head.parts;
-    for (long pair = 0; pair < pairs; ++pair) {
-      float* own = taps.data() + pair * fuse.inputs + part * size;
-      normed(own, own, head.pre_norms[part].gain, head.pre_norms[part].floor, 1, size, size);
-    }
-  }
-  if (head.parts) settle(taps.data(), pairs * fuse.inputs, head.body.halves);
-  std::vector<float> out(pairs * fuse.outputs);
-  multiplied(out.data(), taps.data(), fuse.panels, fuse.scales, fuse.bias, pairs, fuse.outputs, fuse.inputs, false);
-  settle(out.data(), pairs * fuse.outputs, head.body.halves);
-  return out;
-}
-
 }  // namespace
 
 extern "C" void round_drafted(int32_t* words, const Step* given, const Drafts* drafts) {
@@ -191,7 +174,7 @@ extern "C" void round_extended(const Step* given, const Drafts* drafts) {
       pass.put(i, row, round.along[at], length, length);
     }
   }
-  std::vector<float> stream = fused(std::move(taps), head, pass.tokens());
+  std::vector<float> stream = fused(taps, head, pass.tokens());
   pass.run(stream.data(), nullptr);
   std::vector<char> seed(step.futures->seed_bytes);
   for (long row = 0, end = 0; row < rows.count; ++row) {

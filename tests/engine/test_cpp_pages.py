@@ -2,6 +2,7 @@
 
 import gc
 import mmap
+from itertools import pairwise
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def test_copies_lie_side_by_side_and_outlive_what_made_them() -> None:
     for copy, tensor in zip(kept, given, strict=True):
         assert torch.equal(copy, tensor) and copy.is_contiguous() and copy.data_ptr() % 64 == 0
     spans = sorted((copy.data_ptr(), copy.data_ptr() + copy.numel()) for copy in kept)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def test_small_ones_share_a_block_that_begins_with_a_page() -> None:

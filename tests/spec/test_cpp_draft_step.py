@@ -12,10 +12,11 @@ import torch
 from tokenizers import Tokenizer
 
 from contracts.sampling import SamplingParams
-from contracts.step import StepOutput
+from contracts.step import Ending, StepOutput
 from engine.kernels.switch import take_kernels
 from spec import draft_step as twins
 from tests.cpp_here import needs_cpp
+from tests.engine.rounds import Row
 from tests.spec.test_worker import PROMPTS, SHAPES
 from tests.spec.whole_steps import Pair, make_worker, write_pair
 
@@ -87,6 +88,34 @@ def test_plain_steps_leave_the_same(pair: tuple[Path, Path], temperature: float,
     for _ in range(8):
         both.decode(rows, **NOTHING)
     assert all(row.done and len(row.out) == 9 for own in rows for row in own)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("followed", [(True, True, True), (False, True, False), (False, False, False)])
+def test_chunks_of_prompts_leave_the_same(
+    pair: tuple[Path, Path], followed: tuple[bool, ...], temperature: float, dtype: str
+) -> None:
+    """Rows that begin, go on and end in one step; then all decode from what that left."""
+    both = Pair(lambda: make_worker(pair, dtype))
+    params = SamplingParams(temperature=temperature, seed=5, max_tokens=5)
+    prompts = [list(range(3, 3 + size)) for size in (4, 23, 9)]
+    rows = both.each(lambda _: [Row(i, prompts[i], params, followed[i]) for i in range(3)])
+    both.read([own[:2] for own in rows], [4, 7])
+    both.read([[own[1], own[2]] for own in rows], [10, 5])
+    both.read([[own[2], own[1]] for own in rows], [4, 1])
+    both.read([[own[1]] for own in rows], [5])
+    assert [len(row.out) for row in rows[1]] == [1, 1, 1]
+    for own in range(3):
+        both.decode([[each[own]] for each in rows], **(SHAPES["chain"] if followed[own] else NOTHING))
+
+
+def test_an_answer_of_one_token_ends_with_its_prompt(pair: tuple[Path, Path]) -> None:
+    both = Pair(lambda: make_worker(pair, "bfloat16"))
+    params = SamplingParams(temperature=0.0, max_tokens=1)
+    rows = both.each(lambda _: [Row(0, [5, 6, 7], params, True)])
+    output = both.read(rows, [3])
+    assert output.endings[0] == Ending.LENGTH and rows[1][0].done
 
 
 @pytest.mark.parametrize("shape", ["plain", "chain", "tree"])

@@ -3,6 +3,7 @@ many. Sizes are such that the kernels can walk through target and head.
 """
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ import pytest
 import torch
 
 from contracts.config import parse_config
-from contracts.step import StepOutput
+from contracts.step import PrefillWork, StepKind, StepOutput
 from engine.decode_step import decode_step
 from engine.kernels.switch import take_kernels
+from engine.prefill_step import prefill_step
 from spec.build import build_worker
 from spec.draft_step import draft_step
+from spec.follow_step import follow_step
 from spec.worker import SpecWorker
-from tests.engine.rounds import Rounds
+from tests.engine.rounds import Rounds, Row
 from tests.spec import models
 
+WHOLE: tuple[Any, ...] = (decode_step, prefill_step, draft_step, follow_step)
 FIELDS = ("token_ids", "counts", "accepted", "drafted", "lengths", "endings")
 
 
@@ -53,6 +57,37 @@ def make_worker(pair: tuple[Path, Path], dtype: str, **spec: Any) -> SpecWorker:
     return made
 
 
+def read(rounds: Rounds, rows: list[Row], counts: list[int]) -> StepOutput:
+    """A chunk of each row's prompt in one step; a row's first brings its tables, its last its first token."""
+    lasts = [row.length + count == len(row.prompt) for row, count in zip(rows, counts, strict=True)]
+    parts = [row.prompt[row.length : row.length + count] for row, count in zip(rows, counts, strict=True)]
+    after = [-1 if last else row.prompt[row.length + n] for row, n, last in zip(rows, counts, lasts, strict=True)]
+    new = [row for row in rows if row.length == 0]
+    output = rounds._step(
+        rows,
+        StepKind.PREFILL,
+        PrefillWork(
+            token_ids=np.array([token for part in parts for token in part], np.int32),
+            starts=np.array([row.length for row in rows], np.int32),
+            counts=np.array(counts, np.int32),
+            is_last=np.array(lasts),
+            next_ids=np.array(after, np.int32),
+        ),
+        None,
+        _joined([rounds._starts(row) for row in new]) if new else None,
+        _joined([rounds._pages(row) for row in new]) if new else None,
+    )
+    rounds._take(rows, output)
+    for row, last in zip(rows, lasts, strict=True):
+        row.turn = 1 - row.turn if last else row.turn
+    return output
+
+
+def _joined(parts: list[Any]) -> Any:
+    names = [field.name for field in fields(parts[0])]
+    return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
 class Pair:
     """Does everything twice, and compares: numbers may be `apart`."""
 
@@ -67,7 +102,7 @@ class Pair:
         found = []
         for language, rounds in zip((None, "cpp"), self.rounds, strict=True):
             with pytest.MonkeyPatch.context() as patch:
-                for step in (decode_step, draft_step):
+                for step in WHOLE:
                     step.take(language)
                     if only and language is not None:
                         patch.setattr(step, "twin", None)
@@ -76,7 +111,10 @@ class Pair:
 
     def decode(self, rows: list[list[Any]], *, only: bool = True, **shape: int) -> StepOutput:
         """A step of both workers' rows, which must leave the same behind, bit for bit."""
-        twin, whole = self.each(lambda rounds: rounds.decode(rows[self.rounds.index(rounds)], **shape), only=only)
+        outputs = self.each(lambda rounds: rounds.decode(rows[self.rounds.index(rounds)], **shape), only=only)
+        return self.same(rows, *outputs)
+
+    def same(self, rows: list[list[Any]], twin: StepOutput, whole: StepOutput) -> StepOutput:
         known = np.arange(twin.token_ids.shape[1]) < twin.counts[:, None]
         for name in FIELDS:
             expected, found = getattr(twin, name), getattr(whole, name)
@@ -88,9 +126,14 @@ class Pair:
         self.same_pools(rows)
         return whole
 
+    def read(self, rows: list[list[Any]], counts: list[int]) -> StepOutput:
+        """A step that reads so many more tokens of each row's prompt."""
+        outputs = self.each(lambda rounds: read(rounds, rows[self.rounds.index(rounds)], counts), only=True)
+        return self.same(rows, *outputs)
+
     def same_futures(self, rows: list[list[Any]]) -> None:
         """What the next step would read of rows that go on."""
-        open_rows = [row for row in rows[0] if not row.done]
+        open_rows = [row for row in rows[0] if row.out and not row.done]
         turns, places = ([getattr(row, name) for row in open_rows] for name in ("turn", "index"))
         left, right = (worker._state.futures for worker in self.workers)
         for name in ("bonus", "lengths", "done", "seeds"):

@@ -1,0 +1,23 @@
+"""A step of prompt chunks, whole: staged, passed, left to the step after, and its answer on its way. Both workers call
+it where no head follows.
+"""
+
+from contracts.step import StepPlan
+from engine.batch import stage_changes
+from engine.clock import ReadTimes
+from engine.kernels.switch import fusible
+from engine.passes import prefill, publish, stage_prefill
+from engine.results import Pending, plain_answer, send
+from engine.state import DeviceState
+
+
+@fusible(cpp="engine.cpp.prefill_step")
+def prefill_step(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending:
+    with state.clock.phase("prefill"):
+        with state.transfer.together():
+            change = stage_changes(plan, state.tables, state.transfer)
+            staged = stage_prefill(state, plan)
+        change()
+        result = prefill(state, plan, staged, taps=False)
+        publish(state, staged, result)
+        return send(plain_answer(result), state.transfer, plan, times)
