@@ -1,6 +1,8 @@
 """`aerie chat`: a conversation with a running server in the terminal, over the same API as everyone else's."""
 
+import sys
 import time
+from collections.abc import Callable
 
 from openai import APIConnectionError, APIError, OpenAI
 from openai.types.chat import ChatCompletionMessageParam
@@ -15,8 +17,11 @@ _LEAVE = ("/quit", "/exit")
 def converse(url: str, *, temperature: float, api_key: str, drafted: bool = False) -> None:
     """Reads questions until /quit, Ctrl-C or the end of input; errors of the server are shown and the talk goes on.
 
-    With `drafted`, text that the head guessed is green and what the target added to it is not.
+    `url` is a server's, with or without http:// and /v1. With `drafted`, text that the head guessed is green and what
+    the target added to it is not.
     """
+    url = url.rstrip("/").removesuffix("/v1")
+    url = url if "://" in url else f"http://{url}"
     console = Console(highlight=False)
     client = OpenAI(base_url=f"{url}/v1", api_key=api_key)
     try:
@@ -27,9 +32,10 @@ def converse(url: str, *, temperature: float, api_key: str, drafted: bool = Fals
         raise AerieError(f"{url} answers: {error}") from None
     console.print(f"{model} at {url}; /quit leaves", style="dim")
     messages: list[ChatCompletionMessageParam] = []
+    ask = _reader()
     while True:
         try:
-            question = console.input("[bold]> [/bold]").strip()
+            question = ask("> ").strip()
         except (EOFError, KeyboardInterrupt):
             return
         if question in _LEAVE:
@@ -44,6 +50,13 @@ def converse(url: str, *, temperature: float, api_key: str, drafted: bool = Fals
             messages.pop()
             continue
         messages.append({"role": "assistant", "content": answer})
+
+
+def _reader() -> Callable[[str], str]:
+    """How a question is read: where a terminal is, with its line to edit and the earlier ones under the arrow keys."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401  # input() has it from then on
+    return input
 
 
 def _answer(

@@ -61,7 +61,7 @@ def serve(
 
 @app.command()
 def chat(
-    url: Annotated[str, typer.Option(help="Base URL of a server")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="A server, as host:port or as a URL")] = "http://127.0.0.1:8000",
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy")] = 0.0,
     api_key: Annotated[str, typer.Option(envvar="AERIE_API_KEY")] = "none",
     drafted: Annotated[bool, typer.Option("--drafted", help="Show in green what the head guessed")] = False,

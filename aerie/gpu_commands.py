@@ -91,8 +91,9 @@ def bench_command(
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
     steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
 ) -> None:
-    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights. Where a part breaks
-    off, what it measured is kept, the others go on, and the code is 1.
+    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights.
+
+    Where a part breaks off, what it measured is kept, the others go on, and the code is 1.
     """
     config = config_of(target, overrides)
     if quick:

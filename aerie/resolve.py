@@ -26,10 +26,12 @@ def with_local_model(config: Config) -> Config:
     name = config.model.path
     if not name:
         raise ConfigError("model.path is empty; name a model folder or a hub id ORG/MODEL", param="model.path")
-    if config.engine.kind == "native" and config.sglang != SGLangConfig():
+    usual = SGLangConfig()
+    said = [f"sglang.{key}" for key, value in config.sglang if value != getattr(usual, key)]
+    if config.engine.kind == "native" and said:
         raise ConfigError(
-            "the section sglang is set and engine.kind is native, which runs on one device; set engine.kind, or leave "
-            "ranks, machines and SGLang's arguments out",
+            f"{', '.join(said)} is set and engine.kind is native, which runs on one device; set engine.kind=sglang, "
+            "whose engine spreads a model over ranks and machines, or leave it out",
             param="sglang",
         )
     folder, called = Path(name), Path(name).resolve().name

@@ -52,7 +52,9 @@ def listen(config: ServerConfig) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
+    """For those on this machine; of all its addresses, the loopback's."""
     host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

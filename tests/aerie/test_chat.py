@@ -1,5 +1,9 @@
 """`aerie chat` against a server of the same API, and against none."""
 
+import os
+import pty
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +36,28 @@ def test_what_was_drafted_is_shown_and_the_text_is_the_same(server: Server) -> N
         talk(server, "What does textwrap.dedent do?\n/quit\n", *options) for options in ((), ("--drafted",))
     )
     assert plain.split("tokens,")[0] == shown.split("tokens,")[0]
+
+
+def test_a_server_is_named_as_people_name_it(server: Server) -> None:
+    for url in (f"{server.url}/v1", f"{server.url}/", server.url.removeprefix("http://")):
+        done = CliRunner().invoke(app, ["chat", "--url", url], input="/quit\n")
+        assert (done.exit_code, f"at {server.url};" in done.output) == (0, True), done.output
+
+
+def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
+    """In a terminal of its own; the second answer is the first question's."""
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "aerie", "chat", "--url", server.url]
+    talking = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
+    shown = ""
+    for typed, expected in (("What does json.dumps do?\n", 1), ("\x1b[A\n", 2), ("/quit\n", 2)):
+        os.write(terminal, typed.encode())
+        while shown.count("acceptance length") < expected:
+            shown += os.read(terminal, 4096).decode(errors="replace")
+    assert talking.wait(20) == 0
+    os.close(terminal)
+    os.close(end)
+    assert shown.count("Serialize") == 2 and "^[[A" not in shown
 
 
 def test_an_error_is_shown_and_the_talk_goes_on(server: Server) -> None:

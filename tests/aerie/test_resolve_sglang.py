@@ -41,6 +41,6 @@ def test_what_was_not_said_stays_unsaid() -> None:
 
 
 def test_ranks_are_not_for_aeries_own_engine() -> None:
-    with pytest.raises(ConfigError, match=r"the section sglang is set and engine\.kind is native"):
+    with pytest.raises(ConfigError, match=r"sglang\.tp is set and engine\.kind is native.*engine\.kind=sglang"):
         with_local_model(resolve_config(TARGET, ["sglang.tp=2"]))
     assert with_local_model(resolve_config(TARGET, ["sglang.tp=1"])).sglang.tp == 1

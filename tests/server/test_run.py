@@ -188,6 +188,8 @@ async def test_a_busy_port_is_named(folder: Path) -> None:
         with pytest.raises(ConfigError, match=f"port {port} is busy"):
             listen(ServerConfig(port=port))
         assert url_of(taken) == f"http://127.0.0.1:{port}"
+    with listen(ServerConfig(host="0.0.0.0", port=0)) as everywhere:
+        assert url_of(everywhere) == f"http://127.0.0.1:{everywhere.getsockname()[1]}"
     with pytest.raises(ConfigError, match=r"cannot listen on 203\.0\.113\.1"):
         listen(ServerConfig(host="203.0.113.1", port=0))
 
