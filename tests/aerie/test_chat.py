@@ -50,10 +50,10 @@ def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
     command = [sys.executable, "-m", "aerie", "chat", "--url", server.url]
     talking = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
     shown = ""
-    for typed, expected in (("What does json.dumps do?\n", 1), ("\x1b[A\n", 2), ("/quit\n", 2)):
-        os.write(terminal, typed.encode())
-        while shown.count("acceptance length") < expected:
+    for answers, typed in enumerate(("What does json.dumps do?\n", "\x1b[A\n", "/quit\n")):
+        while shown.count("acceptance length") < answers or not shown.endswith("> "):
             shown += os.read(terminal, 4096).decode(errors="replace")
+        os.write(terminal, typed.encode())
     assert talking.wait(20) == 0
     os.close(terminal)
     os.close(end)
