@@ -40,12 +40,14 @@ class StepClock:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
+        # Of several threads only the process's time is known, a lane's reading and writing of frames included.
+        self._cpu_time = time.thread_time if threads == 1 else time.process_time
         self._phases: dict[str, float] = {}
         self._busy = 0.0
         self._cpu = 0.0
 
     def start(self) -> ReadTimes:
-        self._cpu = time.process_time()
+        self._cpu = self._cpu_time()
         began = time.monotonic() - sum(self._phases.values())
         return lambda: self._read(began)
 
@@ -56,7 +58,7 @@ class StepClock:
         self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
 
     def stop(self) -> None:
-        now = time.process_time()
+        now = self._cpu_time()
         self._busy += (now - self._cpu) / self._threads
         self._cpu = now
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from contracts.child import start_child
@@ -119,15 +121,56 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int, argum
     try:
         worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()), *arguments)
         pipe.send_bytes(encode(worker.capacity))
-        while True:
-            worker.step(decode(pipe.recv_bytes()), lambda output: pipe.send_bytes(encode(output)))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return
+        _run(worker, pipe)
     except AerieError as error:
         pipe.send_bytes(encode_error(error))
     except Exception as error:  # noqa: BLE001  the process's last word; whatever went wrong, the scheduler must hear it
         traceback.print_exc()
         pipe.send_bytes(encode_error(EngineDead(f"{type(error).__name__}: {error}")))
+
+
+_Plans = SimpleQueue[StepPlan | Exception | None]
+"""In the order of launch; then None when the other end has closed, or what went wrong beside the steps."""
+_Outputs = SimpleQueue[StepOutput | None]
+
+
+def _run(worker: Worker, pipe: Connection) -> None:
+    """Steps until the other end closes. Frames are read and written by threads of their own, which cost a step little:
+    while it computes, it does not hold the interpreter's lock.
+    """
+    plans: _Plans = SimpleQueue()
+    outputs: _Outputs = SimpleQueue()
+    writer = Thread(target=_beside, args=(plans, lambda: _write(pipe, outputs)), daemon=True)
+    writer.start()
+    Thread(target=_beside, args=(plans, lambda: _read(pipe, plans)), daemon=True).start()
+    try:
+        while (plan := plans.get()) is not None:
+            if isinstance(plan, Exception):
+                raise plan
+            worker.step(plan, outputs.put)
+    finally:  # what was answered comes before the error that ends the process
+        outputs.put(None)
+        writer.join()
+
+
+def _beside(plans: _Plans, act: Callable[[], None]) -> None:
+    """A thread's main: whatever ends it early ends the steps."""
+    try:
+        act()
+    except (EOFError, OSError):
+        plans.put(None)
+    except Exception as error:  # noqa: BLE001  the steps raise it
+        plans.put(error)
+
+
+def _read(pipe: Connection, plans: _Plans) -> None:
+    while True:
+        plans.put(decode(pipe.recv_bytes()))
+
+
+def _write(pipe: Connection, outputs: _Outputs) -> None:
+    while (output := outputs.get()) is not None:
+        pipe.send_bytes(encode(output))
 
 
 def _made(factory: str) -> Callable[..., Worker]:

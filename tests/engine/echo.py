@@ -9,8 +9,8 @@ from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.step import Capacity, StepOutput, StepPlan
 
-SLOW, FAILING = 1000, 2000
-"""Step numbers from which a step takes long, and at which it raises."""
+SLOW, FAILING, UNSAYABLE = 1000, 2000, 3000
+"""Step numbers from which a step takes long, raises, or answers what no frame holds."""
 
 
 class EchoWorker:
@@ -28,15 +28,15 @@ class EchoWorker:
         )
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        if plan.number >= FAILING:
+        if UNSAYABLE > plan.number >= FAILING:
             raise ValueError("a planted failure")
-        if plan.number >= SLOW:
+        if FAILING > plan.number >= SLOW:
             time.sleep(60)
         none = np.zeros(plan.rows.size, np.int32)
         output = StepOutput(
             number=plan.number,
             token_ids=np.stack((plan.rows, plan.turns), 1),
-            counts=none + 2,
+            counts=none + (2j if plan.number >= UNSAYABLE else 2),  # type: ignore[arg-type]
             accepted=none,
             drafted=none,
             lengths=none + plan.number,

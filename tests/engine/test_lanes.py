@@ -22,7 +22,7 @@ from engine.build import build_plain_worker
 from engine.lanes.cpu import CpuLane
 from engine.lanes.frames import decode, encode
 from engine.lanes.inline import InlineLane
-from tests.engine.echo import FAILING, SLOW, EchoWorker
+from tests.engine.echo import FAILING, SLOW, UNSAYABLE, EchoWorker
 from tests.engine.rounds import Rounds
 from tests.patience import end_of, quickest
 
@@ -105,6 +105,20 @@ def test_a_killed_process_is_reported_at_once(launched: bool) -> None:
 def test_a_step_that_fails_is_reported_with_its_reason(lane: CpuLane) -> None:
     lane.launch(plan(FAILING))
     with pytest.raises(EngineDead, match="a planted failure"):
+        lane.settle()
+
+
+def test_what_was_answered_comes_before_the_failure(lane: CpuLane) -> None:
+    lane.launch(plan(1))
+    lane.launch(plan(FAILING))
+    assert lane.settle().number == 1
+    with pytest.raises(EngineDead, match="a planted failure"):
+        lane.settle()
+
+
+def test_an_answer_that_cannot_be_sent_ends_the_process_with_its_reason(lane: CpuLane) -> None:
+    lane.launch(plan(UNSAYABLE))
+    with pytest.raises(EngineDead, match="the lane failed: ValueError"):
         lane.settle()
 
 
