@@ -176,7 +176,7 @@ def metric(server: EngineServer, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 
-def settles(check: Callable[[], bool], seconds: float = 20) -> bool:
+def settles(check: Callable[[], bool], seconds: float = 90) -> bool:
     """Whether something becomes true in time."""
     deadline = time.monotonic() + seconds
     while not check():
