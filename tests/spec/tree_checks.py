@@ -28,7 +28,7 @@ def drafted(rows: int, topk: int, depth: int, *, ties: bool, device: str = "cpu"
         edges = (edges * 3).floor() if ties else edges
         parents = (picked.indices + first)[:, :, None].expand(rows, nodes, topk)
         scores = (picked.values[:, :, None] - edges).flatten(1)
-        tokens = torch.randint(0, 50, scores.shape, device=device)
+        tokens = torch.rand(rows, nodes, 50, device=device).topk(topk, -1).indices.flatten(1)  # siblings differ
         first += before.tokens.shape[1]
         levels.append(Level(tokens, scores, parents.reshape(rows, -1)))
     return joined(levels)
