@@ -1,6 +1,7 @@
 """`aerie bench ...`: load tests over HTTP, of Aerie and of anything else that speaks OpenAI's API."""
 
 import json
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from bench.config import Sweep
 
 benches = typer.Typer(no_args_is_help=True, help="Load tests over HTTP, with reports and pictures.")
+
+_PIPED_WIDTH = 200
+"""Of tables that no terminal shows: nothing is cut."""
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; a sweep goes on with what it holds")]
 
@@ -40,7 +44,7 @@ def sweep_command(
 
 @benches.command("run")
 def run_command(
-    url: Annotated[str, typer.Option(help="Base URL of a running server")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="A running server, as host:port or as a URL")] = "http://127.0.0.1:8000",
     workload: Annotated[str, typer.Option(help="A workload by name, or FILE.jsonl of messages")] = "demo",
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,4,16",
     rate: Annotated[str, typer.Option(help="Requests a second instead, comma-separated")] = "",
@@ -55,7 +59,7 @@ def run_command(
     api_key: Annotated[str | None, typer.Option(envvar="AERIE_API_KEY")] = None,
     out: Out = Path("build/bench"),
 ) -> None:
-    """Puts load on one running server."""
+    """Puts load on one running server, shows what it measured and writes a report."""
     from bench.config import SweepError, parse_sweep
 
     load = {"rate": numbers(rate), "burstiness": burstiness} if rate else {"concurrency": numbers(concurrency)}
@@ -70,13 +74,11 @@ def run_command(
 
 @benches.command("report")
 def report_command(folder: Annotated[Path, typer.Argument(help="The folder of a sweep")]) -> None:
-    """Writes report.md, report.html and the pictures anew from the cells of a folder."""
+    """Shows the cells of a folder, and writes report.md, report.html and the pictures anew."""
     from bench.config import SweepError
-    from bench.report import write_report
 
     try:
-        for path in write_report(folder):
-            typer.echo(path)
+        _report(folder)
     except SweepError as error:
         raise AerieError(str(error)) from None
 
@@ -85,8 +87,7 @@ def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from bench.cells import Results
-    from bench.report import write_report
+    from bench.cells import Results, read_cells
     from bench.sweep import check, run_sweep, work_left
 
     console = Console(stderr=True)
@@ -104,7 +105,27 @@ def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
             return lambda ended: bars.update(own, completed=ended)
 
         run_sweep(sweep, out, watch, lambda text: console.print(text, style="red", markup=False), only)
-    for path in write_report(out):
+    _report(out)
+    if all("reason" in line for line in read_cells(out)):
+        raise AerieError("no cell was measured; the lines above and the report say why")
+
+
+def _report(folder: Path) -> None:
+    """Writes it, shows its tables and names its files."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from bench.report import tables, write_report
+
+    written = write_report(folder)
+    for title, part in tables(folder):
+        shown = Table(title=title, title_justify="left", header_style="bold")
+        for place, head in enumerate(part.head):
+            shown.add_column(head, justify="left" if place == 1 else "right")
+        for line in part.lines:
+            shown.add_row(*line)
+        Console(width=None if sys.stdout.isatty() else _PIPED_WIDTH).print(shown)
+    for path in written:
         typer.echo(path)
 
 

@@ -39,19 +39,14 @@ _DEFINITIONS = (
 def write_report(folder: Path) -> list[Path]:
     """report.md, report.html and the PNGs beside the cells; returns what was written."""
     sweep, cells = read_sweep(folder), read_cells(folder)
-    if not cells:
-        raise SweepError(f"{folder} holds no measured cell yet; run the sweep again with --out {folder}")
-    named = [target["name"] for target in sweep["targets"]]
-    baseline = next((target["name"] for target in sweep["targets"] if target["baseline"]), named[0])
-    table = sorted(rows(cells, baseline), key=lambda row: (row.load, named.index(row.target)))
+    named, baseline = _names(sweep)
     blocks: list[Block] = [Heading("Load test", 1), Text(_DEFINITIONS)]
     pictures: list[Path] = []
-    for number, (workload, mode) in enumerate(sorted({(row.workload, row.mode) for row in table}), start=1):
-        own = [row for row in table if (row.workload, row.mode) == (workload, mode)]
+    for number, own in enumerate(_parts(folder, sweep, cells), start=1):
         place = folder if number == 1 else folder / f"pictures-{number}"  # the first part's stand beside the report
-        title = f"{Path(workload).stem}, at most {sweep['max_tokens']} tokens an answer"
+        title = f"{Path(own[0].workload).stem}, at most {sweep['max_tokens']} tokens an answer"
         drawn = draw_all(own, place, named, baseline=baseline, title=title)
-        blocks += _part(f"{Path(workload).stem}, by {mode}", own, named, drawn)
+        blocks += _part(own, named, drawn)
         pictures += drawn
     blocks += [*_targets(sweep, cells, read_trials(folder)), Heading("Machine"), Code(_source(cells))]
     texts = {"report.md": as_markdown(blocks, folder), "report.html": as_page(blocks, "Load test")}
@@ -60,8 +55,32 @@ def write_report(folder: Path) -> list[Path]:
     return [*pictures, *(folder / name for name in texts)]
 
 
-def _part(title: str, own: list[Row], named: list[str], pictures: list[Path]) -> list[Block]:
-    """One workload under one kind of load."""
+def tables(folder: Path) -> list[tuple[str, Table]]:
+    """Title and table of each part of the report: for a terminal."""
+    return [(_title(own), _table(own)) for own in _parts(folder, read_sweep(folder), read_cells(folder))]
+
+
+def _names(sweep: dict[str, Any]) -> tuple[list[str], str]:
+    """Of the targets, and of the one that the others are measured against."""
+    named = [target["name"] for target in sweep["targets"]]
+    return named, next((target["name"] for target in sweep["targets"] if target["baseline"]), named[0])
+
+
+def _parts(folder: Path, sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[list[Row]]:
+    """Each workload under each kind of load. Raises SweepError where nothing was measured."""
+    if not cells:
+        raise SweepError(f"{folder} holds no measured cell yet; run the sweep again with --out {folder}")
+    named, baseline = _names(sweep)
+    table = sorted(rows(cells, baseline), key=lambda row: (row.load, named.index(row.target)))
+    kinds = sorted({(row.workload, row.mode) for row in table})
+    return [[row for row in table if (row.workload, row.mode) == kind] for kind in kinds]
+
+
+def _title(own: list[Row]) -> str:
+    return f"{Path(own[0].workload).stem}, by {own[0].mode}"
+
+
+def _table(own: list[Row]) -> Table:
     shown = [column for column in _COLUMNS if any(column[1] in row.figures for row in own)]
     lines = []
     for row in own:
@@ -72,7 +91,11 @@ def _part(title: str, own: list[Row], named: list[str], pictures: list[Path]) ->
             for figure, (_, _, scale, form) in zip(found, shown, strict=True)
         ]
         lines.append([f"{row.load:g}", row.target + failed, *texts])
-    blocks: list[Block] = [Heading(title), Table([own[0].mode, "target", *(column[0] for column in shown)], lines)]
+    return Table([own[0].mode, "target", *(column[0] for column in shown)], lines)
+
+
+def _part(own: list[Row], named: list[str], pictures: list[Path]) -> list[Block]:
+    blocks: list[Block] = [Heading(_title(own)), _table(own)]
     if notes := _notes(own):
         blocks.append(Points(notes))
     if len({row.target for row in own}) > 2:

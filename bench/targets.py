@@ -33,7 +33,8 @@ class Server:
         self._target = target
         self._log = logs / f"{target.name.replace(' ', '-')}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = (target.url or "").rstrip("/").removesuffix("/v1")
+        url = (target.url or "").rstrip("/").removesuffix("/v1")
+        self.url = url if "://" in url else f"http://{url}"
 
     def __enter__(self) -> "Server":
         if self._target.command is not None:

@@ -114,6 +114,17 @@ def _head(report: str) -> list[str]:
     return next(line for line in report.splitlines() if line.startswith("| concurrency")).split("|")[1:-1]
 
 
+def test_the_command_shows_what_it_measured_and_fails_where_that_is_nothing(servers, tmp_path: Path) -> None:
+    where = servers[1]["fast"].removeprefix("http://")
+    load = ["--concurrency", "1", "--requests", "2", "--max-tokens", "4"]
+    done = CliRunner().invoke(app, ["bench", "run", "--url", where, *load, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0 and "tokens/s" in done.output and "report.html" in done.output
+    where = f"127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, ["bench", "run", "--url", where, *load, "--out", str(tmp_path / "none")])
+    assert done.exit_code == 1 and isinstance(done.exception, AerieError)
+    assert "no cell was measured" in str(done.exception)
+
+
 def test_a_killed_sweep_goes_on_where_it_was(servers, tmp_path: Path) -> None:
     _, urls = servers
     sweep, out, seen = sweep_of(urls), tmp_path / "out", []
