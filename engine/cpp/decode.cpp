@@ -15,7 +15,7 @@ extern "C" void decoded(int32_t* words, const Step* given) {
   const std::vector<int64_t> ones(count, 1);
   std::vector<int64_t> of(count), next(count), chosen;
   Pass pass(*step.target, *step.tables);
-  pass.lay(rows.rows(), ones.data(), 1);
+  pass.lay(rows.rows(), ones.data());
   for (long row = 0; row < count; ++row) {
     pass.put(row, row, rows.roots[row], rows.lengths[row], rows.lengths[row]);
     of[row] = row;

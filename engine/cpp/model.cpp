@@ -1,19 +1,21 @@
 #include "model.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "vectors.h"
 
 namespace aerie {
 
-void Pass::lay(const Rows& rows, const int64_t* counts, long reach) {
+void Pass::lay(const Rows& rows, const int64_t* counts, long scratch) {
   rows_ = rows;
   queries_.assign(1, 0);
   page_bounds_.assign(1, 0);
   pages_.clear();
   for (long row = 0; row < rows.count; ++row) {
     const int32_t* own = tables_.pages + rows.owners[row] * tables_.per_row;
-    pages_.insert(pages_.end(), own, own + (rows.lengths[row] + reach + model_.page_size - 1) / model_.page_size);
+    const long covered = rows.lengths[row] + std::max<long>(counts[row], scratch);
+    pages_.insert(pages_.end(), own, own + (covered + model_.page_size - 1) / model_.page_size);
     page_bounds_.push_back(static_cast<int32_t>(pages_.size()));
     queries_.push_back(static_cast<int32_t>(queries_.back() + counts[row]));
   }

@@ -49,8 +49,8 @@ class Pass {
  public:
   Pass(const Model& model, const Tables& tables) : model_(model), tables_(tables) {}
 
-  // So many tokens of each row, which see and write at most `reach` positions past its length.
-  void lay(const Rows& rows, const int64_t* counts, long reach);
+  // So many tokens of each row, which see and write as many positions past its length, or `scratch` where those are more.
+  void lay(const Rows& rows, const int64_t* counts, long scratch = 0);
 
   // Token i, of row `row`: its KV goes to position `place`, and it is turned as one at `position`.
   void put(long i, long row, int64_t token, int64_t place, int64_t position);

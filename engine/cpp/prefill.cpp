@@ -54,8 +54,7 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   Answer answer(words, step.count, 1);
   lay(chunks, step, *prompts);
   Pass pass(*step.target, *step.tables);
-  pass.lay({chunks.owners.data(), chunks.starts.data(), step.count}, chunks.counts.data(),
-           *std::max_element(chunks.counts.begin(), chunks.counts.end()));
+  pass.lay({chunks.owners.data(), chunks.starts.data(), step.count}, chunks.counts.data());
   std::vector<long> lasts;
   for (long row = 0, i = 0; row < step.count; ++row) {
     for (long place = 0; place < chunks.counts[row]; ++place, ++i)
@@ -95,8 +94,7 @@ extern "C" void prompts_followed(const Step* given, const Prompts* prompts, cons
   }
   std::vector<float> taps;
   Pass pass(head->body, *step.tables);
-  pass.lay({owners.data(), starts.data(), static_cast<long>(owners.size())}, counts.data(),
-           *std::max_element(counts.begin(), counts.end()));
+  pass.lay({owners.data(), starts.data(), static_cast<long>(owners.size())}, counts.data());
   for (long row = 0, own = 0, ended = 0, token = 0, i = 0; row < step.count; ++row) {
     const long count = chunks.counts[row];
     if (followed[row]) {

@@ -110,7 +110,7 @@ extern "C" void round_verified(const Step* given, const Drafts* drafts) {
   const std::vector<int64_t> words = round.words.empty() ? round.words : packed(round.words, round);
   std::vector<int64_t> of, next, chosen;
   Pass pass(*step.target, *step.tables);
-  pass.lay(rows, round.nodes.data(), round.width);
+  pass.lay(rows, round.nodes.data());
   round.firsts.clear();
   for (long row = 0, i = 0; row < rows.count; ++row) {
     round.firsts.push_back(i);
@@ -165,7 +165,7 @@ extern "C" void round_extended(const Step* given, const Drafts* drafts) {
   const long hidden = head.body.hidden, wide = head.fuse.inputs;
   std::vector<float> taps;
   Pass pass(head.body, *step.tables);
-  pass.lay(rows, kept.data(), round.steps);
+  pass.lay(rows, kept.data());
   for (long row = 0, i = 0; row < rows.count; ++row) {
     for (long pair = 0; pair < kept[row]; ++pair, ++i) {
       const long at = row * round.steps + pair, length = rows.lengths[row] + pair;
