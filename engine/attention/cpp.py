@@ -11,8 +11,8 @@ from torch import Tensor
 
 from engine.attention.cpu import CpuAttention
 from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.cpp.layer import TYPES
-from engine.cpp.library import LANES, library, missing
+from engine.cpp.library import library, missing
+from engine.cpp.numbers import LANES, TYPES
 from engine.kv_pool import KVPool
 
 _MOST_ALONE = 16

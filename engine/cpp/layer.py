@@ -9,10 +9,9 @@ from torch import Tensor
 
 from engine import layer as twins
 from engine import norm
-from engine.cpp.library import LANES, library
+from engine.cpp.library import library
+from engine.cpp.numbers import LANES, TYPES
 from engine.kv_pool import KVPool
-
-TYPES = (torch.float32, torch.bfloat16)
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:

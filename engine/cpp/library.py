@@ -19,8 +19,6 @@ from pathlib import Path
 from engine.kernels.folder import folder
 
 SOURCES = Path(__file__).parent
-LANES = 16
-"""Numbers that kernels compute with at once (vectors.h)."""
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC")
 _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 120

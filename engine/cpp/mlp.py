@@ -3,7 +3,8 @@
 from torch import Tensor
 
 from engine import layer as twins
-from engine.cpp.library import LANES, library
+from engine.cpp.library import library
+from engine.cpp.numbers import LANES
 from engine.layer import MlpWeights
 from engine.norm import RmsNorm
 

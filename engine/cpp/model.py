@@ -11,8 +11,7 @@ import torch
 
 from engine.attention.cpp import CppAttention
 from engine.body import Body
-from engine.cpp.layer import TYPES
-from engine.cpp.library import LANES
+from engine.cpp.numbers import LANES, TYPES
 from engine.cpp.stack import Matrix, Norm, layers_of, norm_at
 from engine.future_map import FutureMap
 from engine.row_tables import RowTables

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from engine.cpp.library import LANES, library
+from engine.cpp.library import library
+from engine.cpp.numbers import LANES
 from engine.cpp.pages import WEIGHTS
 
 _PANEL = 32

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from engine import stack as twins
 from engine.attention.cpp import addresses_of
-from engine.cpp.layer import TYPES
-from engine.cpp.library import LANES, library
+from engine.cpp.library import library
+from engine.cpp.numbers import LANES, TYPES
 from engine.layer import Pass
 from engine.norm import RmsNorm
 from engine.stack import Layer, Stack
