@@ -1,5 +1,6 @@
 """What the probe commands share: their options, configs and prompts from them, and the table and JSON at the end."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -7,11 +8,27 @@ import typer
 
 from aerie.resolve import resolve_config, with_local_model
 from contracts.config import Config
+from contracts.errors import ConfigError
 from contracts.labels import labels
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Looks before anything is measured: a measurement that cannot be kept would be lost."""
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        allowed = os.access(path if path.exists() else path.parent, os.W_OK) and not path.is_dir()
+    except OSError:
+        allowed = False
+    if not allowed:
+        raise ConfigError(f"--json {path} cannot be written; name another file")
+    return path
+
 
 Target = Annotated[str, typer.Argument(help="A config file, a model folder, or a hub id ORG/MODEL")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value, as in spec.depth=5")]
-Json = Annotated[Path | None, typer.Option("--json", help="Write cells and provenance here")]
+Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write cells and provenance here")]
 Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]

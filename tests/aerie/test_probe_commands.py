@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from aerie.commands import app
 from contracts.config import load_config
-from contracts.errors import AerieError
+from contracts.errors import AerieError, ConfigError
 from tests.spec import models
 
 CASES = {
@@ -70,6 +70,13 @@ def test_compare_takes_shapes_and_lists(config_file: Path, tmp_path: Path) -> No
         for mode, shape in (("off", "none"), ("chain", "chain 2"), ("tree", "tree 2,2,4"))
     ]
     assert all(cell["identical"] == 1 for cell in cells)
+
+
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["probe", "compare", str(tmp_path / "no-config.yaml"), "--json", str(tmp_path / "file/out.json")]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ConfigError) and "cannot be written" in str(done.exception)
 
 
 def test_tune_writes_the_config_that_it_was_given(config_file: Path, tmp_path: Path) -> None:
