@@ -64,7 +64,8 @@ async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
 
 
 async def events(answer: aiohttp.ClientResponse) -> list[Any]:
-    text = await answer.text()
+    async with asyncio.timeout(PATIENCE):
+        text = await answer.text()
     lines = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
     assert lines[-1] == "[DONE]"
     return [json.loads(line) for line in lines[:-1]]
@@ -215,5 +216,5 @@ async def until_taken(http: aiohttp.ClientSession, url: str, places: int) -> Non
 
 
 async def whole(http: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> str:
-    async with http.post(f"{url}/v1/completions", json=body) as answer:
+    async with asyncio.timeout(PATIENCE), http.post(f"{url}/v1/completions", json=body) as answer:
         return await answer.text()
