@@ -21,7 +21,9 @@ from engine.kernels.folder import folder
 SOURCES = Path(__file__).parent
 _FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC")
 _COMPILERS = ("c++", "g++", "clang++")
-_SECONDS = 120
+_SECONDS = 600
+"""For one source, on a machine that does many other things besides: alone it takes some. Who gave up would compile all
+of them again in the next process."""
 _AT_ONCE = 2
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
