@@ -76,7 +76,7 @@ def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> 
     ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
-    kept = (before < top_ps[:, None]) & (ordered > float("-inf"))
+    kept = ((before < top_ps[:, None]) | (top_ps[:, None] >= 1)) & (ordered > float("-inf"))  # sums of parts pass 1
     floor = ordered.gather(1, (kept.sum(-1, keepdim=True) - 1).clamp(min=0))
     return scaled.masked_fill(scaled < floor, float("-inf"))
 

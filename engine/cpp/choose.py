@@ -1,4 +1,6 @@
-"""The choice of a token in C++ (choice.cpp, noise.cpp): one pass over a row's logits. Filters are left to torch."""
+"""The choice of a token in C++ (choice.cpp, noise.cpp, filters.cpp): one pass over a row's logits, and a few more where
+it is filtered.
+"""
 
 import torch
 from torch import Tensor
@@ -13,15 +15,16 @@ from engine.row_tables import RowTables
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
-    if needs.filters or logits.dtype is not torch.float32:
+    if logits.dtype is not torch.float32:
         return twins.choose.twin(logits, rows, positions, tables, needs, noise=noise)
     if needs.bans:
         logits = twins.ban_stop_ids(logits, rows, positions, tables)
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.temperatures.index_select(0, rows)
-    if noise is None:
-        return _drawn(logits, temperatures, tables.noise_keys.index_select(0, rows), positions)
+    if noise is None or needs.filters:  # what `noise` holds of the few that are left is made again
+        least = _edges(logits, temperatures, rows, tables) if needs.filters else None
+        return _drawn(logits, temperatures, least, tables.noise_keys.index_select(0, rows), positions)
     return _chosen(logits, temperatures, noise)
 
 
@@ -48,7 +51,22 @@ def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -
     return out
 
 
-def _drawn(logits: Tensor, temperatures: Tensor, keys: Tensor, positions: Tensor) -> Tensor:
+def _edges(logits: Tensor, temperatures: Tensor, rows: Tensor, tables: RowTables) -> Tensor:
+    """The least logit / T [n] that each row's filters leave."""
+    out, logits = torch.empty(rows.numel()), logits.contiguous()
+    filters = [table.index_select(0, rows) for table in (tables.min_ps, tables.top_ks, tables.top_ps)]
+    library().edges(
+        out.data_ptr(),
+        logits.data_ptr(),
+        temperatures.data_ptr(),
+        *(values.data_ptr() for values in filters),
+        *logits.shape,
+        GREEDY_BELOW,
+    )
+    return out
+
+
+def _drawn(logits: Tensor, temperatures: Tensor, least: Tensor | None, keys: Tensor, positions: Tensor) -> Tensor:
     rows, count = logits.shape
     out = torch.empty(rows, dtype=torch.int64)
     logits, positions = logits.contiguous(), positions.long().contiguous()
@@ -56,6 +74,7 @@ def _drawn(logits: Tensor, temperatures: Tensor, keys: Tensor, positions: Tensor
         out.data_ptr(),
         logits.data_ptr(),
         temperatures.data_ptr(),
+        None if least is None else least.data_ptr(),
         keys.data_ptr(),
         positions.data_ptr(),
         rows,

@@ -62,8 +62,11 @@ void advanced(float* scores, int64_t* indices, int64_t* words, int64_t* tokens, 
               const int64_t* level_tokens, const int64_t* frontier_words, const char* feedback, long rows, long nodes,
               long wanted, long first, long bit, long size);
 
-void drawn(int64_t* out, const float* logits, const float* temperatures, const int64_t* keys, const int64_t* positions,
-           long rows, long count, float greedy_below);
+void drawn(int64_t* out, const float* logits, const float* temperatures, const float* edges, const int64_t* keys,
+           const int64_t* positions, long rows, long count, float greedy_below);
+
+void edges(float* out, const float* logits, const float* temperatures, const float* min_ps, const int32_t* top_ks,
+           const float* top_ps, long rows, long count, float greedy_below);
 
 void selected(int64_t* tokens, int64_t* depths, int64_t* parents, int64_t* words, const int64_t* drafted,
               const float* scores, const int64_t* drafted_parents, const int64_t* drafted_depths, const int64_t* counts,

@@ -24,8 +24,8 @@ struct Model {
 struct Tables {
   const int32_t* pages;  // [rows + 1, per_row]
   const int64_t* noise_keys;
-  const float* temperatures;
-  const int32_t* limits;
+  const float *temperatures, *min_ps, *top_ps;
+  const int32_t *top_ks, *limits, *min_lengths;
   const int64_t* stop_ids;  // [rows + 1, stops]
   long per_row, stops;
 };

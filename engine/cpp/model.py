@@ -29,7 +29,8 @@ class Model(ctypes.Structure):
 
 class Tables(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("pages", "noise_keys", "temperatures", "limits", "stop_ids")),
+        *((name, c_void_p) for name in ("pages", "noise_keys", "temperatures", "min_ps", "top_ps")),
+        *((name, c_void_p) for name in ("top_ks", "limits", "min_lengths", "stop_ids")),
         *((name, c_long) for name in ("per_row", "stops")),
     )
 
@@ -86,7 +87,8 @@ def _made(body: Body) -> Held | None:
 
 def tables_of(tables: RowTables) -> Tables:
     if tables.held is None:
-        parts = (tables.pages, tables.noise_keys, tables.temperatures, tables.limits, tables.stop_ids)
+        given = (tables.pages, tables.noise_keys, tables.temperatures, tables.min_ps, tables.top_ps)
+        parts = (*given, tables.top_ks, tables.limits, tables.min_lengths, tables.stop_ids)
         tables.held = Tables(*(part.data_ptr() for part in parts), tables.pages.shape[1], tables.stop_ids.shape[1])
     held: Tables = tables.held
     return held

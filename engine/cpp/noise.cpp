@@ -50,16 +50,19 @@ Words ids_from(uint32_t first) {
   return Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
 }
 
-// The first of the largest of logits / T + noise. Noise has a largest value, so only what could still win is given any.
-int64_t winner(const float* logits, long count, float temperature, const Row& noise) {
+// The first of the largest of logits / T + noise, of those that are no less than `edge` without it. Noise has a largest
+// value, so only what could still win is given any.
+int64_t winner(const float* logits, long count, float temperature, float edge, const Row& noise) {
   static const float most = gumbels(Words{})[0];  // it falls as hashes rise
   const long whole = count / kLanes * kLanes;
   const auto block = [&](long i) {  // what lies past the end never wins
-    if (i < whole) return load(logits + i) / temperature;
     float rest[kLanes];
-    std::fill_n(rest, kLanes, -INFINITY);
-    std::copy(logits + i, logits + count, rest);
-    return load(rest) / temperature;
+    if (i >= whole) {
+      std::fill_n(rest, kLanes, -INFINITY);
+      std::copy(logits + i, logits + count, rest);
+    }
+    const Floats scaled = load(i < whole ? logits + i : rest) / temperature;
+    return scaled < edge ? Floats{} - INFINITY : scaled;
   };
   int64_t likeliest;
   chosen(&likeliest, logits, nullptr, nullptr, 1, count, 0.0f);
@@ -98,13 +101,13 @@ extern "C" void gumbel(float* out, const int64_t* keys, const int64_t* positions
 }
 
 // logits [rows, count], temperatures, keys and positions [rows] -> out [rows]: what `chosen` gives with the noise that
-// `gumbel` gives for every token, most of which is never made.
-extern "C" void drawn(int64_t* out, const float* logits, const float* temperatures, const int64_t* keys,
-                      const int64_t* positions, long rows, long count, float greedy_below) {
+// `gumbel` gives for every token, most of which is never made. What `edges` [rows] leave, unless they are null.
+extern "C" void drawn(int64_t* out, const float* logits, const float* temperatures, const float* edges,
+                      const int64_t* keys, const int64_t* positions, long rows, long count, float greedy_below) {
   for (long row = 0; row < rows; ++row, logits += count) {
     if (temperatures[row] < greedy_below)
       chosen(out + row, logits, nullptr, nullptr, 1, count, greedy_below);
     else
-      out[row] = winner(logits, count, temperatures[row], Row(keys[row], positions[row]));
+      out[row] = winner(logits, count, temperatures[row], edges ? edges[row] : -INFINITY, Row(keys[row], positions[row]));
   }
 }

@@ -1,6 +1,7 @@
 #include "step.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace aerie {
@@ -17,6 +18,18 @@ void leave(const Futures& futures, long place, int64_t token, int64_t length, bo
   futures.lengths[place] = length;
   futures.done[place] = done;
   if (seed) std::memcpy(futures.seeds + place * futures.seed_bytes, seed, futures.seed_bytes);
+}
+
+void ban(float* logits, const int64_t* ids, long count) {
+  for (long i = 0; i < count; ++i)
+    if (ids[i] >= 0) logits[ids[i]] = -INFINITY;
+}
+
+template <class Number>
+std::vector<Number> picked(const Number* table, const std::vector<int64_t>& rows) {
+  std::vector<Number> found;
+  for (const int64_t row : rows) found.push_back(table[row]);
+  return found;
 }
 
 }  // namespace
@@ -44,22 +57,32 @@ const char* Standing::seed(const Step& step, long row) const {
   return step.futures->seeds + generation(step, places[row], false) * step.futures->seed_bytes;
 }
 
-void Standing::choose(std::vector<int64_t>& chosen, const Step& step, const float* logits,
-                      const std::vector<int64_t>& of, const std::vector<int64_t>& positions) const {
+void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
+                      const std::vector<int64_t>& positions) const {
+  const Tables& tables = *step.tables;
   const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
   chosen.resize(tokens);
+  for (long i = 0; step.bans && i < tokens; ++i)
+    if (positions[i] < tables.min_lengths[owners[of[i]]])
+      ban(logits + i * vocabulary, tables.stop_ids + owners[of[i]] * tables.stops, tables.stops);
   if (!step.samples) {
     ::chosen(chosen.data(), logits, nullptr, nullptr, tokens, vocabulary, step.greedy_below);
     return;
   }
-  std::vector<float> temperatures(tokens);
-  std::vector<int64_t> keys(tokens);
-  for (long i = 0; i < tokens; ++i) {
-    temperatures[i] = step.tables->temperatures[owners[of[i]]];
-    keys[i] = step.tables->noise_keys[owners[of[i]]];
+  std::vector<int64_t> rows(tokens);
+  for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
+  const auto temperatures = picked(tables.temperatures, rows);
+  const auto keys = picked(tables.noise_keys, rows);
+  std::vector<float> least;
+  if (step.filters) {
+    const auto min_ps = picked(tables.min_ps, rows), top_ps = picked(tables.top_ps, rows);
+    const auto top_ks = picked(tables.top_ks, rows);
+    least.resize(tokens);
+    edges(least.data(), logits, temperatures.data(), min_ps.data(), top_ks.data(), top_ps.data(), tokens, vocabulary,
+          step.greedy_below);
   }
-  drawn(chosen.data(), logits, temperatures.data(), keys.data(), positions.data(), tokens, vocabulary,
-        step.greedy_below);
+  drawn(chosen.data(), logits, temperatures.data(), step.filters ? least.data() : nullptr, keys.data(), positions.data(),
+        tokens, vocabulary, step.greedy_below);
 }
 
 void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {

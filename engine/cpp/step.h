@@ -14,7 +14,7 @@ struct Step {
   long count;
   long open, stop, full;  // codes of endings
   float greedy_below;
-  bool samples;  // some row draws
+  bool samples, filters, bans;  // what some row calls for
 };
 
 // What a step says of its rows, in the order in which engine/cpp/step.py reads it; zeros so far.
@@ -46,8 +46,8 @@ class Standing {
   long count() const { return static_cast<long>(owners.size()); }
   const char* seed(const Step& step, long row) const;
 
-  // What follows tokens of the rows `of` [tokens], to stand at `positions` [tokens].
-  void choose(std::vector<int64_t>& chosen, const Step& step, const float* logits, const std::vector<int64_t>& of,
+  // What follows tokens of the rows `of` [tokens], to stand at `positions` [tokens]. Spoils the logits.
+  void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
               const std::vector<int64_t>& positions) const;
 
   // Cuts tokens [rows, width], of which counts [rows] were committed, and says so.

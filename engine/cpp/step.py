@@ -24,15 +24,15 @@ class Step(ctypes.Structure):
         *((name, c_char_p) for name in ("rows", "turns")),
         *((name, c_long) for name in ("count", "open", "stop", "full")),
         ("greedy_below", c_float),
-        ("samples", c_bool),
+        *((name, c_bool) for name in ("samples", "filters", "bans")),
     )
 
 
 def step_of(state: DeviceState, plan: StepPlan, tokens: int) -> Step | None:
     """Of a decode that passes at most so many tokens; None where one of its rows calls for more than the kernels do."""
     held, needs = target_of(state), state.needs.of(plan.rows)
-    more = needs.filters or needs.bans or plan.logprobs >= 0 or plan.trees
-    if held is None or more or tokens > held.most or not state.visible or state.futures.poison:
+    asks_more = plan.logprobs >= 0 or plan.trees or state.futures.poison
+    if held is None or asks_more or tokens > held.most or not state.visible:
         return None
     return Step(
         ctypes.addressof(held.model),
@@ -46,6 +46,8 @@ def step_of(state: DeviceState, plan: StepPlan, tokens: int) -> Step | None:
         Ending.LENGTH,
         GREEDY_BELOW,
         needs.noise,
+        needs.filters,
+        needs.bans,
     )
 
 

@@ -1,5 +1,5 @@
 """Drafting in C++ (engine/cpp/draft.cpp): all levels of a step in one call, for a head whose guesses are ranked without
-noise and without filters.
+noise, and those of trees without filters.
 """
 
 import ctypes
@@ -73,7 +73,8 @@ class _Given:
 def _given(head: Head, tables: RowTables, roots: Roots, ranking: Ranking, topk: int) -> _Given | None:
     """None where the call cannot be made."""
     rows, held = roots.tokens.numel(), held_head(head)
-    if held is None or ranking.noise is not None or ranking.filters is not None or rows * topk > held.body.most:
+    told_apart = ranking.noise is not None or (ranking.filters is not None and topk > 1)
+    if held is None or told_apart or rows * topk > held.body.most:
         return None
     seeds, heat = roots.seeds.float().contiguous(), ranking.temperatures
     owners, lengths, tokens = roots.owners.contiguous(), roots.lengths.contiguous(), roots.tokens.contiguous()

@@ -11,7 +11,7 @@ from contracts.step import DecodeWork, StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
 from engine.cpp.library import library
-from engine.cpp.step import step_of, told
+from engine.cpp.step import Step, step_of, told
 from engine.state import DeviceState
 from spec import draft_step as twins
 from spec.cpp.head import HeldHead, held_head
@@ -33,7 +33,7 @@ def draft_step(state: DeviceState, head: Head, spec: SpecConfig, plan: StepPlan,
     assert work is not None
     fits = held is not None and all(plan.drafting) and plan.rows.size * work.topk <= held.body.most
     step = step_of(state, plan, int(sum(work.nodes))) if fits else None
-    if held is None or step is None or not _plain(spec, head, noise=step.samples):
+    if held is None or step is None or not _plain(spec, head, step, trees=work.topk > 1):
         twins.draft_step.twin(state, head, spec, plan, times, sent)
         return
     kernels, phase = library(), state.clock.phase
@@ -51,12 +51,15 @@ def draft_step(state: DeviceState, head: Head, spec: SpecConfig, plan: StepPlan,
         kernels.round_extended(*given)
 
 
-def _plain(spec: SpecConfig, head: Head, *, noise: bool) -> bool:
-    """Whether the head drafts level by level, without noise, and what the target chooses decides."""
+def _plain(spec: SpecConfig, head: Head, step: Step, *, trees: bool) -> bool:
+    """Whether the head drafts level by level, without noise and filters, and what the target chooses decides. Filters
+    cannot change what is likeliest, which is all that chains ask for.
+    """
     return (
         not head.config.parallel
         and spec.simulate_acceptance is None
-        and (not noise or math.isinf(spec.draft_temperature))
+        and (not step.samples or math.isinf(spec.draft_temperature))
+        and not (step.filters and trees)
     )
 
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.errors import ConfigError
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
-from engine.choose import Needs, choose, likeliest
+from engine.choose import Needs, choose, filtered, likeliest
+from engine.cpp import choose as cpp_choose
 from engine.cpp import library as building
 from engine.cpp.library import Unavailable, library
 from engine.kernels.switch import FUSIBLE, kernels_report, take_kernels, taken_kernels, taken_language
@@ -23,6 +26,7 @@ from engine.projection import Projection
 from engine.row_tables import RowTables
 from tests.cpp_here import needs_cpp
 from tests.engine.attention_cases import case
+from tests.engine.test_choose import FILTERS, VOCABULARY, kept
 
 CPU = torch.device("cpu")
 
@@ -143,14 +147,39 @@ def test_of_equals_the_first_is_chosen(count: int) -> None:
 
 
 @needs_cpp
-def test_filters_are_left_to_torch() -> None:
-    tables = RowTables(1, 1, 16)
-    tables.temperatures.fill_(1.0)
-    tables.top_ks.fill_(1)
-    logits, rows = torch.randn(3, 50), torch.zeros(3, dtype=torch.int64)
-    needs = Needs(noise=True, filters=True, bans=False)
-    chosen = choose.kernel("cpp")(logits, rows, torch.arange(3), tables, needs)
-    assert torch.equal(chosen, logits.argmax(-1))
+@given(st.lists(FILTERS, min_size=1, max_size=4), st.integers(0, 2**31))
+def test_filters_leave_what_a_loop_leaves(filters: list[tuple[float, int, float]], seed: int) -> None:
+    logits = 2 * torch.randn(len(filters), VOCABULARY, generator=torch.Generator().manual_seed(seed))
+    tables, rows = RowTables(len(filters), 1, 16), torch.arange(len(filters))
+    tables.temperatures[rows] = 0.7
+    for row, own in enumerate(filters):
+        tables.min_ps[row], tables.top_ks[row], tables.top_ps[row] = own
+    least = cpp_choose._edges(logits, tables.temperatures[rows], rows, tables)
+    for row, (min_p, top_k, top_p) in enumerate(filters):
+        scaled = logits[row] / 0.7
+        expected = kept(scaled.double().tolist(), min_p=min_p, top_k=top_k, top_p=top_p)
+        assert set(torch.nonzero(scaled >= least[row]).flatten().tolist()) == expected
+
+
+@needs_cpp
+@pytest.mark.parametrize("flat", [0.1, 1.0, 6.0])
+def test_filters_of_a_large_vocabulary_leave_what_sorting_leaves(flat: float) -> None:
+    """From a handful of tokens to nearly all of them; ties at an edge stay."""
+    torch.manual_seed(3)
+    tables = RowTables(40, 1, 16)
+    tables.temperatures.fill_(0.9)
+    tables.min_ps.copy_(torch.tensor([0.0, 0.001, 0.05]).repeat(14)[:41])
+    tables.top_ks.copy_(torch.tensor([0, 3, 50, 2000, 9999]).repeat(9)[:41])
+    tables.top_ps.copy_(torch.tensor([1.0, 0.1, 0.6, 0.95, 0.999, 1.0, 0.3]).repeat(6)[:41])
+    tables.temperatures[7] = 0.0
+    rows = torch.arange(41)
+    logits = (torch.randn(41, 4001) * flat).mul(16).round() / 16
+    scaled = logits / 0.9
+    expected = filtered.twin(scaled, tables.min_ps, tables.top_ks, tables.top_ps) > -torch.inf
+    found = scaled >= cpp_choose._edges(logits, tables.temperatures, rows, tables)[:, None]
+    assert found[7].all()
+    expected[7] = True
+    assert torch.equal(found, expected)
 
 
 @needs_cpp

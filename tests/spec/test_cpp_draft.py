@@ -173,6 +173,20 @@ def test_what_the_call_cannot_do_goes_level_by_level(monkeypatch: pytest.MonkeyP
         held = held_head(head)
         head.held = replace(held, body=replace(held.body, most=2))
     called = []
-    monkeypatch.setattr(twins.draft_chain, "twin", lambda *given: called.append(given))
-    draft_chain.kernel("cpp")(head, make_tables((0.0,) * 3), roots(torch.float32), Growth(2, 1, torch.ones(3), 3), rank)
+    draft, topk = (draft_tree, 2) if why == "filters" else (draft_chain, 1)  # chains ask for what is likeliest alone
+    monkeypatch.setattr(draft, "twin", lambda *given: called.append(given))
+    growth = Growth(2, topk, torch.ones(3), 3)
+    draft.kernel("cpp")(head, make_tables((0.0,) * 3), roots(torch.float32), growth, rank)
     assert len(called) == 1
+
+
+@torch.inference_mode()
+def test_a_chain_does_not_depend_on_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = [make_head(torch.float32, mapped=True, norm_output=False) for _ in range(2)]
+    filters = torch.tensor([0.1, 0.0, 0.0]), torch.tensor([0, 2, 0]), torch.tensor([1.0, 1.0, 0.5])
+    rank = Ranking(None, torch.ones(3, 1), torch.tensor([[0.7], [1.3], [1.0]]), filters)
+    growth = Growth(4, 1, torch.tensor([5, 5, 5]), 5)
+    given = (make_tables((0.7, 1.3, 1.0)), roots(torch.float32), growth, rank)
+    expected = draft_chain.twin(heads[0], *given)
+    only(monkeypatch)
+    assert torch.equal(draft_chain.kernel("cpp")(heads[1], *given), expected)

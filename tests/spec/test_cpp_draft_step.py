@@ -164,9 +164,21 @@ def test_heads_of_other_kinds(pair: tuple[Path, Path], tmp_path: Path, changes: 
         both.decode(rows, **SHAPES[shape])
 
 
+@pytest.mark.parametrize("shape", ["plain", "chain"])
+@pytest.mark.parametrize("changes", [{"top_p": 0.6}, {"top_k": 3, "min_p": 0.02}, {"min_tokens": 12}])
+def test_filters_and_bans_leave_the_same(pair: tuple[Path, Path], shape: str, changes: dict[str, Any]) -> None:
+    """A stop id that would come early is banned for a while."""
+    drafts = shape != "plain"
+    both = Pair(lambda: make_worker(pair, "bfloat16"))
+    rows = added(both, (0.0, 0.9, 1.3), drafting=drafts, stop_token_ids=(18, 26, 37, 5), **changes)
+    while places := [place for place, row in enumerate(rows[0]) if not row.done]:
+        both.decode([[own[place] for place in places] for own in rows], **(SHAPES[shape] if drafts else NOTHING))
+    if "min_tokens" in changes:
+        assert all(len(row.out) > 12 or row.out[-1] in (18, 26, 37, 5) for row in rows[1])
+        assert all(not {18, 26, 37, 5} & set(row.out[:12]) for row in rows[1])
+
+
 WHYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "filters": ({}, {"temperature": 0.9, "top_p": 0.5}),
-    "min_tokens": ({}, {"min_tokens": 4}),
     "log probabilities": ({}, {"logprobs": 2}),
     "noise in drafts": ({"draft_temperature": 1.0}, {"temperature": 0.9}),
     "simulated acceptance": ({"simulate_acceptance": 2.0}, {}),
@@ -190,6 +202,16 @@ def test_what_one_call_cannot_do_goes_piece_by_piece(
     rows = added(both, (0.0,), **({"temperature": 0.0} | sampling))
     called = watched(monkeypatch)
     both.decode(rows, only=False, **SHAPES["chain"])
+    assert len(called) == 2
+
+
+def test_trees_of_filtered_rows_are_drafted_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[Path, Path]
+) -> None:
+    both = Pair(lambda: make_worker(pair, "bfloat16"))
+    rows = added(both, (0.9,), top_p=0.5)
+    called = watched(monkeypatch)
+    both.decode(rows, only=False, **SHAPES["tree"])
     assert len(called) == 2
 
 
