@@ -118,10 +118,10 @@ def refused() -> Callable[..., str]:
 
     def start(*settings: str, target: str = CONFIG) -> str:
         server = Server(*settings, target=target)
-        code = server.process.wait(_START_SECONDS)
-        server._reader.join(PATIENCE)
-        assert server.process.stdout is not None
-        server.process.stdout.close()
+        try:
+            code = server.process.wait(_START_SECONDS)
+        finally:
+            server.__exit__(None, None, None)  # one that starts all the same must not outlive its test
         assert code == 2, server.output
         assert "Traceback" not in server.output
         return " ".join(server.output.split())
