@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 Texts = dict[str, list[int]]
 """Tokens by request."""
 _WARM_UP_TOKENS = 8
-_ROUNDS = 3
+_ROUNDS = 5
 _FEWEST, _EACH = 5, 2
 """Requests of a round at least, and for each that is open at once; the reference asks all prompts."""
 

@@ -5,6 +5,8 @@ MARGIN over plain decoding, so that neither noise nor what a server adds to a st
 is no larger than what fewer rows take, since guesses cost the more the fuller a step is.
 """
 
+import statistics
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -13,7 +15,7 @@ from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.spec_section import LoadShape
 from contracts.step import MAX_NODES, Lane
-from probe.drive import MakeLane, Prompts, ask, drive
+from probe.drive import MakeLane, Prompts, Run, ask, drive, joined
 from probe.shapes import for_lane, label, load_shape, with_shape
 from scheduler.drafting import NO_DRAFT, Shape
 
@@ -23,6 +25,8 @@ TREES = (Shape(3, 2, 6), Shape(4, 3, 8), Shape(5, 4, 12), Shape(6, 4, 16), Shape
 TEMPERATURES = (0.0, 0.8)
 MARGIN = 1.10
 """Tokens a second over those of plain decoding, at the least."""
+
+_ROUNDS = 3
 
 Cell = dict[str, Any]
 
@@ -46,12 +50,10 @@ def tune(
         if not lane.capacity.drafts:
             raise ConfigError("the target has no head to tune; set spec.head", param="spec.head")
         for load in sorted(loads):
-            rates = {shape: _measure(lane, wide, prompts, shape, load, max_tokens) for shape in (NO_DRAFT, *shapes)}
-            plain = rates[NO_DRAFT]["tokens_per_s"]
-            chosen = choose({shape: cell["tokens_per_s"] / plain for shape, cell in rates.items()}, largest)
+            found = _measure(lane, wide, prompts, (NO_DRAFT, *shapes), load, max_tokens)
+            chosen = choose({shape: cell["speedup"] for shape, cell in found.items()}, largest)
             largest = chosen.nodes
-            for shape, cell in rates.items():
-                cells.append(cell | {"speedup": cell["tokens_per_s"] / plain, "chosen": shape == chosen})
+            cells += [cell | {"chosen": shape == chosen} for shape, cell in found.items()]
             best.append(load_shape(chosen, rows=load))
             say(f"{load} rows: {label(chosen)}")
     return cells, merged(best)
@@ -75,20 +77,39 @@ def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
     return kept
 
 
-def _measure(lane: Lane, config: Config, prompts: Prompts, shape: Shape, load: int, max_tokens: int) -> Cell:
-    """Enough requests that most steps run at the full load; the first few warm the shape's kernels up."""
+def _measure(
+    lane: Lane, config: Config, prompts: Prompts, shapes: Sequence[Shape], load: int, max_tokens: int
+) -> dict[Shape, Cell]:
+    """Shapes take turns, so that a machine that is now fast and now slow is so for all: a speed-up is the median of the
+    rounds'. Each asks enough requests that most steps run at the full load.
+    """
+    asked = deque(prompts)
     count = max(12, 2 * load)
-    asked = [prompts[index % len(prompts)] for index in range(count)]
-    own = with_shape(config, shape)
-    drive(lane, own, ask(asked[: min(load, 4)], TEMPERATURES, max_tokens=4), concurrency=load)
-    run = drive(lane, own, ask(asked, TEMPERATURES, max_tokens=max_tokens), concurrency=load)
+    runs: dict[Shape, list[Run]] = {shape: [] for shape in shapes}
+    for shape in shapes:  # first steps of a shape build kernels and touch memory
+        few = [prompts[index % len(prompts)] for index in range(min(load, 4))]
+        drive(lane, with_shape(config, shape), ask(few, TEMPERATURES, max_tokens=4), concurrency=load)
+    for _ in range(_ROUNDS):
+        part = [asked[index % len(asked)] for index in range(count)]
+        asked.rotate(-count)
+        for shape in shapes:
+            requests = ask(part, TEMPERATURES, max_tokens=max_tokens)
+            runs[shape].append(drive(lane, with_shape(config, shape), requests, concurrency=load))
+    return {shape: _cell(shape, load, own, runs[NO_DRAFT]) for shape, own in runs.items()}
+
+
+def _cell(shape: Shape, load: int, runs: Sequence[Run], plain: Sequence[Run]) -> Cell:
+    whole = joined(runs)
     return {
         "rows": load,
         "shape": label(shape),
         "depth": shape.depth,
         "topk": shape.topk,
         "nodes": shape.nodes,
-        "tokens_per_s": run.tokens_per_s,
-        "acceptance_length": run.acceptance_length,
-        "idle_share": run.idle_share,
+        "tokens_per_s": statistics.median(run.tokens_per_s for run in runs),
+        "speedup": statistics.median(
+            run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)
+        ),
+        "acceptance_length": whole.acceptance_length,
+        "idle_share": whole.idle_share,
     }

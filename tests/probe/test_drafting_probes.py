@@ -6,9 +6,11 @@ import pytest
 
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
+from contracts.messages import Generate
 from contracts.spec_section import LoadShape, SpecConfig
 from contracts.step import Lane
 from probe.draft_temperature import measure_draft_temperatures
+from probe.drive import Answer, Run
 from probe.shapes import chain_of, for_lane, label, parse_shape, shape_at, tree_of, with_shape
 from probe.trees import measure_trees
 from probe.tune import MARGIN, Cell, merged, tune
@@ -71,15 +73,38 @@ def test_a_gain_within_the_noise_is_not_taken_and_shapes_do_not_grow(
     planted = {1: (1.5, 1.4), 2: (1.3, 1.6), 4: (1.09, 1.2), 8: (1.3, 1.4)}
     """By load: the speed-ups of the small and of the large shape."""
 
-    def measured(lane: Lane, wide: Config, prompts: object, shape: Shape, load: int, most: int) -> Cell:
-        speedup = dict(zip((NO_DRAFT, small, large), (1.0, *planted[load]), strict=True))[shape]
-        return {"rows": load, "shape": label(shape), "tokens_per_s": 200.0 * speedup}
+    def measured(
+        lane: Lane, wide: Config, prompts: object, shapes: tuple[Shape, ...], load: int, most: int
+    ) -> dict[Shape, Cell]:
+        speedups = zip(shapes, (1.0, *planted[load]), strict=True)
+        return {shape: {"rows": load, "shape": label(shape), "speedup": speedup} for shape, speedup in speedups}
 
     monkeypatch.setattr("probe.tune._measure", measured)
     cells, table = tune(config, PROMPTS, make_lane, loads=tuple(planted), shapes=(small, large))
     chosen = {cell["rows"]: cell["shape"] for cell in cells if cell["chosen"]}
     assert chosen == {1: "chain 2", 2: "chain 2", 4: "none", 8: "none"}
     assert table == [LoadShape(rows=2, depth=2, topk=1, nodes=3)]
+
+
+def test_a_speed_up_is_the_median_of_rounds_in_which_shapes_take_turns(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine whose second round takes ten times as long, and whose third is disturbed for one shape."""
+    seconds = {NO_DRAFT: iter((1.0, 10.0, 1.0)), Shape(2, 1, 3): iter((0.5, 5.0, 4.0))}
+    turns: list[Shape] = []
+
+    def driven(lane: Lane, own: Config, requests: list[Generate], *, concurrency: int) -> Run:
+        answers = [Answer(request, 0.0, [1] * request.sampling.max_tokens) for request in requests]
+        if requests[0].sampling.max_tokens == 4:
+            return Run(answers, 1.0, 1.0, 1.0, {})
+        shape = Shape(own.spec.depth, own.spec.topk, own.spec.nodes)
+        turns.append(shape)
+        return Run(answers, next(seconds[shape]), 1.0, 1.0, {})
+
+    monkeypatch.setattr("probe.tune.drive", driven)
+    cells, _ = tune(config, PROMPTS, make_lane, loads=(1,), shapes=(Shape(2, 1, 3),))
+    assert turns == [NO_DRAFT, Shape(2, 1, 3)] * 3
+    assert [cell["speedup"] for cell in cells] == [1.0, 2.0]
 
 
 def test_tuning_makes_a_table_that_a_config_accepts(config: Config) -> None:
