@@ -33,8 +33,11 @@ def pytest_runtest_setup() -> None:
     torch.manual_seed(0)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """A model that a test loads takes kernels for the whole process: the next test shall not meet them."""
+    """A model that a test loads takes kernels for the whole process: the next test shall not meet them. After fixtures
+    are undone, since what is taken instead are twins, and some tests set others in their place.
+    """
     switch = sys.modules.get("engine.kernels.switch")
     if switch is not None:
         switch.take_kernels("torch", torch.device("cpu"))
