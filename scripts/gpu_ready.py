@@ -57,7 +57,7 @@ def main() -> int:
     import torch
 
     from contracts.errors import ConfigError
-    from engine.attention.flashinfer_modules import compiler, prebuilt_path, served_by
+    from engine.attention.flashinfer_modules import compiler, prebuilt, served_by
     from engine.attention.flashinfer_variant import DTYPES, module_name
 
     flashinfer, ffi = release("flashinfer-python"), release("apache-tvm-ffi")
@@ -73,8 +73,7 @@ def main() -> int:
         return 0
     for dtype, head_dim in ((dtype, head_dim) for dtype in DTYPES for head_dim in (64, 128)):
         name = module_name(dtype, head_dim)
-        places = [prebuilt_path(flashinfer, architecture, name) for architecture in served_by(capability)]
-        found = next((place for place in places if place.is_file()), None)
+        found = prebuilt(flashinfer, served_by(capability), name)
         print(f"attention module {name}: {found or 'not prebuilt; ' + ('nvcc will' if compiler() else 'NOTHING CAN')}")
     try:
         _load(torch.bfloat16)

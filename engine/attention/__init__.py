@@ -132,8 +132,10 @@ def _fastest(shape: AttentionShape | None) -> str:
     if shape is None or shape.device.type != "cuda":
         return "cpp" if _takes_cpp(shape) else "cpu"
     if _installed("flashinfer"):
+        from engine.attention.flashinfer_modules import loadable
         from engine.attention.flashinfer_variant import refusal
 
-        if refusal(shape) is None:
+        # Without Triton to fall back to, FlashInfer's own error says what is missing.
+        if refusal(shape) is None and (not _installed("triton") or loadable(shape)):
             return "flashinfer"
     return "triton" if _installed("triton") else "reference"

@@ -5,8 +5,10 @@ neither Python nor PyTorch; its name carries a digest of the variant's source, i
 architecture, so a library that does not fit is never found.
 """
 
+import logging
 import os
 import shutil
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,8 +17,9 @@ import torch
 from contracts.errors import ConfigError
 from engine.attention.flashinfer_variant import jit_arguments, module_name
 from engine.attention.inputs import AttentionShape
-from engine.kernels.folder import folder
+from engine.kernels.folder import folder, folders
 
+_log = logging.getLogger(__name__)
 VERSIONS = ("0.6.18", "0.7.2")
 """Releases of FlashInfer, their post-releases too, that tests/engine/test_flashinfer_contract.py takes; the first is
 pinned.
@@ -47,37 +50,77 @@ def load_module(shape: AttentionShape) -> Module:
             param="engine.attention",
         ) from error
     architectures = served_by(torch.cuda.get_device_capability(shape.device))
-    for architecture in architectures:
-        path = prebuilt_path(flashinfer.__version__, architecture, module_name(shape.dtype, shape.head_dim))
-        if path.is_file():
-            return _loaded(tvm_ffi, path)
+    path = prebuilt(flashinfer.__version__, architectures, module_name(shape.dtype, shape.head_dim))
+    if path is not None:
+        return _loaded(tvm_ffi, path)
     if compiler() is None:
         raise ConfigError(
             f"no prebuilt attention module {module_name(shape.dtype, shape.head_dim)} for sm_{architectures[0]} under "
-            f"{folder()}, and no CUDA compiler to make one: run make kernels ARCHS={architectures[0]} where nvcc is "
-            f"and bring the folder along (AERIE_KERNELS names another), or set engine.attention=triton",
+            f"{' or '.join(map(str, folders()))}, and no CUDA compiler to make one: run make kernels "
+            f"ARCHS={architectures[0]} where nvcc is and bring the folder along (AERIE_KERNELS names others), or set "
+            f"engine.attention=triton",
             param="engine.attention",
         )
+    return _compiled(shape)
+
+
+def loadable(shape: AttentionShape) -> bool:
+    """Whether `load_module` has a module for this shape. Where it has none, the log says once why Triton serves."""
+    try:
+        load_module(shape)
+    except ConfigError as error:
+        _say(f"engine.attention=auto takes Triton in place of FlashInfer: {error}")
+        return False
+    return True
+
+
+@cache
+def _say(line: str) -> None:
+    _log.warning(line)
+
+
+def _compiled(shape: AttentionShape) -> Module:
     from flashinfer.jit.attention import gen_customize_batch_prefill_module
 
-    return gen_customize_batch_prefill_module("fa2", *jit_arguments(shape.dtype, shape.head_dim)).build_and_load()
+    try:
+        return gen_customize_batch_prefill_module("fa2", *jit_arguments(shape.dtype, shape.head_dim)).build_and_load()
+    except (RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"FlashInfer cannot compile an attention module with {compiler()}: {_first_line(error)}; run make kernels "
+            f"with nvcc 13, or set engine.attention=triton",
+            param="engine.attention",
+        ) from error
 
 
 def _loaded(tvm_ffi: Any, path: Path) -> Module:
     try:
         return tvm_ffi.load_module(str(path))
     except (RuntimeError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]
         raise ConfigError(
-            f"the prebuilt attention module {path} cannot be loaded ({reason}); it needs the libraries of CUDA 13, and "
-            f"this PyTorch was built for CUDA {torch.version.cuda}: make it again with make kernels, or set "
-            f"engine.attention=triton",
+            f"the prebuilt attention module {path} cannot be loaded ({_first_line(error)}); it needs the "
+            f"libraries of CUDA 13, and this PyTorch was built for CUDA {torch.version.cuda}: make it again with "
+            f"make kernels, or set engine.attention=triton",
             param="engine.attention",
         ) from error
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def prebuilt(version: str, architectures: list[str], name: str) -> Path | None:
+    """The module of the first of these architectures that any of the kernels' folders has."""
+    places = (home / _place(version, architecture, name) for architecture in architectures for home in folders())
+    return next((path for path in places if path.is_file()), None)
+
+
 def prebuilt_path(version: str, architecture: str, name: str) -> Path:
-    return folder() / f"flashinfer-{version}" / f"sm_{architecture}" / f"{name}.so"
+    """Where a module is written."""
+    return folder() / _place(version, architecture, name)
+
+
+def _place(version: str, architecture: str, name: str) -> Path:
+    return Path(f"flashinfer-{version}") / f"sm_{architecture}" / f"{name}.so"
 
 
 def served_by(capability: tuple[int, int]) -> list[str]:

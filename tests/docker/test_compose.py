@@ -115,6 +115,6 @@ def test_the_image_holds_every_package_and_runs_as_nobody_special() -> None:
     packages = project["tool"]["setuptools"]["packages"]["find"]["include"]
     assert {f"!{package.rstrip('*')}" for package in packages} <= set(ignored)
     stages = re.split(r"(?m)^FROM ", (DOCKER / "Dockerfile").read_text(encoding="utf-8"))[1:]
-    assert [stage.splitlines()[0].split()[-1] for stage in stages] == ["build", "runtime", "gpu", "cpu"]
-    assert re.findall(r"(?m)^USER (\S+)", stages[1])[-1] == "10001"
+    assert [stage.splitlines()[0].split()[-1] for stage in stages] == ["build", "kernels", "runtime", "gpu", "cpu"]
     assert re.findall(r"(?m)^USER (\S+)", stages[2])[-1] == "10001"
+    assert re.findall(r"(?m)^USER (\S+)", stages[3])[-1] == "10001"

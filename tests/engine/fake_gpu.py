@@ -29,7 +29,6 @@ from engine.transfer import Fetch
 from tests.engine.stand_in import StandInEvent
 
 GPU = torch.device("cuda", 0)
-_FREE = 16 << 30
 
 
 class FakeRuntime:
@@ -133,13 +132,13 @@ def _guard() -> None:
 
 
 @contextmanager
-def fake_gpu(*, capability: tuple[int, int] = (9, 0)) -> Iterator[None]:
+def fake_gpu(*, capability: tuple[int, int] = (9, 0), free: int = 16 << 30) -> Iterator[None]:
     """What is built and run inside finds a GPU. Weights must be dummies: files lie on the host."""
     _guard()
     with pytest.MonkeyPatch.context() as patch:
         for name, answer in (
             ("is_available", True),
-            ("mem_get_info", (_FREE, _FREE)),
+            ("mem_get_info", (free, free)),
             ("get_device_capability", capability),
             ("get_device_name", "a fake"),
         ):

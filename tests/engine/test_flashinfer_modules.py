@@ -1,5 +1,7 @@
 """Which compiled module a device gets, and what is said where there is none."""
 
+import logging
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -8,10 +10,11 @@ import pytest
 import torch
 
 from contracts.errors import ConfigError
-from engine.attention import flashinfer_modules, flashinfer_prebuild
+from engine.attention import flashinfer_modules, flashinfer_prebuild, make_attention
 from engine.attention.flashinfer_modules import load_module, prebuilt_path, served_by
 from engine.attention.flashinfer_variant import module_name
 from engine.attention.inputs import AttentionShape
+from tests.engine.fake_gpu import FakeAttention
 
 SHAPE = AttentionShape(32, 8, 128, 16, torch.bfloat16, torch.device("cuda"))
 
@@ -84,6 +87,64 @@ def test_a_package_that_cannot_be_imported_says_so(device: list[str], monkeypatc
     monkeypatch.setitem(sys.modules, "tvm_ffi", None)
     with pytest.raises(ConfigError, match=r"cannot be imported: .*tvm_ffi.*engine\.attention=triton"):
         load_module(SHAPE)
+
+
+def test_a_module_in_a_later_folder_is_found(
+    device: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AERIE_KERNELS", str(tmp_path / "shipped"))
+    shipped = prebuilt_path("0.6.18", "90a", module_name(torch.bfloat16, 128))
+    monkeypatch.setenv("AERIE_KERNELS", os.pathsep.join([str(tmp_path / "own"), str(tmp_path / "shipped")]))
+    shipped.parent.mkdir(parents=True)
+    shipped.touch()
+    load_module(SHAPE)
+    assert device == [str(shipped)]
+    assert prebuilt_path("0.6.18", "90a", "new").is_relative_to(tmp_path / "own"), "new ones go to the first"
+
+
+def test_a_compiler_that_fails_is_named(device: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        def build_and_load(self) -> None:
+            raise RuntimeError("Ninja build failed\nwith a long output")
+
+    generator = ModuleType("flashinfer.jit.attention")
+    generator.gen_customize_batch_prefill_module = lambda *_: Broken()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "flashinfer.jit", ModuleType("flashinfer.jit"))
+    monkeypatch.setitem(sys.modules, "flashinfer.jit.attention", generator)
+    monkeypatch.setattr(flashinfer_modules, "compiler", lambda: tmp_path / "nvcc")
+    with pytest.raises(ConfigError, match=r"cannot compile .*nvcc: Ninja build failed; .*engine\.attention=triton$"):
+        load_module(SHAPE)
+
+
+@pytest.fixture
+def triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both packages are installed; Triton's backend is a stand-in."""
+    backend = ModuleType("engine.attention.triton")
+    backend.TritonAttention = FakeAttention  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "engine.attention.triton", backend)
+    monkeypatch.setattr("engine.attention._installed", lambda name: name in ("flashinfer", "triton"))
+    flashinfer_modules._say.cache_clear()
+
+
+def test_auto_takes_triton_where_flashinfer_has_no_module(
+    device: list[str], triton: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        made = [make_attention("auto", SHAPE) for _ in range(2)]
+    assert all(isinstance(one, FakeAttention) for one in made)
+    [line] = caplog.messages
+    assert line.startswith("engine.attention=auto takes Triton in place of FlashInfer: no prebuilt attention module")
+    assert "make kernels ARCHS=90a" in line
+    with pytest.raises(ConfigError, match="no prebuilt attention module"):
+        make_attention("flashinfer", SHAPE)
+
+
+def test_auto_without_triton_says_what_flashinfer_lacks(
+    device: list[str], triton: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.attention._installed", lambda name: name == "flashinfer")
+    with pytest.raises(ConfigError, match="no prebuilt attention module"):
+        make_attention("auto", SHAPE)
 
 
 def test_names_tell_modules_apart() -> None:
