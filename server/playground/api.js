@@ -7,8 +7,15 @@ export async function findModel(key) {
   return answer.data[0].id;
 }
 
-// Yields {spans, trees, drafted, usage} as chunks arrive; `spans` is [[text, was it drafted], ...], `drafted` the same of
-// each token. Throws ApiError in plain words.
+// Throws ApiError while the server takes no requests: it loads, it drains, or its engine is dead.
+export async function checkReady(key) {
+  await send("ready", key, {}).catch((error) => {
+    if (error.status === 503 || !error.status) throw error;
+  });
+}
+
+// Yields {spans, trees, drafted, finish, usage} as chunks arrive; `spans` is [[text, was it drafted], ...], `drafted`
+// the same of each token, `finish` why the answer ended. Throws ApiError in plain words.
 export async function* stream(body, key, signal) {
   const request = {
     ...body,
@@ -32,6 +39,7 @@ export async function* stream(body, key, signal) {
       spans: choice?.spans ?? [],
       trees: choice?.trees ?? [],
       drafted: choice?.drafted ?? [],
+      finish: choice?.finish_reason ?? null,
       usage: chunk.usage ?? null,
     };
   }
@@ -55,6 +63,7 @@ async function send(path, key, options) {
   const told = await response.json().catch(() => null);
   const error = new ApiError(told?.error?.message ?? `The server answered ${response.status}.`);
   error.status = response.status;
+  error.code = told?.error?.code ?? null;
   throw error;
 }
 

@@ -6,7 +6,8 @@ import { Meter } from "./meter.js";
 
 const SIDES = [["on", true], ["off", false]];
 
-// `ask(enabled)` makes the body of a request. Ends with a verdict on texts and times.
+// `ask(enabled)` makes the body of a request. Ends with a verdict on texts and times; resolves to whether a limit cut
+// either answer.
 export async function compare(ask, key, signal) {
   by("comparison").hidden = false;
   for (const [side] of SIDES) {
@@ -23,6 +24,7 @@ export async function compare(ask, key, signal) {
     by("on-bar").style.inlineSize = `${(100 * on.meter.seconds) / longest}%`;
     by("off-bar").style.inlineSize = `${(100 * off.meter.seconds) / longest}%`;
     by("verdict").textContent = verdict(on, off);
+    return on.meter.cut || off.meter.cut;
   } catch (error) {
     by("verdict").textContent = "Not both answers were finished, so nothing can be said of them.";
     throw error;
@@ -32,16 +34,16 @@ export async function compare(ask, key, signal) {
 async function run(side, request, key, signal) {
   const meter = new Meter();
   let text = "";
-  for await (const { spans, drafted, usage } of stream(request, key, signal)) {
-    meter.add(drafted, usage);
-    for (const [piece, was] of spans) {
-      text += piece;
-      addSpan(by(`${side}-text`), piece, was);
+  for await (const piece of stream(request, key, signal)) {
+    meter.add(piece);
+    for (const [words, was] of piece.spans) {
+      text += words;
+      addSpan(by(`${side}-text`), words, was);
     }
     by(`${side}-time`).textContent = `${meter.seconds.toFixed(2)} s`;
   }
   const length = meter.acceptance?.toFixed(2) ?? "–";
-  by(`${side}-detail`).textContent = `${meter.tokens} tokens, ${length} a step`;
+  by(`${side}-detail`).textContent = `${meter.tokens} tokens${meter.cut ? ", cut there" : ""}, ${length} a step`;
   return { text, meter };
 }
 

@@ -6,15 +6,22 @@ export class Meter {
   #last = this.#began;
   #bonus = 0;
   #usage = null;
+  #finish = null;
   tokens = 0;
 
   // `drafted` tells of each new token whether it was drafted; a step adds one token that was not.
-  add(drafted, usage) {
+  add({ drafted, finish, usage }) {
     this.#last = performance.now();
     if (drafted.length) this.#first ??= this.#last;
     this.tokens += drafted.length;
     this.#bonus += drafted.filter((was) => !was).length;
     this.#usage = usage ?? this.#usage;
+    this.#finish = finish ?? this.#finish;
+  }
+
+  // Whether a limit ended the answer before the model did.
+  get cut() {
+    return this.#finish === "length";
   }
 
   get seconds() {

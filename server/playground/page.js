@@ -1,13 +1,17 @@
 // What the page does: a conversation, its settings, its errors. `compare` asks one question twice.
 
-import { ApiError, findModel, stream } from "./api.js";
+import { ApiError, stream } from "./api.js";
 import { compare } from "./compare.js";
+import { Connection } from "./connection.js";
 import { addSpan, by, pinned } from "./dom.js";
 import { addTrees, forgetTrees } from "./drafts.js";
 import { Meter } from "./meter.js";
 
 const messages = [];
+const connection = new Connection(showConnection);
 let model = null;
+let away = false;
+let loading = false;
 let running = null;
 
 by("ask").addEventListener("submit", (event) => {
@@ -20,7 +24,10 @@ by("compare").addEventListener("click", () => {
 by("stop").addEventListener("click", () => running?.abort());
 by("clear").addEventListener("click", clear);
 by("temperature").addEventListener("input", () => (by("temperature-shown").value = by("temperature").value));
-by("key").addEventListener("change", connect);
+by("key").addEventListener("change", () => {
+  showError(null);
+  connect();
+});
 by("settings").addEventListener("submit", (event) => event.preventDefault());
 by("question").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -30,16 +37,26 @@ by("question").addEventListener("keydown", (event) => {
 });
 connect();
 
-async function connect() {
-  try {
-    model = await findModel(by("key").value);
-    by("model").textContent = model;
+function connect() {
+  return connection.look(by("key").value);
+}
+
+// Called after each look at the server, which may come while an answer does.
+function showConnection({ model: found, error }) {
+  const returned = away && !error;
+  away = Boolean(error);
+  model = error ? null : found;
+  loading = error?.code === "starting";
+  by("model").textContent = loading ? `${found}, loading…` : (model ?? "not connected");
+  if (running) return;
+  setBusy(false);
+  if (returned) {
     showError(null);
-  } catch (error) {
-    by("key-field").hidden = error.status !== 401 && by("key-field").hidden;
-    by("model").textContent = "not connected";
-    showError(error);
-  }
+    by("state").textContent = "The server is ready.";
+  } else if (loading) {
+    showError(null);
+    by("state").textContent = "The model is still being loaded. You can write your message.";
+  } else if (error && by("error").hidden) showError(error);
 }
 
 async function run(action) {
@@ -47,37 +64,52 @@ async function run(action) {
   running = new AbortController();
   setBusy(true);
   showError(null);
+  let failure = null;
   try {
-    if (!model) await connect();
-    if (model) await action(running.signal);
+    const { error } = model ? {} : await connect();
+    if (error) throw error;
+    await action(running.signal);
   } catch (error) {
-    if (error.name !== "AbortError") showError(error);
+    if (error.name !== "AbortError") failure = error;
     else by("state").textContent = "Stopped.";
   } finally {
     running = null;
     setBusy(false);
     by("question").focus();
   }
+  if (failure) showError(failure);
+  if (failure && failure.status !== 400) await connect();
 }
 
+// A question that got no whole answer goes back to where it was written, unless its answer was stopped on purpose.
 async function talk(signal) {
   const question = asked();
-  addTurn("user", "You said").textContent = question;
+  const turns = [addTurn("user", "You said"), addTurn("assistant", "The model said")];
+  turns[0].textContent = question;
   messages.push({ role: "user", content: question });
   by("question").value = "";
   const answer = { text: "" };
   try {
-    await show(addTurn("assistant", "The model said"), body(messages, by("speculation").checked), signal, answer);
+    await show(turns[1], body(messages, by("speculation").checked), signal, answer);
+  } catch (error) {
+    if (error.name !== "AbortError" || !answer.text) {
+      messages.pop();
+      answer.dropped = true;
+      by("question").value ||= question;
+    }
+    if (answer.text) turns[1].classList.add("cut");
+    else for (const turn of turns) turn.remove();
+    throw error;
   } finally {
-    if (answer.text) messages.push({ role: "assistant", content: answer.text });
-    else messages.pop();
+    if (!answer.dropped) messages.push({ role: "assistant", content: answer.text });
   }
 }
 
 async function compareHere(signal) {
   const turns = [{ role: "user", content: asked() }];
-  await compare((speculation) => body(turns, speculation), by("key").value, signal);
-  by("state").textContent = "Both answers are complete; they stand below.";
+  const cut = await compare((speculation) => body(turns, speculation), by("key").value, signal);
+  const ended = cut ? "were cut at the limit of “Max tokens”" : "are complete";
+  by("state").textContent = `Both answers ${ended}; they stand below.`;
 }
 
 function asked() {
@@ -99,18 +131,21 @@ function body(turns, speculation) {
 async function show(target, request, signal, answer) {
   const meter = new Meter();
   forgetTrees();
-  for await (const { spans, trees, drafted, usage } of stream(request, by("key").value, signal)) {
-    meter.add(drafted, usage);
+  for await (const piece of stream(request, by("key").value, signal)) {
+    meter.add(piece);
     pinned(by("turns"), () => {
-      for (const [text, was] of spans) {
+      for (const [text, was] of piece.spans) {
         answer.text += text;
         addSpan(target, text, was);
       }
     });
-    addTrees(trees);
+    addTrees(piece.trees);
     showFigures(meter);
   }
-  by("state").textContent = `The answer is complete: ${meter.tokens} tokens.`;
+  target.classList.toggle("cut", meter.cut);
+  by("state").textContent = meter.cut
+    ? `The answer was cut after ${meter.tokens} tokens, the limit of “Max tokens”.`
+    : `The answer is complete: ${meter.tokens} tokens.`;
 }
 
 function showFigures(meter) {
@@ -137,18 +172,34 @@ function clear() {
   forgetTrees();
   showFigures({ tokens: "–", rate: null, acceptance: null, firstMilliseconds: null });
   showError(null);
+  by("state").textContent = "";
 }
 
 function setBusy(busy) {
-  for (const id of ["send", "compare", "clear"]) by(id).disabled = busy;
+  for (const id of ["send", "compare"]) by(id).disabled = busy || loading;
+  by("clear").disabled = busy;
   by("stop").disabled = !busy;
   by("turns").setAttribute("aria-busy", busy);
   if (busy) by("state").textContent = "Answering…";
 }
 
 function showError(error) {
+  const refused = error?.status === 401;
   if (error) by("state").textContent = "";
   by("error").hidden = !error;
-  by("error").textContent = error ? (error instanceof ApiError ? error.message : "Something went wrong in this page.") : "";
+  by("error").textContent = error ? words(error) : "";
+  by("key").setAttribute("aria-invalid", refused);
+  if (refused) {
+    by("key-field").hidden = false;
+    by("key").focus();
+  }
   if (error && !(error instanceof ApiError)) console.error(error);
+}
+
+function words(error) {
+  if (!(error instanceof ApiError)) return "Something went wrong in this page.";
+  if (error.status !== 401) return error.message;
+  return by("key").value
+    ? "The server refused this API key. Write another into the field “API key”."
+    : "The server asks for an API key. Write it into the field “API key”.";
 }

@@ -14,7 +14,7 @@ LOOKS = {"light": (1200, 900, False), "dark": (1200, 900, True), "phone": (390, 
 async def ask(page: Page, question: str, button: str) -> None:
     await page.type("question", question)
     await page.click(button)
-    await page.until("document.getElementById('stop').disabled", seconds=120)
+    await page.until("document.getElementById('stop').disabled")
 
 
 async def take(folder: Path) -> None:

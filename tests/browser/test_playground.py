@@ -1,15 +1,14 @@
 """The playground in a real browser: it streams, compares, draws, says what is wrong, and runs nothing models say."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from tests.browser.conftest import Page
-from tests.e2e.conftest import HOME, Server
+from tests.browser.stand_in import StandIn
+from tests.e2e.conftest import Server
 from tests.patience import TRIES
 
 QUESTION = "What does textwrap.dedent do?"
@@ -78,8 +77,23 @@ async def test_on_and_off_give_the_same_text(page: Page, server: Server) -> None
     on, off = await page.text("on-text"), await page.text("off-text")
     assert on and on == off
     assert "The same text" in await page.text("verdict")
-    assert "complete" in await page.text("state"), "nobody waits for an answer that has come"
+    assert "they stand below" in await page.text("state"), "nobody waits for an answer that has come"
     assert (await page.text("on-time")).endswith(" s") and (await page.text("off-time")).endswith(" s")
+
+
+async def test_an_answer_that_was_cut_is_not_called_complete(page: Page, server: Server) -> None:
+    await connected(page, server)
+    await page.type("max-tokens", "5")
+    await ask(page)
+    await answered(page)
+    state = await page.text("state")
+    assert "cut after 5 tokens" in state and "Max tokens" in state and "complete" not in state
+    assert await page.run("document.querySelectorAll('.turn.assistant.cut').length") == 1
+    await ask(page, button="compare")
+    await answered(page)
+    state = await page.text("state")
+    assert "cut at the limit" in state and "complete" not in state
+    assert "cut there" in await page.text("on-detail") and "cut there" in await page.text("off-detail")
 
 
 async def test_errors_are_said(page: Page, server: Server) -> None:
@@ -143,36 +157,10 @@ async def test_it_fits_a_phone_and_the_dark(page: Page, server: Server, tmp_path
 @pytest.fixture
 async def hostile() -> AsyncIterator[str]:
     """The real page over a model that says markup, in text, in its tree and in its errors."""
-    app = web.Application()
-    folder = HOME / "server/playground"
-    from server.playground import _HEADERS
-
-    async def file(request: web.Request) -> web.FileResponse:
-        return web.FileResponse(folder / (request.match_info.get("name") or "index.html"), headers=_HEADERS)
-
-    async def models(_: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": HOSTILE}]})
-
-    async def chat(request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await answer.prepare(request)
-        tree = {"token_ids": [1, 2], "texts": [HOSTILE, HOSTILE], "parents": [0, 0], "accepted": [1]}
-        for data in (
-            {"choices": [{"spans": [[HOSTILE, True], [HOSTILE, False]], "trees": [tree]}]},
-            {"error": {"message": HOSTILE}},
-        ):
-            await answer.write(f"data: {json.dumps(data)}\n\n".encode())
-        return answer
-
-    app.router.add_get("/", file)
-    app.router.add_get("/playground/{name}", file)
-    app.router.add_get("/v1/models", models)
-    app.router.add_post("/v1/chat/completions", chat)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    tree = {"token_ids": [1, 2], "texts": [HOSTILE, HOSTILE], "parents": [0, 0], "accepted": [1]}
+    pieces = [{"choices": [{"spans": [[HOSTILE, True], [HOSTILE, False]], "trees": [tree]}]}]
+    async with StandIn(HOSTILE, [*pieces, {"error": {"message": HOSTILE}}]) as server:
+        yield server.url
 
 
 async def test_hostile_output_is_shown_and_not_run(page: Page, hostile: str) -> None:
