@@ -1,7 +1,10 @@
 """`aerie bench ...`: load tests over HTTP, of Aerie and of anything else that speaks OpenAI's API."""
 
+import contextlib
+import itertools
 import json
 import sys
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -57,17 +60,24 @@ def run_command(
     seed: Annotated[int, typer.Option(help="Of prompts, arrivals and answers")] = 0,
     model: Annotated[str | None, typer.Option(help="The server's first by default")] = None,
     api_key: Annotated[str | None, typer.Option(envvar="AERIE_API_KEY")] = None,
-    out: Out = Path("build/bench"),
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder of the results; a new one under build/bench by default")
+    ] = None,
 ) -> None:
-    """Puts load on one running server, shows what it measured and writes a report."""
+    """Looks whether one running server answers, puts load on it, shows what it measured and writes a report."""
     from bench.config import SweepError, parse_sweep
+    from bench.look import look_at
+    from bench.sweep import check
 
     load = {"rate": numbers(rate), "burstiness": burstiness} if rate else {"concurrency": numbers(concurrency)}
     target = {"name": "server", "url": url, "model": model, "api_key": api_key, "fields": _object(fields)}
     data = {"targets": [target], "workloads": [workload], "load": load, "requests": requests, "repeats": repeats}
     data |= {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     try:
-        _run(parse_sweep(data, "the options"), out)
+        sweep = parse_sweep(data, "the options")
+        check(sweep, ())
+        look_at(sweep.targets[0], temperature)
+        _run(sweep, out or _new_folder(Path("build/bench")))
     except SweepError as error:
         raise AerieError(str(error)) from None
 
@@ -108,6 +118,16 @@ def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
     _report(out)
     if all("reason" in line for line in read_cells(out)):
         raise AerieError("no cell was measured; the lines above and the report say why")
+
+
+def _new_folder(parent: Path) -> Path:
+    """Made now, named by the time; a second one of the same second has a number."""
+    began = time.strftime("%Y-%m-%d-%H%M%S")
+    for name in itertools.chain([began], (f"{began}-{count}" for count in itertools.count(2))):
+        with contextlib.suppress(FileExistsError):
+            (parent / name).mkdir(parents=True)
+            return parent / name
+    raise AssertionError("names do not end")
 
 
 def _report(folder: Path) -> None:

@@ -1,6 +1,5 @@
 """Offline use in vLLM's manner: `LLM(model).generate(prompts, SamplingParams(...))`, on the scheduler of the server."""
 
-import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from aerie.keywords import overrides_of_keywords
 from aerie.lane import make_lane
 from aerie.resolve import resolve_config, with_local_model
 from contracts import sampling
@@ -76,9 +76,10 @@ class LLM:
     """A loaded model. Close it, or use it in a `with`, to end its lane."""
 
     def __init__(self, model: str, **overrides: Any) -> None:
-        """`model`: a config file, a folder or a hub id. Overrides have `__` for the dot, as in `spec__depth=5`."""
-        settings = [f"{key.replace('__', '.')}={json.dumps(value, default=str)}" for key, value in overrides.items()]
-        self.config = with_local_model(resolve_config(model, settings))
+        """`model`: a config file, a folder or a hub id. Settings have `__` for the dot, as in `spec__depth=5`; flags of
+        docs/coming-from.md are taken too, as in `max_model_len=4096`. Raises ConfigError.
+        """
+        self.config = with_local_model(resolve_config(model, overrides_of_keywords(overrides)))
         template = self.config.server.chat_template
         self.tokenizer = Tokenizer(Path(self.config.model.path), None if template is None else Path(template))
         self._lane = make_lane(self.config)

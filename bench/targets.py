@@ -33,8 +33,7 @@ class Server:
         self._target = target
         self._log = logs / f"{target.name.replace(' ', '-')}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        url = (target.url or "").rstrip("/").removesuffix("/v1")
-        self.url = url if "://" in url else f"http://{url}"
+        self.url = base_url(target.url or "")
 
     def __enter__(self) -> "Server":
         if self._target.command is not None:
@@ -147,6 +146,12 @@ class Server:
         with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
             told: bytes = answer.read()
         return told
+
+
+def base_url(url: str) -> str:
+    """host:port or a URL, with /v1 or without -> the URL without."""
+    bare = url.rstrip("/").removesuffix("/v1")
+    return bare if "://" in bare else f"http://{bare}"
 
 
 def free_port() -> int:

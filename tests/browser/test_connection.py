@@ -1,4 +1,4 @@
-"""The playground and a server that loads, fails or asks for a key: nothing written is lost, the page says what to do."""
+"""The playground and a server that loads, fails or asks for a key: nothing written is lost, and it says what to do."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The CPU image, built by buildah and run by podman: no Docker daemon, no settings of the machine's own. Used by
+"""The images, built by buildah and run by podman: no Docker daemon, no settings of the machine's own. Used by
 test_image.
 
 Everything lies in `build/image`, which may be deleted. BASE_IMAGE names another base (one with Python 3.11 or newer in
@@ -35,8 +35,8 @@ runroot = "{folder}/run"
 """
 
 
-def build() -> None:
-    """The image IMAGE of the working tree."""
+def build(target: str = "cpu", **arguments: str) -> str:
+    """An image of the working tree, with arguments of the Dockerfile -> its name."""
     found("buildah", "Debian's package has that name")
     found("podman", "Debian's package has that name")
     _configure()
@@ -47,8 +47,11 @@ def build() -> None:
         words += ["--build-arg", f"SSL_CERT_FILE={_CERTIFICATES}"]
     words += ["--build-arg", f"BUILD_IMAGE={base}", "--build-arg", f"RUNTIME_IMAGE={base}"]
     words += ["--build-arg", f"TORCH_INDEX={os.environ.get('TORCH_INDEX', '')}"]
-    done = say(*words, "--target", "cpu", "-f", "docker/Dockerfile", "-t", IMAGE, ".")
+    words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    image = f"{IMAGE}-{target}"
+    done = say(*words, "--target", target, "-f", "docker/Dockerfile", "-t", image, ".")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return image
 
 
 def say(*words: str, seconds: float = 3600) -> subprocess.CompletedProcess[str]:
