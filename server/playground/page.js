@@ -144,8 +144,12 @@ async function show(target, request, signal, answer) {
   }
   target.classList.toggle("cut", meter.cut);
   by("state").textContent = meter.cut
-    ? `The answer was cut after ${meter.tokens} tokens, the limit of “Max tokens”.`
-    : `The answer is complete: ${meter.tokens} tokens.`;
+    ? `The answer was cut at ${counted(meter)}, the limit of “Max tokens”.`
+    : `The answer is complete: ${counted(meter)}.`;
+}
+
+function counted({ tokens }) {
+  return tokens === 1 ? "1 token" : `${tokens} tokens`;
 }
 
 function showFigures(meter) {

@@ -87,7 +87,7 @@ async def test_an_answer_that_was_cut_is_not_called_complete(page: Page, server:
     await ask(page)
     await answered(page)
     state = await page.text("state")
-    assert "cut after 5 tokens" in state and "Max tokens" in state and "complete" not in state
+    assert "cut at 5 tokens" in state and "Max tokens" in state and "complete" not in state
     assert await page.run("document.querySelectorAll('.turn.assistant.cut').length") == 1
     await ask(page, button="compare")
     await answered(page)

@@ -23,6 +23,22 @@ def services() -> dict[str, dict[str, Any]]:
     return found
 
 
+def filled(text: str, **variables: str) -> str:
+    """Compose's own replacement of ${NAME:-default}."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1]) or found[2], text)
+
+
+def started(services: dict[str, dict[str, Any]], *named: str, profiles: tuple[str, ...] = ()) -> set[str]:
+    """What `up` starts: the named services, or all whose profiles are on; and whatever these depend on."""
+    chosen = [name for name, one in services.items() if set(one.get("profiles", ())) <= set(profiles)]
+    found, left = set[str](), list(named or chosen)
+    while left:
+        name = left.pop()
+        found.add(name)
+        left += [other for other in services[name].get("depends_on", ()) if other not in found]
+    return found
+
+
 def tool(name: str, *words: str) -> subprocess.CompletedProcess[str]:
     """A command of the environment that the tests run in."""
     program = Path(sys.executable).with_name(name)
@@ -86,7 +102,7 @@ def test_secrets_come_from_the_shell(services: dict[str, dict[str, Any]]) -> Non
 def test_the_configs_and_files_that_services_name_exist(services: dict[str, dict[str, Any]]) -> None:
     for name, service in services.items():
         for volume in service.get("volumes", ()):
-            source = volume.partition(":")[0]
+            source = filled(volume).partition(":")[0]
             assert not source.startswith(".") or (DOCKER / source).exists(), f"{name}: {source}"
         for word in service.get("command", ()):
             default = re.sub(r"^\$\{\w+:-(.*)\}$", r"\1", word)
@@ -107,6 +123,27 @@ def test_a_gpu_is_reserved_and_never_replaced_in_silence(services: dict[str, dic
     assert device == {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
     assert "engine.device=cuda" in services["gpu"]["command"]
     assert services["gpu"]["shm_size"] and "models:/models" in services["gpu"]["volumes"]
+
+
+def test_one_s_own_models_and_configs_are_mounted(services: dict[str, dict[str, Any]]) -> None:
+    own = {"AERIE_FOLDER": "/srv/mine", "AERIE_CONFIG": "/own/my.yaml", "AERIE_CPU_CONFIG": "/own/my.yaml"}
+    for name in ("cpu", "gpu", "replica"):
+        assert "/srv/mine:/own:ro" in [filled(volume, **own) for volume in services[name]["volumes"]], name
+        assert filled(services[name]["command"][1], **own) == "/own/my.yaml"
+    documented = (HOME / "docs/deployment.md").read_text(encoding="utf-8")
+    assert all(f"`{variable}`" in documented for variable in own)
+
+
+def test_a_gpu_is_observed_without_the_demo(services: dict[str, dict[str, Any]]) -> None:
+    assert started(services) == {"cpu"}
+    assert started(services, profiles=("obs",)) == {"cpu", "grafana", "prometheus"}
+    assert started(services, "gpu", "grafana") == {"gpu", "grafana", "prometheus"}
+    assert "up gpu grafana " in (HOME / "docs/deployment.md").read_text(encoding="utf-8")
+    [job] = yaml.safe_load((DOCKER / "prometheus/prometheus.yaml").read_text(encoding="utf-8"))["scrape_configs"]
+    [found] = job["dns_sd_configs"]
+    for name in ("cpu", "gpu", "replica"):
+        assert found["names"][0] in services[name]["networks"]["default"]["aliases"], name
+        assert services[name].get("ports", [":8000"])[0].endswith(f":{found['port']}"), name
 
 
 def test_the_image_holds_every_package_and_runs_as_nobody_special() -> None:
