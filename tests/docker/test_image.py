@@ -1,4 +1,5 @@
-"""The CPU image, really built and run as compose runs it: healthy, answers, drains, non-root, read-only.
+"""The CPU image, really built and run as compose runs it: healthy, answers, drains, non-root, read-only. Of the GPU's
+image what a stubbed driver can show: its modules are found, and on another GPU attention is Triton's.
 
 Only with `--image`, as `make image-test` gives it: a build downloads PyTorch.
 """
@@ -44,13 +45,51 @@ class Container:
         return urllib.request.urlopen(request, timeout=seconds)
 
 
+_CHOICE = """
+import logging, sys, torch
+capability = tuple(map(int, sys.argv[1:]))
+torch.cuda.get_device_capability = lambda *_: capability
+from engine.attention import _fastest, flashinfer_modules
+from engine.attention.inputs import AttentionShape
+from engine.kernels.folder import folders
+logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
+flashinfer_modules._loaded = lambda ffi, path: print("found", path)
+print(folders()[0], _fastest(AttentionShape(32, 8, 64, 16, torch.bfloat16, torch.device("cuda"))))
+"""
+"""Which attention a GPU of that capability gets; a module is found, and not loaded into a process without CUDA."""
+
+
 @pytest.fixture(scope="module")
 def image(request: pytest.FixtureRequest) -> str:
+    _asked_for(request)
+    built = podman.build()
+    podman.say("podman", "volume", "rm", "--force", _MODELS)  # each run compiles
+    return built
+
+
+@pytest.fixture(scope="module")
+def gpu_image(request: pytest.FixtureRequest) -> str:
+    """With one module, since each compiles for minutes."""
+    _asked_for(request)
+    return podman.build("gpu", KERNEL_ARCHS="90a", KERNEL_DTYPES="bf16", KERNEL_HEAD_DIMS="64")
+
+
+def _asked_for(request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--image", default=False):
         pytest.skip("images are built by make image-test only")
-    podman.build()
-    podman.say("podman", "volume", "rm", "--force", _MODELS)  # each run compiles
-    return podman.IMAGE
+
+
+@pytest.mark.parametrize(("capability", "said"), [(("9", "0"), "found /opt/kernels/"), (("8", "0"), "takes Triton")])
+def test_the_gpu_s_image_finds_its_modules_or_takes_triton(
+    gpu_image: str, capability: tuple[str, str], said: str
+) -> None:
+    hardened = ["--rm", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    words = ["podman", "run", *hardened, "--entrypoint", "python", gpu_image, "-c", _CHOICE, *capability]
+    done = podman.say(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(said in line for line in lines) == 1, done.stdout + done.stderr
+    assert lines[-1] == f"/models/kernels {'flashinfer' if 'found' in said else 'triton'}"
 
 
 @contextlib.contextmanager
