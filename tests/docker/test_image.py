@@ -46,9 +46,10 @@ class Container:
 
 
 _CHOICE = """
-import logging, sys, torch
+import logging, sys, torch, types
 capability = tuple(map(int, sys.argv[1:]))
 torch.cuda.get_device_capability = lambda *_: capability
+torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=132)
 from engine.attention import _fastest, flashinfer_modules
 from engine.attention.inputs import AttentionShape
 from engine.kernels.folder import folders

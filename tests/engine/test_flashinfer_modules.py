@@ -147,6 +147,16 @@ def test_auto_without_triton_says_what_flashinfer_lacks(
         make_attention("auto", SHAPE)
 
 
+def test_a_package_that_breaks_on_its_import_says_so(
+    device: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flashinfer.py").write_text("raise AssertionError('Torch not compiled with CUDA enabled')\n")
+    monkeypatch.delitem(sys.modules, "flashinfer")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match=r"cannot be imported: Torch not compiled with CUDA enabled; .*=triton"):
+        load_module(SHAPE)
+
+
 def test_names_tell_modules_apart() -> None:
     names = {module_name(dtype, size) for dtype in (torch.bfloat16, torch.float16) for size in (64, 128)}
     assert len(names) == 4
