@@ -6,15 +6,18 @@ the death of either is seen by the server within a fraction of a second.
 
 import logging
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from contracts import wire
-from contracts.child import start_child
+from contracts.child import ENDING, ending_with_parent, start_child
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
+from contracts.logs import log_to_stderr
 from contracts.messages import Ready
 from server.head_watch import Promise
 from server.request_log import write_lines_bare
@@ -25,19 +28,41 @@ _BAD_CONFIG = 2
 """Exit code of a scheduler that could not be built; its message has been printed."""
 
 
+logger = logging.getLogger("aerie.serve")
+
+
 def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
-    """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start.
+
+    A signal that comes before the event loop takes it is held back until then, so that there is one way to end.
+    """
+    log_to_stderr()
     write_lines_bare()
     if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
         from engine.sglang.whole.process import follow
 
         return follow(config)  # a further machine runs ranks and speaks no HTTP
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    logger.info("loading %s, head %s", config.model.path, config.spec.head)
+    try:
+        return _serve(config, announce, time.monotonic())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(config: Config, announce: Callable[[Ready, str], None], began: float) -> int:
     listener = listen(config.server)
     address = wire.private_address()
     said = config.model_dump_json(exclude_unset=True)
     scheduler = start_child(_schedule, address, said, os.getpid(), name="aerie-scheduler")
-    patience = 0.0  # an orderly end has told the scheduler to stop; after an error nobody has
+    patience = 0.0  # a start has nothing to end in good order
+
+    def on_ready(ready: Ready, url: str) -> None:
+        nonlocal patience
+        patience = _STOP_SECONDS
+        logger.info("ready in %.1f s", time.monotonic() - began)
+        announce(ready, url)
+
     try:
         code = run(
             config,
@@ -45,10 +70,9 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
             address=address,
             folder=Path(config.model.path),
             scheduler_alive=scheduler.is_alive,
-            announce=announce,
+            announce=on_ready,
             promise=_promise(config),
         )
-        patience = _STOP_SECONDS
         return _BAD_CONFIG if scheduler.exitcode == _BAD_CONFIG else code
     finally:
         _end(scheduler, patience)
@@ -74,10 +98,6 @@ def _end(scheduler: BaseProcess, patience: float) -> None:
 
 def _schedule(address: str, config_json: str, parent: int) -> None:
     """The scheduler process: builds the lane and runs the loop, or bridges to SGLang's engine, until told to stop."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
     config = parse_config(Config.model_validate_json(config_json).model_dump(exclude_unset=True))
     try:
         code = _run(address, config, parent)
@@ -95,7 +115,9 @@ def _run(address: str, config: Config, parent: int) -> int:
         from engine.sglang.whole import process as bridge
 
         return bridge.run(address, config, parent=parent)
-    from aerie.lane import make_lane
-    from scheduler import process
+    with ending_with_parent(lambda: wire.remove_address(address)):
+        from aerie.lane import make_lane
+        from scheduler import process
 
-    return process.run(address, make_lane(config), config, parent=parent)
+        lane = make_lane(config)
+    return process.run(address, lane, config, parent=parent)

@@ -2,27 +2,38 @@
 lane.
 
 A child imports what its task names and nothing else: the parent's main module, which multiprocessing would run again,
-may be a user's script that starts a model as it is imported. Invariant: a Ctrl-C, which reaches every process of a
-terminal, is the first process's affair alone, from a child's first moment on.
+may be a user's script that starts a model as it is imported. Invariants: a Ctrl-C, which reaches every process of a
+terminal, and a SIGTERM, which a supervisor may send to all of a service, are the first process's affair alone, from a
+child's first moment on; and a child that starts ends with its parent.
 """
 
 import multiprocessing
+import os
 import signal
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from threading import Thread
 from typing import Any
+
+from contracts.logs import level_here, log_to_stderr
+
+ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
+"""Signals that ask a server to end."""
 
 
 def start_child(task: Callable[..., object], *arguments: Any, name: str, daemon: bool = False) -> BaseProcess:
     """A running process of its own interpreter that calls `task`, a function of a module, with these arguments."""
-    process = multiprocessing.get_context("spawn").Process(target=task, args=arguments, name=name, daemon=daemon)
+    given = (task, level_here(), *arguments)
+    process = multiprocessing.get_context("spawn").Process(target=begin, args=given, name=name, daemon=daemon)
     # First of all, since its start ends with these signals let through again.
     resource_tracker.ensure_running()
     main = sys.modules["__main__"]
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:
         process.start()
@@ -30,3 +41,33 @@ def start_child(task: Callable[..., object], *arguments: Any, name: str, daemon:
         sys.modules["__main__"] = main
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return process
+
+
+def begin(task: Callable[..., object], log_level: int | None, *arguments: Any) -> None:
+    """A child's main."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    if log_level is not None:
+        log_to_stderr(log_level)
+    task(*arguments)
+
+
+@contextmanager
+def ending_with_parent(tidy: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """A child's start, while which it ends at once, tidied up, when its parent does; a loop looks after that later."""
+    starting = True
+    parent = multiprocessing.parent_process()
+
+    def watch(sentinel: int) -> None:
+        wait([sentinel])
+        if starting:
+            tidy()
+            os._exit(1)
+
+    if parent is not None:
+        Thread(target=watch, args=(parent.sentinel,), daemon=True).start()
+    try:
+        yield
+    finally:
+        starting = False

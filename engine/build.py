@@ -79,7 +79,7 @@ def make_capacity(
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
-        "kernels": kernels_report(sizes.device),
+        "kernels": kernels_report(config.engine.kernels, sizes.device),
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,

@@ -38,3 +38,4 @@ failed() {
 }
 [ -z "$TORCH_INDEX" ] || install --index-url "$TORCH_INDEX" torch || failed
 install -e ".[$EXTRAS]" || failed
+echo "aerie: installed; '. $VENV/bin/activate' brings the command aerie into this shell"

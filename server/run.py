@@ -15,6 +15,7 @@ from pathlib import Path
 
 import uvicorn
 
+from contracts.child import ENDING
 from contracts.config import Config, ServerConfig
 from contracts.errors import ConfigError, Overloaded
 from contracts.messages import Ready
@@ -103,8 +104,9 @@ class _Run:
     async def until_the_end(self) -> int:
         engine = self._service.engine
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             loop.add_signal_handler(number, self._on_signal)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # one that came earlier arrives now
         await engine.start()
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         announcing = asyncio.create_task(self._announce_ready())
@@ -121,6 +123,7 @@ class _Run:
             await engine.close()
             if self._service.tracing is not None:
                 self._service.tracing.close()
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # nothing cuts short what the caller tidies up
         return 0 if engine.death is None else 1
 
     def _on_signal(self) -> None:

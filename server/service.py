@@ -87,6 +87,6 @@ def _default_name(path: str) -> str:
 
 def _version() -> str:
     try:
-        return importlib.metadata.version("aerie")
+        return importlib.metadata.version("aerie-serve")
     except importlib.metadata.PackageNotFoundError:  # run from the sources, not installed
         return "0+source"

@@ -54,6 +54,7 @@ MAY_SYNC = {
 pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
+    "engine/cpp/compilation.py",
     "engine/cpp/library.py",
     "engine/cpp/pages.py",
     "engine/cuda.py",

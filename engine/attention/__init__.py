@@ -90,8 +90,8 @@ def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
         )
     if not _installed(name):
         raise ConfigError(
-            f"engine.attention is {name}, and the package {_PACKAGES[name]} is not installed; install aerie[gpu], or "
-            f"set engine.attention=auto",
+            f"engine.attention is {name}, and the package {_PACKAGES[name]} is not installed; "
+            f"pip install -e '.[gpu]' brings it, or set engine.attention=auto",
             param="engine.attention",
         )
     if name == "triton":

@@ -45,7 +45,7 @@ def load_module(shape: AttentionShape) -> Module:
         import tvm_ffi
     except Exception as error:  # its parts ask for CUDA while they are imported, and fail in ways of their own
         raise ConfigError(
-            f"FlashInfer is installed and cannot be imported: {error}; install aerie[gpu], or set "
+            f"FlashInfer is installed and cannot be imported: {error}; pip install -e '.[gpu]', or set "
             f"engine.attention=triton",
             param="engine.attention",
         ) from error

@@ -10,12 +10,11 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_bool, c_char_p, c_float, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 
+from engine.cpp.compilation import compiled
 from engine.kernels.folder import folder
 
 SOURCES = Path(__file__).parent
@@ -24,7 +23,6 @@ _COMPILERS = ("c++", "g++", "clang++")
 _SECONDS = 600
 """For one source, on a machine that does many other things besides: alone it takes some. Who gave up would compile all
 of them again in the next process."""
-_AT_ONCE = 2
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
@@ -92,11 +90,7 @@ def _compiled(compiler: str, kept: Path) -> Path:
     if built.exists():
         return built
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as place:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                parts = list(pool.map(lambda source: _run(command, ["-c", source], Path(place) / source.stem), sources))
-            _run(command, ["-shared", *parts], Path(place) / "whole").replace(built)  # whole or not at all
+        return compiled(command, sources, built, seconds=_SECONDS)
     except OSError as error:
         raise Unavailable(
             f"the kernels cannot be kept in {kept}: {error.strerror}; AERIE_KERNELS names another folder"
@@ -105,12 +99,6 @@ def _compiled(compiler: str, kept: Path) -> Path:
         raise Unavailable(f"{compiler} took more than {_SECONDS} seconds") from error
     except subprocess.CalledProcessError as error:
         raise Unavailable(f"{compiler} failed: {error.stderr.decode(errors='replace')[-500:]}") from error
-    return built
-
-
-def _run(command: list[str], arguments: list[str | Path], out: Path) -> Path:
-    subprocess.run([*command, *arguments, "-o", out], check=True, capture_output=True, timeout=_SECONDS)
-    return out
 
 
 def _for_this_cpu() -> str:

@@ -94,12 +94,12 @@ def triton_failures() -> tuple[type[Exception], ...]:
     return TritonError, RuntimeError
 
 
-def kernels_report(device: torch.device) -> str:
+def kernels_report(setting: str, device: torch.device) -> str:
     """For people: what was taken, or why nothing was where it could have been."""
     language = taken_language()
     if language is not None:
         return f"{language}: {' '.join(taken_kernels())}"
-    why = missing() if device.type == "cpu" else None
+    why = missing() if setting != "torch" and device.type == "cpu" else None
     return "none" if why is None else f"none: {why}"
 
 
@@ -114,7 +114,7 @@ def _language(setting: str, device: torch.device) -> str | None:
     if setting == "cpp" and on_gpu:
         raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
     if setting == "triton" and _installed() is None:
-        raise _refused("triton, and the package triton, which aerie[gpu] brings, is not installed")
+        raise _refused("triton, and the package triton, which pip install -e '.[gpu]' brings, is not installed")
     if setting == "cpp" and (why := missing()) is not None:
         raise _refused(f"cpp, and {why}")
     return setting

@@ -6,7 +6,6 @@ for ever.
 """
 
 import multiprocessing
-import signal
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -16,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from contracts.child import start_child
+from contracts.child import ending_with_parent, start_child
 from contracts.config import Config, parse_config
 from contracts.errors import AerieError, EngineDead
 from contracts.step import Capacity, StepOutput, StepPlan, Worker
@@ -113,13 +112,12 @@ class CpuLane:
 
 def _serve(pipe: Connection, factory: str, config_json: str, threads: int, arguments: tuple[int, ...]) -> None:
     """The process's main: build, report the capacity, then run steps until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    import torch
-
-    torch.set_num_threads(threads)
     try:
-        worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()), *arguments)
+        with ending_with_parent():
+            import torch
+
+            torch.set_num_threads(threads)
+            worker = _made(factory)(parse_config(Config.model_validate_json(config_json).model_dump()), *arguments)
         pipe.send_bytes(encode(worker.capacity))
         _run(worker, pipe)
     except AerieError as error:

@@ -1,6 +1,5 @@
 """The C++ kernels of a CPU: each equal to the torch that it stands in for, built once, and refused by name."""
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -289,7 +288,7 @@ def test_auto_takes_them_on_a_cpu_and_torch_takes_none() -> None:
     take_kernels("auto", CPU)
     assert taken_language() == "cpp" and "normed" in taken_kernels()
     assert {name for name, each in FUSIBLE.items() if "cpp" in each.languages} == set(taken_kernels())
-    assert kernels_report(CPU).startswith("cpp: ")
+    assert kernels_report("auto", CPU).startswith("cpp: ")
     take_kernels("torch", CPU)
     assert taken_language() is None and taken_kernels() == []
 
@@ -302,7 +301,7 @@ def test_without_a_compiler_torch_serves_and_asking_for_them_says_what_to_instal
     monkeypatch.setattr("engine.kernels.switch.missing", building.missing.__wrapped__)
     take_kernels("auto", CPU)
     assert taken_language() is None
-    assert kernels_report(CPU) == "none: there is no C++ compiler (Debian: g++)"
+    assert kernels_report("auto", CPU) == "none: there is no C++ compiler (Debian: g++)"
     with pytest.raises(ConfigError, match=r"kernels is cpp, and there is no C\+\+ compiler.*engine\.kernels=auto"):
         take_kernels("cpp", CPU)
 
@@ -326,19 +325,28 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_what_is_compiled_is_kept_and_a_changed_flag_makes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[object] = []
+    calls: list[Path] = []
 
-    def compile_nothing(command: list[object], **_: object) -> None:
-        calls.append(command)
-        Path(str(command[command.index("-o") + 1])).write_text("compiled")
+    def compile_nothing(command: list[str], sources: list[Path], library: Path, *, seconds: float) -> Path:
+        calls.append(library)
+        library.write_text("compiled")
+        return library
 
     monkeypatch.setattr(building, "_version", lambda _: "1")
-    monkeypatch.setattr(subprocess, "run", compile_nothing)
+    monkeypatch.setattr(building, "compiled", compile_nothing)
     first = building._compiled("c++", tmp_path)
-    once = len(calls)
-    assert building._compiled("c++", tmp_path) == first and len(calls) == once
+    assert building._compiled("c++", tmp_path) == first and len(calls) == 1
     monkeypatch.setattr(building, "_FLAGS", ("-O2",))
-    assert building._compiled("c++", tmp_path) != first and len(calls) == 2 * once
+    assert building._compiled("c++", tmp_path) != first and len(calls) == 2
+
+
+def test_torch_s_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise AssertionError("asked for what nobody wants")
+
+    monkeypatch.setattr("engine.kernels.switch.missing", missing)
+    take_kernels("torch", CPU)
+    assert kernels_report("torch", CPU) == "none"
 
 
 def test_a_gpu_s_kernels_and_a_cpu_s_are_not_mixed_up() -> None:

@@ -1,12 +1,14 @@
 """`make setup` names what is missing, with the package that has it. Pythons are stand-ins: nothing is installed."""
 
 import os
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.house import HOME
+from tests.house import HOME, sources
 
 PYTHON = """#!/bin/sh
 case "$*" in
@@ -58,3 +60,16 @@ def test_with_everything_there_the_pinned_packages_are_installed(tmp_path: Path)
     done = setup(tmp_path)
     assert done.returncode == 0, done.stderr
     assert "-c constraints.txt" in done.stdout and "-e .[dev]" in done.stdout
+    last = done.stdout.splitlines()[-1]
+    assert f". {tmp_path / 'venv'}/bin/activate" in last, "how to get at the command"
+    assert ". .venv/bin/activate" in (HOME / "README.md").read_text(encoding="utf-8").partition("\n## ")[2]
+
+
+def test_nothing_tells_people_to_install_another_project_s_package() -> None:
+    """`aerie` is taken in the public index; until the project's own name is published there, a checkout is installed."""
+    project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["name"] == "aerie-serve" and list(project["scripts"]) == ["aerie"]
+    pages = [*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("scripts/*"), HOME / "docker/Dockerfile"]
+    texts = {page: page.read_text(encoding="utf-8") for page in pages if page.is_file()}
+    texts |= {HOME / source.place: source.text for source in sources()}
+    assert not [page for page, text in texts.items() if re.search(r"aerie\[|install '?aerie\b(?!-serve)", text)]

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from contracts.child import begin
+
 _BEFORE_FORKS = (
     "sglang.srt.models.registry",
     "sglang.srt.model_executor.model_runner",
@@ -46,7 +48,7 @@ def fork_child(task: Callable[..., object], *arguments: Any, name: str, daemon: 
     import multiprocessing
 
     context: BaseContext = multiprocessing.get_context("fork")
-    process: BaseProcess = context.Process(target=task, args=arguments, name=name, daemon=daemon)  # type: ignore[attr-defined]
+    process: BaseProcess = context.Process(target=begin, args=(task, None, *arguments), name=name, daemon=daemon)  # type: ignore[attr-defined]
     process.start()
     return process
 

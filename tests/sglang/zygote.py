@@ -17,6 +17,8 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from contracts.child import begin
+
 LOADED = (
     "aerie.commands",
     "aerie.serve",
@@ -97,7 +99,9 @@ def _forget_handlers() -> None:
 
 
 def _fork_child(task: Callable[..., object], *arguments: Any, name: str, daemon: bool = False) -> BaseProcess:
-    process = multiprocessing.get_context("fork").Process(target=task, args=arguments, name=name, daemon=daemon)
+    process = multiprocessing.get_context("fork").Process(
+        target=begin, args=(task, None, *arguments), name=name, daemon=daemon
+    )
     process.start()
     return process
 

@@ -28,7 +28,7 @@ class Metrics:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise AerieError("metrics for TensorBoard need tensorboardX: pip install 'aerie[train]'") from None
+            raise AerieError("metrics for TensorBoard need tensorboardX: pip install -e '.[train]'") from None
         self._board = SummaryWriter(logdir=str(board), purge_step=start or None)
 
     def write(self, line: dict[str, Any]) -> None:

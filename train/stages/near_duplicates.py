@@ -32,7 +32,7 @@ class NearDuplicates:
         try:
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:
-            raise AerieError(f"finding near duplicates needs {error.name}: pip install 'aerie[train]'") from None
+            raise AerieError(f"finding near duplicates needs {error.name}: pip install -e '.[train]'") from None
         self._make = MinHash
         # It proposes more than it must, and every proposal is checked: what it misses would be missed for good.
         self._index = MinHashLSH(threshold=min(threshold, 0.9), num_perm=_PERMUTATIONS, weights=(0.1, 0.9))

@@ -39,7 +39,7 @@ def finders(kinds: Sequence[str]) -> dict[str, Finder]:
         import phonenumbers  # noqa: F401
         import stdnum  # noqa: F401
     except ImportError as error:
-        raise AerieError(f"finding personal data needs {error.name}: pip install 'aerie[train]'") from None
+        raise AerieError(f"finding personal data needs {error.name}: pip install -e '.[train]'") from None
     return {kind: known[kind] for kind in kinds}
 
 

@@ -22,7 +22,7 @@ class Storage:
         try:
             from fsspec.core import url_to_fs
         except ImportError:
-            raise AerieError(f"{url} needs fsspec: pip install 'aerie[train]'") from None
+            raise AerieError(f"{url} needs fsspec: pip install -e '.[train]'") from None
         try:
             self._store, self._root = url_to_fs(self.url)
         except (ImportError, ValueError) as error:

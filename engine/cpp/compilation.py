@@ -1,0 +1,132 @@
+"""The compilation of the kernels: a process of its own, which ends with its caller, however that ends, and cleans up.
+
+`library` calls `compiled`, which runs this very file. Standard input is the lifeline: at its end the compilers are
+killed and what they wrote is removed. So a server that is stopped or killed during its first start leaves no compiler.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock, Thread
+
+_AT_ONCE = 2
+_FAILED, _LATE, _UNKEPT = 1, 2, 3
+"""Exit codes: a compiler failed, took too long, or its output cannot be written."""
+
+logger = logging.getLogger("aerie.kernels")
+
+
+def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, seconds: float) -> Path:
+    """The library of all sources, compiled with `command` each and linked: whole, or not at all.
+
+    `seconds` are for one source. Raises CalledProcessError, TimeoutExpired, or OSError where it cannot be written.
+    """
+    library.parent.mkdir(parents=True, exist_ok=True)
+    logger.info("compiling the kernels for this CPU into %s; later starts find them there", library.parent)
+    began = time.monotonic()
+    job = json.dumps([*map(list, (command, map(str, sources))), str(library), seconds])
+    words = [sys.executable, "-I", __file__, job]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()
+        code = process.wait()
+    if code == _LATE:
+        raise subprocess.TimeoutExpired(list(command), seconds)
+    if code == _UNKEPT:
+        raise OSError(0, said.decode(errors="replace").strip())
+    if code:
+        raise subprocess.CalledProcessError(code, list(command), stderr=said)
+    logger.info("compiled in %.1f s", time.monotonic() - began)
+    return library
+
+
+class _Compilers:
+    """Those that run; each leads a process group, since a compiler has children."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._running: set[int] = set()
+        self._lock = Lock()
+        self._stopped = False
+
+    def run(self, command: Sequence[str], scratch: str) -> None:
+        """Raises CalledProcessError and TimeoutExpired; nothing of the command runs afterwards."""
+        with self._lock:
+            if self._stopped:
+                raise subprocess.CalledProcessError(_FAILED, list(command), stderr=b"stopped")
+            process = subprocess.Popen(
+                command, stderr=subprocess.PIPE, process_group=0, env=os.environ | {"TMPDIR": scratch}
+            )
+            self._running.add(process.pid)
+        try:
+            _, said = process.communicate(timeout=self._seconds)  # until all of its children, too, have closed stderr
+        except subprocess.TimeoutExpired:
+            _kill(process.pid)
+            process.communicate()
+            raise
+        finally:
+            with self._lock:
+                self._running.discard(process.pid)
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, list(command), stderr=said)
+
+    def stop(self) -> None:
+        """Ends them all; no other is started."""
+        with self._lock:
+            self._stopped = True
+            for pid in self._running:
+                _kill(pid)
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _compile(compilers: _Compilers, command: list[str], sources: list[str], library: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=library.parent) as scratch, ThreadPoolExecutor(_AT_ONCE) as pool:
+        parts = [f"{scratch}/{Path(source).stem}.o" for source in sources]
+        each = [[*command, "-c", source, "-o", part] for source, part in zip(sources, parts, strict=True)]
+        list(pool.map(lambda words: compilers.run(words, scratch), each))
+        whole = Path(scratch) / "whole"
+        compilers.run([*command, "-shared", *parts, "-o", str(whole)], scratch)
+        whole.replace(library)
+
+
+def _main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # the lifeline decides; unlike SIG_IGN, a handler is not inherited
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    command, sources, library, seconds = json.loads(sys.argv[1])
+    compilers = _Compilers(seconds)
+
+    def await_the_end_of_the_caller() -> None:
+        while os.read(0, 1):
+            pass
+        compilers.stop()
+
+    Thread(target=await_the_end_of_the_caller, daemon=True).start()
+    try:
+        _compile(compilers, command, sources, Path(library))
+    except subprocess.TimeoutExpired:
+        return _LATE
+    except subprocess.CalledProcessError as error:
+        os.write(2, error.stderr)
+        return _FAILED
+    except OSError as error:
+        os.write(2, str(error.strerror).encode())
+        return _UNKEPT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
