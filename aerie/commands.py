@@ -12,6 +12,7 @@ from aerie.environment import overrides_from
 from aerie.probe_commands import probes
 from aerie.resolve import resolve_config, with_local_model
 from aerie.train_commands import train_command
+from contracts.logs import log_to_stderr
 
 app = typer.Typer(
     add_completion=False,
@@ -54,6 +55,7 @@ def serve(
     from aerie.aliases import split_words
     from aerie.serve import serve as run
 
+    log_to_stderr()
     target, overrides = split_words(words)
     config = with_local_model(resolve_config(target, [*overrides_from(os.environ), *overrides]))
     raise typer.Exit(run(config, announce(config)))

@@ -3,7 +3,7 @@ machine.
 """
 
 import json
-import sys
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 from aerie.hub import fetch, is_hub_id
 from contracts.config import Config, load_config, parse_config
 from contracts.errors import ConfigError
+from contracts.places import find
 from contracts.sglang_section import SGLangConfig
+
+logger = logging.getLogger("aerie.resolve")
 
 
 def resolve_config(target: str, overrides: list[str]) -> Config:
     """A YAML file is read; a folder or a hub id is served with default settings. Overrides come last."""
     if target.endswith((".yaml", ".yml")):
-        return load_config(Path(target), overrides)
+        return load_config(find(target), overrides)
     return load_config(None, [f"model.path={target}", *overrides])
 
 
@@ -34,7 +37,8 @@ def with_local_model(config: Config) -> Config:
             "whose engine spreads a model over ranks and machines, or leave it out",
             param="sglang",
         )
-    folder, called = Path(name), Path(name).resolve().name
+    folder = find(name)
+    called = folder.resolve().name
     if not folder.is_dir():
         if not is_hub_id(name):
             raise ConfigError(f"no model folder at {name}, and it is no hub id ORG/MODEL either", param="model.path")
@@ -60,12 +64,15 @@ def _local_head(config: Config, target: Path, name: str) -> str:
         return wanted
     if wanted == "auto":
         found = head_of((name, config.model.served_name or ""), _shape(target, config.engine.kind), read_pairs())
-        if found is None or _is_here(config, found):
-            return found or wanted
+        if found is None:
+            logger.info("decoding without speculation: no head is registered for %s; spec.head names one", name)
+            return "none"
+        if _is_here(config, found):
+            return found
         try:
             return str(_fetch_head(config, found))
         except ConfigError as error:
-            print(f"aerie: decoding without speculation: {error.message}", file=sys.stderr)
+            logger.warning("decoding without speculation: %s", error.message)
             return "none"
     if not _is_here(config, wanted) and is_hub_id(wanted):
         return str(_fetch_head(config, wanted))
@@ -82,6 +89,8 @@ def _is_here(config: Config, head: str) -> bool:
 
 
 def _fetch_head(config: Config, head: str) -> Path:
+    if not is_hub_id(head):
+        raise ConfigError(f"the registered head, {head}, is not there; spec.head names another", param="spec.head")
     return fetch(head, config.spec.revision, offline=config.model.offline, param="spec.head")
 
 

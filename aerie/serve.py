@@ -17,7 +17,6 @@ from contracts import wire
 from contracts.child import ENDING, ending_with_parent, start_child
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
-from contracts.logs import log_to_stderr
 from contracts.messages import Ready
 from server.head_watch import Promise
 from server.request_log import write_lines_bare
@@ -34,23 +33,25 @@ logger = logging.getLogger("aerie.serve")
 def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
     """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start.
 
-    A signal that comes before the event loop takes it is held back until then, so that there is one way to end.
+    A signal that comes before the event loop takes signals is told to it then, so that there is one way to end.
     """
-    log_to_stderr()
     write_lines_bare()
     if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
         from engine.sglang.whole.process import follow
 
         return follow(config)  # a further machine runs ranks and speaks no HTTP
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
-    logger.info("loading %s, head %s", config.model.path, config.spec.head)
+    early: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: early.append(number)) for number in ENDING}
     try:
-        return _serve(config, announce, time.monotonic())
+        return _serve(config, announce, lambda: bool(early))
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _serve(config: Config, announce: Callable[[Ready, str], None], began: float) -> int:
+def _serve(config: Config, announce: Callable[[Ready, str], None], stopped: Callable[[], bool]) -> int:
+    began = time.monotonic()
+    logger.info("loading %s, head %s", config.model.path, config.spec.head)
     listener = listen(config.server)
     address = wire.private_address()
     said = config.model_dump_json(exclude_unset=True)
@@ -72,9 +73,12 @@ def _serve(config: Config, announce: Callable[[Ready, str], None], began: float)
             scheduler_alive=scheduler.is_alive,
             announce=on_ready,
             promise=_promise(config),
+            stopped=stopped,
         )
         return _BAD_CONFIG if scheduler.exitcode == _BAD_CONFIG else code
     finally:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)  # nothing cuts this short
         _end(scheduler, patience)
         wire.remove_address(address)
 

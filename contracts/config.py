@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from contracts.errors import ConfigError
 from contracts.overrides import lay_over
+from contracts.places import named_in
 from contracts.section import Section
 from contracts.sglang_section import SGLangConfig
 from contracts.spec_section import SpecConfig
@@ -132,6 +133,8 @@ class LimitsConfig(Section):
     """How long a request may take in all; then it ends with an error."""
 
 
+_PATHS = (("model", "path"), ("spec", "head"), ("server", "chat_template"))
+_NO_PATHS = ("", "auto", "none")
 _SHAPE_KEYS = ("spec.depth", "spec.topk", "spec.nodes")
 
 
@@ -159,11 +162,20 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
             raise ConfigError(f"{path} is not YAML: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(f"{path} must hold a mapping of sections; it holds a {type(data).__name__}")
+        _resolve_paths(data, path.parent)
     texts = {key for key, kind in _settings() if kind in (str, str | None)}
     keys = [lay_over(data, override, texts=texts) for override in overrides or []]
     if any(key in _SHAPE_KEYS for key in keys) and "spec.by_load" not in keys:
         data["spec"].pop("by_load", None)  # who asks for one shape does not mean the file's table
     return parse_config(data)
+
+
+def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
+    """Those of a file are relative to the file; those that overrides bring, to the working directory."""
+    for section, key in _PATHS:
+        part = data.get(section)
+        if isinstance(part, dict) and isinstance(part.get(key), str) and part[key] not in _NO_PATHS:
+            part[key] = named_in(folder, part[key])
 
 
 def parse_config(data: dict[str, Any]) -> Config:

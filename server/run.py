@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -68,19 +67,20 @@ def run(
     scheduler_alive: Callable[[], bool],
     announce: Callable[[Ready, str], None] | None = None,
     promise: Promise | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> int:
     """Serves until a signal or the scheduler's death; the exit code is 0 after a drain and 1 when the engine died.
 
     `address` is of contracts.wire (this end binds it), `folder` holds tokenizer.json, `scheduler_alive` is asked five
     times a second, `announce` is called once, with the scheduler's Ready and the URL, when requests can come; `promise`
-    is what the head's card says of it. Raises ConfigError for a tokenizer or a template that cannot be served.
+    is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises ConfigError for a tokenizer or a template that cannot be served.
     """
     template = config.server.chat_template
     tokenizer = Tokenizer(folder, None if template is None else Path(template))
 
     async def main() -> int:
         service = build_service(config, tokenizer, Engine(address, scheduler_alive), promise)
-        return await _Run(service, listener, announce).until_the_end()
+        return await _Run(service, listener, announce, stopped).until_the_end()
 
     try:
         with asyncio.Runner(loop_factory=_uvicorn_config(None, config).get_loop_factory()) as runner:
@@ -92,11 +92,16 @@ def run(
 
 class _Run:
     def __init__(
-        self, service: Service, listener: socket.socket, announce: Callable[[Ready, str], None] | None
+        self,
+        service: Service,
+        listener: socket.socket,
+        announce: Callable[[Ready, str], None] | None,
+        stopped: Callable[[], bool],
     ) -> None:
         self._service = service
         self._listener = listener
         self._announce = announce
+        self._stopped = stopped
         self._signals = 0
         self._signaled = asyncio.Event()
         self._server = _Server(_uvicorn_config(create_app(service), service.config))
@@ -106,7 +111,8 @@ class _Run:
         loop = asyncio.get_running_loop()
         for number in ENDING:
             loop.add_signal_handler(number, self._on_signal)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # one that came earlier arrives now
+        if self._stopped():
+            self._on_signal()
         await engine.start()
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
         announcing = asyncio.create_task(self._announce_ready())
@@ -123,7 +129,6 @@ class _Run:
             await engine.close()
             if self._service.tracing is not None:
                 self._service.tracing.close()
-            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # nothing cuts short what the caller tidies up
         return 0 if engine.death is None else 1
 
     def _on_signal(self) -> None:

@@ -4,6 +4,7 @@
 Called by the composition root. Shapes are checked here once, so that no step meets one that it cannot run.
 """
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ from spec.head import Head
 from spec.loader import HeadCheckpoint, load_head, open_head
 from spec.registry import head_of, locate, read_pairs
 from spec.worker import SpecWorker
+
+logger = logging.getLogger("aerie.spec")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,10 @@ def find_head(config: Config, model: ModelConfig) -> Path | None:
         return None
     if wanted == "auto":
         found = head_of((config.model.path, config.model.served_name or ""), model, read_pairs())
-        return None if found is None else locate(found)
+        here = None if found is None else locate(found)
+        if found is not None and here is None:
+            logger.warning("decoding without speculation: the registered head, %s, is not on this machine", found)
+        return here
     folder = locate(wanted)
     if folder is None:
         raise ConfigError(

@@ -12,10 +12,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from contracts.errors import ConfigError
+from contracts.places import find, named_in, shipped
 from engine.model_config import ModelConfig
 
-ROOT = Path(__file__).resolve().parents[1]
-FOLDER = ROOT / "configs" / "head"
+FOLDER = shipped() / "configs" / "head"
 
 
 class Sizes(BaseModel):
@@ -54,10 +54,10 @@ class Pair(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     targets: tuple[str, ...]
-    """Hub ids, or folders relative to the repository."""
+    """Hub ids, or folders relative to the file."""
     sizes: Sizes
     head: str
-    """A folder relative to the repository, or a hub id."""
+    """A folder relative to the file, or a hub id."""
     by_sizes: bool = False
     engine: Literal["native", "sglang-model", "sglang"] = "native"
     """The first `engine.kind` that serves this architecture."""
@@ -69,14 +69,18 @@ class Pair(BaseModel):
 
 
 def read_pairs(folder: Path = FOLDER) -> list[Pair]:
-    """Raises ConfigError that names the file at fault."""
+    """Raises ConfigError that names the file at fault, or the folder where it is not there."""
+    if not folder.is_dir():
+        raise ConfigError(f"the registry of heads, {folder}, is missing: install Aerie again", param="spec.head")
     pairs = []
     for path in sorted(folder.glob("*.yaml")):
         try:
             data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-            pairs.append(Pair.model_validate(data))
+            pair = Pair.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
             raise ConfigError(f"{path} is no pair of target and head: {error}", param="spec.head") from None
+        targets = tuple(named_in(folder, target) for target in pair.targets)
+        pairs.append(pair.model_copy(update={"targets": targets, "head": named_in(folder, pair.head)}))
     return pairs
 
 
@@ -97,10 +101,10 @@ def same_place(one: str, other: str) -> bool:
 
 
 def locate(name: str) -> Path | None:
-    """The folder of a head: as given, relative to the repository, or a hub id's in the local hub cache."""
-    for folder in (Path(name), ROOT / name):
-        if folder.is_dir():
-            return folder
+    """The folder of a head: as given, among what ships, or a hub id's in the local hub cache."""
+    folder = find(name)
+    if folder.is_dir():
+        return folder
     return _cached(name) if name.count("/") == 1 else None
 
 
@@ -115,11 +119,9 @@ def _cached(repo: str) -> Path | None:
 
 
 def _canonical(name: str) -> str:
-    """Folders by their real path, whatever it was relative to; a hub cache's folder by its hub id."""
+    """Folders by their real path; a hub cache's folder by its hub id."""
     for part in Path(name).parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")
-    for folder in (Path(name), ROOT / name):
-        if folder.is_dir():
-            return str(folder.resolve())
-    return str(ROOT / name) if name.startswith("models/") else name
+    folder = find(name)
+    return str(folder.resolve()) if folder.is_dir() else name

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from contracts.places import cache
+
 
 def folder() -> Path:
     """Where kernels are written: the first of `folders`."""
@@ -10,6 +12,8 @@ def folder() -> Path:
 
 
 def folders() -> list[Path]:
-    """Where kernels are looked for: those of AERIE_KERNELS, separated as in PATH, or build/kernels of this checkout."""
+    """Where kernels are looked for: those of AERIE_KERNELS, separated as in PATH; else build/kernels of a checkout, or
+    what an installed Aerie has in the user's cache.
+    """
     named = [Path(part) for part in os.environ.get("AERIE_KERNELS", "").split(os.pathsep) if part]
-    return named or [Path(__file__).parents[2] / "build" / "kernels"]
+    return named or [cache() / "kernels"]

@@ -66,7 +66,7 @@ def test_with_everything_there_the_pinned_packages_are_installed(tmp_path: Path)
 
 
 def test_nothing_tells_people_to_install_another_project_s_package() -> None:
-    """`aerie` is taken in the public index; until the project's own name is published there, a checkout is installed."""
+    """`aerie` is taken in the public index; until the project's own name is published, a checkout is installed."""
     project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == "aerie-serve" and list(project["scripts"]) == ["aerie"]
     pages = [*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("scripts/*"), HOME / "docker/Dockerfile"]

@@ -11,9 +11,10 @@ from contracts.errors import ConfigError
 from engine.model_config import ModelConfig, read_model_config
 from engine.plain_worker import PlainWorker
 from spec.build import build_worker, find_head, reserved_slots
-from spec.registry import FOLDER, ROOT, Pair, head_of, locate, read_pairs
+from spec.registry import FOLDER, Pair, head_of, read_pairs
 from spec.worker import SpecWorker
 from tests.cpp_here import needs_cpp
+from tests.house import HOME
 from tests.spec import models
 
 
@@ -117,10 +118,32 @@ def test_every_shipped_pair_is_well_formed_and_the_demo_is_found() -> None:
     assert len(pairs) == len(list(FOLDER.glob("*.yaml"))) >= 5
     names = [target for one in pairs for target in one.targets]
     assert len(names) == len(set(names))
-    model = read_model_config(ROOT / "models/demo/target")
+    model = read_model_config(HOME / "models/demo/target")
     assert isinstance(model, ModelConfig)
-    for path in ("models/demo/target", str(ROOT / "models/demo/target")):
-        assert find_head(config_of(path), model) == locate("models/demo/head")
+    for path in ("models/demo/target", str(HOME / "models/demo/target")):
+        assert find_head(config_of(path), model) == HOME / "models/demo/head"
+
+
+def test_a_registered_head_that_is_not_there_is_told(
+    target_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("spec.build.read_pairs", lambda: [pair(targets=[str(target_folder)], head="/gone/head")])
+    assert find_head(config_of(str(target_folder)), read_model_config(target_folder)) is None
+    assert "decoding without speculation: the registered head, /gone/head, is not on this machine" in caplog.text
+
+
+def test_a_missing_registry_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"registry of heads, .*gone, is missing"):
+        read_pairs(tmp_path / "gone")
+
+
+def test_a_pair_s_folders_are_relative_to_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "heads").mkdir()
+    (tmp_path / "target").mkdir()
+    data = pair(targets=["../target", "org/tiny"], head="../head").model_dump(mode="json")
+    (tmp_path / "heads/one.yaml").write_text(yaml.safe_dump(data))
+    [found] = read_pairs(tmp_path / "heads")
+    assert found.targets == (str(tmp_path / "target"), "org/tiny") and found.head == str(tmp_path / "head")
 
 
 @pytest.mark.parametrize("content", ["targets: [a]", "[1, 2]", "targets: [a\nhead", "extra: 1"])

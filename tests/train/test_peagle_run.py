@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from contracts.config import parse_config
+from contracts.config import load_config, parse_config
 from contracts.errors import ConfigError
 from contracts.sampling import SamplingParams
 from spec.build import build_worker
@@ -166,9 +166,9 @@ def test_a_head_of_another_target_or_draft_vocabulary_is_no_start(
 def test_the_shipped_config_is_that_of_the_demo_target() -> None:
     run, pair = load_parallel(Path("configs/train/demo-peagle.yaml"))
     assert pair.target.out == "models/demo/target"
-    served = yaml.safe_load(Path("configs/serve/demo-peagle.yaml").read_text())
-    assert served["spec"]["head"] == run.out and served["model"]["path"] == pair.target.out
-    assert served["spec"]["depth"] <= run.depth
+    served = load_config(Path("configs/serve/demo-peagle.yaml"))
+    assert served.spec.head == run.out and served.model.path == pair.target.out
+    assert served.spec.depth <= run.depth
 
 
 def test_the_command_refuses_what_is_missing_or_finished(

@@ -1,0 +1,64 @@
+"""Where things lie on this machine: what ships beside the code, what is kept between starts, and what a file means by a
+relative path. Asked while a deployment is read or a model loaded.
+"""
+
+import os
+from pathlib import Path
+
+from contracts.errors import ConfigError
+
+_TOP = Path(__file__).resolve().parents[1]
+_PACKAGED = _TOP / "aerie"
+"""Where a wheel has what a checkout has at its top (pyproject.toml, `package-dir`)."""
+
+
+def is_installed() -> bool:
+    """Whether this is a wheel's copy, without a checkout around it."""
+    return (_PACKAGED / "configs").is_dir()
+
+
+def shipped() -> Path:
+    """The folder that has `configs/` and `models/`."""
+    return _PACKAGED if is_installed() else _TOP
+
+
+def cache() -> Path:
+    """The folder for what is kept: `build` of a checkout, or Aerie's part of the user's cache (XDG_CACHE_HOME)."""
+    if not is_installed():
+        return _TOP / "build"
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():  # a relative one does not count, says the XDG specification
+        return named / "aerie"
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():
+        raise ConfigError("this user has no home folder to keep compiled kernels in; set XDG_CACHE_HOME to a folder")
+    return home / ".cache" / "aerie"
+
+
+def find(name: str) -> Path:
+    """A path that a person names: relative to the working directory, or else among what ships."""
+    path = Path(name).expanduser()
+    ours = shipped() / path
+    return ours if not path.exists() and ours.exists() else path
+
+
+def named_in(folder: Path, name: str) -> str:
+    """A path that a file in `folder` names: relative to that file, or else among what ships. What may be a hub id, and
+    is no path from there, stays as it is.
+    """
+    path = Path(name).expanduser()
+    if path.is_absolute():
+        return str(path)
+    beside = folder / path
+    if beside.exists():
+        return _short(beside)
+    if (shipped() / path).exists():
+        return str(shipped() / path)
+    may_be_hub_id = len(path.parts) == 2 and ".." not in path.parts and not name.startswith(".")
+    return name if may_be_hub_id else _short(beside)
+
+
+def _short(path: Path) -> str:
+    """Without `..`, where that is the same place: it is not behind every symbolic link."""
+    short = Path(os.path.normpath(path))
+    return str(short if not path.exists() or (short.exists() and short.samefile(path)) else path)
