@@ -73,7 +73,8 @@ def run(
 
     `address` is of contracts.wire (this end binds it), `folder` holds tokenizer.json, `scheduler_alive` is asked five
     times a second, `announce` is called once, with the scheduler's Ready and the URL, when requests can come; `promise`
-    is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises ConfigError for a tokenizer or a template that cannot be served.
+    is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises
+    ConfigError for a tokenizer or a template that cannot be served.
     """
     template = config.server.chat_template
     tokenizer = Tokenizer(folder, None if template is None else Path(template))

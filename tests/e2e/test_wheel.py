@@ -88,7 +88,7 @@ def test_it_serves_the_demo_and_finds_its_head(installed: Path, elsewhere: Path,
         url = re.search(r"at (http://127\.0\.0\.1:\d+)", log.read_text())
         assert url is not None
         with urllib.request.urlopen(f"{url[1]}/config", timeout=PATIENCE) as answer:
-            config = json.load(answer)
+            config = json.load(answer)["config"]
     finally:
         server.send_signal(signal.SIGTERM)
         assert server.wait(PATIENCE) == 0
