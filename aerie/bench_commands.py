@@ -13,6 +13,7 @@ import typer
 
 from aerie.lists import numbers
 from contracts.errors import AerieError
+from contracts.places import find
 
 if TYPE_CHECKING:
     from bench.cells import Cell
@@ -38,7 +39,7 @@ def sweep_command(
     from bench.config import SweepError, load_sweep
 
     try:
-        sweeps = [load_sweep(path) for path in configs]
+        sweeps = [load_sweep(find(str(path))) for path in configs]
         for path, sweep in zip(configs, sweeps, strict=True):
             _run(sweep, out / path.stem if len(configs) > 1 else out, only or [])
     except SweepError as error:

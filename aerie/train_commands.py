@@ -23,10 +23,11 @@ def train_command(
     """
     from aerie.train_engine import measure_head, served_target
     from contracts.errors import AerieError
+    from contracts.places import find
     from train.stages.config import load_pipeline
     from train.stages.order import Surroundings, counts_of, run_all, run_stage
 
-    loaded = load_pipeline(config, overrides)
+    loaded = load_pipeline(find(str(config)), overrides)
     surroundings = Surroundings(served_target, measure_head)
     if stage == "all":
         if again:

@@ -101,6 +101,7 @@ def test_a_stopped_start_leaves_nothing(
     until(lambda: not start.processes(), "a process outlives the server")
     assert not start.left()
     assert "Traceback" not in start.said
+    assert start.said.count("INFO aerie.kernels: compiling ") == ("compiles" in point), "of the lane, in the one form"
 
 
 def test_torch_s_kernels_compile_nothing_and_each_phase_is_logged_once(
