@@ -180,6 +180,7 @@ def _uvicorn_config(app: object, config: Config) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="warning",  # the phases of a server's life are the composition root's to tell
         access_log=False,
         proxy_headers=False,
         server_header=False,
