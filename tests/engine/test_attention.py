@@ -71,7 +71,7 @@ def test_a_gpu_s_backend_on_a_cpu_says_what_to_do(name: str) -> None:
 @pytest.mark.parametrize(("name", "package"), [("flashinfer", "flashinfer-python"), ("triton", "triton")])
 def test_a_missing_package_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=rf"{package} is not installed; install aerie\[gpu\]"):
+    with pytest.raises(ConfigError, match=rf"{package} is not installed; pip install -e '\.\[gpu\]'"):
         make_attention(name, shape_of())
     assert make_attention("auto", shape_of()).name == "reference"
 
