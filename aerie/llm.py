@@ -80,8 +80,7 @@ class LLM:
         docs/coming-from.md are taken too, as in `max_model_len=4096`. Raises ConfigError.
         """
         self.config = with_local_model(resolve_config(model, overrides_of_keywords(overrides)))
-        template = self.config.server.chat_template
-        self.tokenizer = Tokenizer(Path(self.config.model.path), None if template is None else Path(template))
+        self.tokenizer = Tokenizer.served(Path(self.config.model.path), self.config.server)
         self._lane = make_lane(self.config)
         self._served = 0
         self._closed = False

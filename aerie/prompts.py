@@ -18,8 +18,7 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
     """Ids of `count` questions about different names, always the same for one seed and model."""
     chosen = random.Random(seed)
     questions = [ask(entry, chosen.choice(HELD_OUT)) for entry in chosen.sample(read(_CORPUS), count)]
-    template = config.server.chat_template
-    tokenizer = Tokenizer(Path(config.model.path), None if template is None else Path(template))
+    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
     try:
         if tokenizer.template is None:
             return [tokenizer.ids(question, add_special_tokens=True) for question in questions]

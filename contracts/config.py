@@ -102,6 +102,8 @@ class ServerConfig(Section):
     """How long SIGTERM waits for running requests."""
     chat_template: str | None = None
     """A file that replaces the tokenizer's template."""
+    special_tokens_in_content: Literal["text", "tokens"] = "text"
+    """What control tokens are that a chat's messages spell, such as the end of a turn: plain text, or the tokens."""
     health_route: str | None = Field(default=None, pattern=_ROUTE)
     """Another path that answers as /ready does; managed platforms choose one."""
     predict_route: str | None = Field(default=None, pattern=_ROUTE)

@@ -1,18 +1,18 @@
 """What requests may say, as pydantic models: the shapes of OpenAI plus the extensions that vLLM's users know.
 
 Used by the routes; FastAPI makes the OpenAPI document of them. Fields that are not here are ignored, except those in
-`UNSUPPORTED`, which would change the answer: they are refused unless they say nothing.
+`unsupported`, which would change the answer: they are refused unless they say nothing.
 
 A body is read on the event loop, so whatever it says must be judged quickly: a list is given up at its first wrong
 item, and objects and lists of objects are bounded.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from contracts.errors import BadRequest
 from contracts.sampling import MAX_LOGPROBS
 from contracts.step import MAX_NODES
 
@@ -29,7 +29,7 @@ def few_fields(data: Any) -> Any:
     """Whatever is no object passes: its type is judged elsewhere."""
     if isinstance(data, dict) and len(data) > MAX_FIELDS:
         told = {"given": len(data), "most": MAX_FIELDS}
-        raise PydanticCustomError("too_many_fields", "it has {given} fields; at most {most} are allowed", told)
+        raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", told)
     return data
 
 
@@ -37,7 +37,45 @@ NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Items = Annotated[list[_T], Field(fail_fast=True)]
 Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
-Variables = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(few_fields)]
+
+
+def either(kind_of: Callable[[Any], str | None], taken: str) -> Discriminator:
+    """Tells the members of a union apart by a look, so that an error is about the one that was meant."""
+    return Discriminator(kind_of, custom_error_type="other_kind", custom_error_message=taken)
+
+
+def _text_or_list(value: Any) -> str | None:
+    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else None
+
+
+def _kind_of_prompt(value: Any) -> str | None:
+    """By its first item, if it is a list."""
+    if isinstance(value, str):
+        return "a text"
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    if isinstance(first, str):
+        return "several texts"
+    if isinstance(first, list):
+        return "several lists"
+    return "token ids" if isinstance(first, int) and not isinstance(first, bool) else None
+
+
+Variables = Annotated[dict[str, Any], BeforeValidator(few_fields)]
+
+
+Stop = Annotated[
+    Annotated[str, Tag("a text")] | Annotated[Items[str], Tag("a list")],
+    either(_text_or_list, "a string or a list of strings"),
+]
+Prompt = Annotated[
+    Annotated[str, Tag("a text")]
+    | Annotated[Few[str], Tag("several texts")]
+    | Annotated[Items[TokenId], Tag("token ids")]
+    | Annotated[Few[Items[TokenId]], Tag("several lists")],
+    either(_kind_of_prompt, "a string, token ids, a list of strings, or a list of lists of token ids"),
+]
 
 
 class Body(BaseModel):
@@ -81,7 +119,7 @@ class GenerateBody(Body):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    stop: str | Items[str] | None = None
+    stop: Stop | None = None
     stop_token_ids: Items[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
@@ -100,11 +138,17 @@ class TextPart(Body):
     text: str
 
 
+Content = Annotated[
+    Annotated[str, Tag("a text")] | Annotated[Few[TextPart], Tag("a list")],
+    either(_text_or_list, "a string or a list of text parts"),
+]
+
+
 class Message(Body):
     """One turn. What else it holds (`name`, `reasoning_content`, ...) is there for the chat template to read."""
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str | Few[TextPart] | None = None
+    content: Content | None = None
 
     def as_data(self) -> dict[str, Any]:
         content = self.content
@@ -122,7 +166,7 @@ class ChatBody(GenerateBody):
 
 
 class CompletionBody(GenerateBody):
-    prompt: str | Few[str] | Items[TokenId] | Few[Items[TokenId]]
+    prompt: Prompt
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None
 
@@ -142,63 +186,3 @@ class DetokenizeBody(Body):
     model: str | None = None
     tokens: Items[TokenId]
     skip_special_tokens: bool | None = None
-
-
-NEUTRAL_ZERO = (None, 0, 0.0)
-NEUTRAL_ONE = (None, 1, 1.0)
-NEUTRAL_LIST: tuple[Any, ...] = (None, [])
-NEUTRAL_FLAG = (None, False)
-NOTHING = (None,)
-
-UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "tools": NEUTRAL_LIST,
-    "tool_choice": (None, "none", "auto"),
-    "functions": NEUTRAL_LIST,
-    "function_call": (None, "none", "auto"),
-    "response_format": (None, {"type": "text"}),
-    "structured_outputs": NOTHING,
-    "guided_json": NOTHING,
-    "guided_regex": NOTHING,
-    "guided_choice": NOTHING,
-    "guided_grammar": NOTHING,
-    "regex": NOTHING,
-    "ebnf": NOTHING,
-    "json_schema": NOTHING,
-    "frequency_penalty": NEUTRAL_ZERO,
-    "presence_penalty": NEUTRAL_ZERO,
-    "repetition_penalty": NEUTRAL_ONE,
-    "length_penalty": NEUTRAL_ONE,
-    "logit_bias": (None, {}),
-    "bad_words": NEUTRAL_LIST,
-    "allowed_token_ids": NOTHING,
-    "logits_processors": NEUTRAL_LIST,
-    "custom_logit_processor": NOTHING,
-    "best_of": NEUTRAL_ONE,
-    "use_beam_search": NEUTRAL_FLAG,
-    "suffix": (None, ""),
-    "echo": NEUTRAL_FLAG,
-    "prompt_logprobs": NOTHING,
-    "truncate_prompt_tokens": NOTHING,
-    "prompt_embeds": NOTHING,
-    "stop_regex": NEUTRAL_LIST,
-    "no_stop_trim": NEUTRAL_FLAG,
-    "priority": NEUTRAL_ZERO,
-    "chat_template": NOTHING,
-    "continue_final_message": NEUTRAL_FLAG,
-    "add_generation_prompt": (None, True),
-    "documents": NEUTRAL_LIST,
-    "audio": NOTHING,
-    "modalities": (None, ["text"]),
-    "prediction": NOTHING,
-    "web_search_options": NOTHING,
-}
-
-
-def refuse_unsupported(body: Body) -> None:
-    """Raises BadRequest that names the first field that Aerie would have to ignore."""
-    for name, value in (body.model_extra or {}).items():
-        neutral = UNSUPPORTED.get(name)
-        if neutral is not None and value not in neutral:
-            raise BadRequest(
-                f"{name} is not supported: leave it out, or send {neutral[-1]!r}", param=name, code="unsupported_field"
-            )

@@ -68,7 +68,7 @@ class Pieces:
             return b""
         if self.byte_level:
             try:
-                return bytes(_BYTE_OF[character] for character in written)
+                return bytes(BYTE_OF[character] for character in written)
             except KeyError:  # an added token is written as itself
                 return written.encode()
         value = _fallback_byte(written)
@@ -164,4 +164,4 @@ def _byte_alphabet() -> dict[str, int]:
     return alphabet | {chr(256 + order): byte for order, byte in enumerate(shifted)}
 
 
-_BYTE_OF = _byte_alphabet()
+BYTE_OF = _byte_alphabet()

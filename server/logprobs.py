@@ -27,11 +27,20 @@ def completion_logprobs(tokenizer: Tokenizer, delta: Delta, ranks: int) -> dict[
         "tokens": [tokenizer.written(token) for token in delta.ids],
         "token_logprobs": [_finite(found.logprob) for found in delta.logprobs],
         "top_logprobs": [
-            {tokenizer.written(token): _finite(value) for token, value in _ranked(found, ranks)}
-            for found in delta.logprobs
+            _by_text(tokenizer, token, found, ranks) for token, found in zip(delta.ids, delta.logprobs, strict=True)
         ],
         "text_offset": delta.offsets,
     }
+
+
+def _by_text(tokenizer: Tokenizer, sampled: int, found: TokenLogprobs, ranks: int) -> dict[str, float]:
+    """The likeliest tokens and the sampled one, so up to `ranks` + 1. Of tokens that are written alike, such as pieces
+    of characters, the sampled one counts, then the likeliest.
+    """
+    by_text: dict[str, float] = {}
+    for token, logprob in _ranked(found, ranks):
+        by_text.setdefault(tokenizer.written(token), _finite(logprob))
+    return by_text | {tokenizer.written(sampled): _finite(found.logprob)}
 
 
 def _entry(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:

@@ -41,8 +41,8 @@ def openai_routes(service: Service) -> APIRouter:
 
 async def answer_chat(service: Service, body: ChatBody, request: Request) -> Response:
     async def prompts() -> list[list[int]]:
-        messages = [message.as_data() for message in body.messages]
-        return [await service.tokenizer.encode_chat(messages, body.chat_template_kwargs or {})]
+        messages, variables = [message.as_data() for message in body.messages], body.chat_template_kwargs or {}
+        return [await service.tokenizer.encode_chat(messages, variables, service.ready().max_length)]
 
     return await answer(service, body, request, ChatAnswers, 1, prompts)
 
@@ -52,8 +52,9 @@ async def answer_completion(service: Service, body: CompletionBody, request: Req
     add = True if body.add_special_tokens is None else body.add_special_tokens
 
     async def prompts() -> list[list[int]]:
+        encode, context = service.tokenizer.encode, service.ready().max_length
         return [
-            await service.tokenizer.encode(one, add_special_tokens=add) if isinstance(one, str) else one
+            await encode(one, add_special_tokens=add, context=context) if isinstance(one, str) else one
             for one in written
         ]
 

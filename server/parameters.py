@@ -13,6 +13,7 @@ from contracts.messages import Ready
 from contracts.sampling import SamplingParams, SpeculationParams, check_sampling
 from server.bodies import ChatBody, CompletionBody, GenerateBody, SpeculationOptions
 from server.choice import TextRules
+from server.context import context_exceeded
 
 _T = TypeVar("_T")
 
@@ -27,6 +28,8 @@ class Wishes:
     sampling: SamplingParams
     """`max_tokens` is settled with the prompt's length: see `fit`."""
     max_tokens: int | None
+    max_tokens_field: str
+    """The name that it was given under."""
     speculation: SpeculationParams
     rules: TextRules
     choices: int
@@ -56,6 +59,7 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
     return Wishes(
         sampling=sampling,
         max_tokens=max_tokens,
+        max_tokens_field=_max_tokens_field(body),
         speculation=SpeculationParams(
             enabled=options.enabled, max_draft_tokens=options.max_draft_tokens, trees=options.trees
         ),
@@ -76,11 +80,8 @@ def check_prompt(prompt: list[int], ready: Ready, param: str) -> None:
     if not prompt:
         raise BadRequest("the prompt is empty; it needs at least one token", param=param)
     if len(prompt) >= ready.max_length:
-        raise BadRequest(
-            f"the prompt has {len(prompt)} tokens; the model's context holds {ready.max_length}, answer included",
-            param=param,
-            code="context_length_exceeded",
-        )
+        given = f"your prompt has {len(prompt)} tokens and the answer needs at least one"
+        raise context_exceeded(ready.max_length, given, "Please reduce the length of the prompt", param)
     highest = max(prompt)
     if highest >= ready.vocabulary:
         raise BadRequest(f"the prompt holds token id {highest}; the highest is {ready.vocabulary - 1}", param=param)
@@ -96,13 +97,16 @@ def fit(wishes: Wishes, prompt_tokens: int, ready: Ready) -> int:
             )
         return room
     if wishes.max_tokens > room:
-        raise BadRequest(
-            f"max_tokens is {wishes.max_tokens}; the prompt's {prompt_tokens} tokens leave {room} of the model's "
-            f"context of {ready.max_length}",
-            param="max_tokens",
-            code="context_length_exceeded",
-        )
+        asked, field = wishes.max_tokens, wishes.max_tokens_field
+        given = f"you requested {prompt_tokens + asked} tokens ({prompt_tokens} in the prompt, {asked} as {field})"
+        advice = f"Please reduce the length of the prompt, or {field} to {room}"
+        raise context_exceeded(ready.max_length, given, advice, field)
     return wishes.max_tokens
+
+
+def _max_tokens_field(body: ChatBody | CompletionBody) -> str:
+    newer = isinstance(body, ChatBody) and body.max_completion_tokens is not None
+    return "max_completion_tokens" if newer else "max_tokens"
 
 
 def _max_tokens(body: ChatBody | CompletionBody) -> int | None:

@@ -4,7 +4,6 @@ Clients print what they find under `error`; a body of any other shape reaches pe
 """
 
 import logging
-import reprlib
 from typing import Any
 
 import msgspec
@@ -15,17 +14,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from contracts.errors import AerieError, BadRequest, NotFound, Overloaded
-
-MAX_PROBLEMS = 5
-MAX_INPUT = 120
-"""Characters of a wrong value that a message repeats."""
+from server.faults import MAX_INPUT, explain
 
 logger = logging.getLogger("aerie.server")
-
-_SHORT = reprlib.Repr()
-"""Of a wrong value, however large, without walking through all of it."""
-_SHORT.maxlist = _SHORT.maxdict = MAX_INPUT // 4
-_SHORT.maxstring = _SHORT.maxlong = MAX_INPUT
 
 
 class ErrorDetail(BaseModel):
@@ -75,32 +66,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 async def _on_validation(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = error.errors()
-    lines = list(dict.fromkeys(_line(request, problem) for problem in problems[: 4 * MAX_PROBLEMS]))
-    if len(lines) > MAX_PROBLEMS:
-        lines[MAX_PROBLEMS:] = ["and more"]
-    return error_answer(BadRequest("; ".join(lines), param=_field(problems[0]) or None))
-
-
-def _line(request: Request, problem: dict[str, Any]) -> str:
-    field = _field(problem)
-    if problem["type"] == "missing":
-        return f"{field or 'the body'} is missing"
-    if not field and isinstance(problem["input"], bytes):
+    faults = list(error.errors())
+    if len(faults[0]["loc"]) == 1 and isinstance(faults[0]["input"], bytes):
         kind = request.headers.get("content-type", "not given")[:MAX_INPUT]
-        return f"the content-type is {kind}; it must be application/json"
-    given = _SHORT.repr(problem["input"])
-    given = given if len(given) <= MAX_INPUT else f"{given[:MAX_INPUT]}..."
-    return f"{field or 'the body'} is {given}: {problem['msg']}"
-
-
-def _field(problem: dict[str, Any]) -> str:
-    """`messages.0.content`; what pydantic adds to name the members of a union is left out."""
-    parts = [str(part)[:64] for part in problem["loc"][1:]]
-    return ".".join(part for part in parts if (part.isidentifier() or part.isdigit()) and part not in _UNION_MEMBERS)
-
-
-_UNION_MEMBERS = {"str", "int", "float", "bool"}
+        return error_answer(BadRequest(f"the content-type is {kind}; it must be application/json"))
+    message, param = explain(faults)
+    return error_answer(BadRequest(message, param=param))
 
 
 async def _on_http(request: Request, error: Exception) -> Response:

@@ -1,8 +1,10 @@
 """Bodies parsed as JSON and nothing else: no NaN, no Infinity, no halves of characters, all of which Python's takes."""
 
+import asyncio
+import itertools
 import json
-import re
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pydantic_core
@@ -12,9 +14,14 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from contracts.errors import BadRequest
+from server.faults import field
 
-_VALUE_EXPECTED = re.compile(r"(?:expected value|invalid number) at line (\d+) column (\d+)$")
-_NOT_FINITE = re.compile(rb"-?(?:NaN|Infinity)\b")
+Location = tuple[str | int, ...]
+
+MAX_LEAVES = 100_000
+"""Values of a malformed body that are looked at."""
+_BYTES = range(0xDC80, 0xDD00)
+"""What stands for the bytes from 0x80 on that are not UTF-8."""
 
 
 class StrictRequest(Request):
@@ -26,35 +33,61 @@ class StrictRequest(Request):
         try:
             return pydantic_core.from_json(body, allow_inf_nan=False)
         except ValueError as error:
-            self.fault = _fault(body, str(error)[:200])
+            self.fault = await asyncio.to_thread(_fault, body, str(error)[:200])
             raise json.JSONDecodeError("no JSON", "", 0) from None
 
 
 def _fault(body: bytes, error: str) -> BadRequest:
-    """The parser's words; of a NaN or an infinity, which other parsers take, the field and its value."""
-    place = _VALUE_EXPECTED.match(error)
-    found = place and _NOT_FINITE.match(body, _start(body, int(place[1]), int(place[2])))
-    if not found:
-        return BadRequest(f"the body is not JSON: {error}", code="malformed_json")
-    field = ".".join(_path(body[: found.start()]))
-    told = f"{field or 'the body'} is {found[0].decode()}; numbers must be finite"
-    return BadRequest(told, param=field or None, code="malformed_json")
+    """The parser's words; of what only looser parsers take (NaN, infinities, halves of characters, bytes that are not
+    UTF-8), the field and what it holds.
+    """
+    try:
+        data = json.loads(body.decode(errors="surrogateescape"))
+    except (ValueError, RecursionError):
+        data = None
+    for location, value in itertools.islice(_leaves(data), MAX_LEAVES):
+        told = _oddity(value)
+        if told is not None:
+            name = field(location)
+            return BadRequest(f"{name or 'the body'} {told}", param=name or None, code="malformed_json")
+    return BadRequest(f"the body is not JSON: {error}", code="malformed_json")
 
 
-def _start(body: bytes, line: int, column: int) -> int:
-    """Where the word begins that the parser points at, counted from 1; of a number with a sign it is past the sign."""
-    at = len(body) - len(body.split(b"\n", line - 1)[-1]) + column - 1
-    return at - 1 if body[at - 1 : at] == b"-" else at
+def _leaves(data: Any) -> Iterator[tuple[Location, Any]]:
+    """What holds nothing else, with where it stands, in the order of the text. Keys stand where their object does."""
+    open_: list[Iterator[tuple[Location, Any]]] = [iter([((), data)])]
+    while open_:
+        found = next(open_[-1], None)
+        if found is None:
+            open_.pop()
+        elif isinstance(found[1], dict | list):
+            open_.append(_inside(*found))
+        else:
+            yield found
 
 
-def _path(before: bytes) -> list[str]:
-    """Keys and places that lead to the value that follows."""
-    value = pydantic_core.from_json(before + b"null", allow_partial=True)
-    names = []
-    while isinstance(value, dict | list) and value:
-        name, value = list(value.items())[-1] if isinstance(value, dict) else (len(value) - 1, value[-1])
-        names.append(str(name)[:64])
-    return names
+def _inside(location: Location, data: dict[str, Any] | list[Any]) -> Iterator[tuple[Location, Any]]:
+    if isinstance(data, list):
+        for place, value in enumerate(data):
+            yield (*location, place), value
+        return
+    for key, value in data.items():
+        yield location, key
+        yield (*location, key), value
+
+
+def _oddity(value: Any) -> str | None:
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"is {json.dumps(value)}; numbers must be finite"
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            half = ord(value[error.start])
+            if half in _BYTES:
+                return f"holds the byte 0x{half - _BYTES.start + 0x80:02X}, which is not UTF-8"
+            return f"holds \\u{half:04x}, half of a surrogate pair and no character; send the pair or leave it out"
+    return None
 
 
 class StrictRoute(APIRoute):

@@ -11,13 +11,14 @@ from fastapi.responses import Response
 from contracts.errors import BadRequest
 from contracts.messages import Generate, Ready
 from server.answers import Answers, Wanted
-from server.bodies import ChatBody, CompletionBody, refuse_unsupported
+from server.bodies import ChatBody, CompletionBody
 from server.choice import Choice, Delta
 from server.connection import CallerGone, while_connected
 from server.events import EventStream
 from server.generation import Generation, News
 from server.parameters import Wishes, check_prompt, fit, read_wishes
 from server.service import Service
+from server.unsupported import refuse_unsupported
 
 CLIENT_CLOSED = 499
 """nginx's status for a caller that left; only logs see it."""

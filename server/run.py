@@ -76,8 +76,7 @@ def run(
     is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises
     ConfigError for a tokenizer or a template that cannot be served.
     """
-    template = config.server.chat_template
-    tokenizer = Tokenizer(folder, None if template is None else Path(template))
+    tokenizer = Tokenizer.served(folder, config.server)
 
     async def main() -> int:
         service = build_service(config, tokenizer, Engine(address, scheduler_alive), promise)

@@ -9,14 +9,15 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
-from jinja2 import meta, nodes
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from contracts.errors import BadRequest, ConfigError
 
-_OURS = {"messages", "tools", "documents", "add_generation_prompt"}
+_OURS = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
+"""Names that the server or the renderers of the field give a meaning, which a request must not change."""
 
 
 class ChatTemplate:
@@ -24,31 +25,28 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            names = meta.find_undeclared_variables(environment.parse(source))
+            words = {constant.value for constant in environment.parse(source).find_all(nodes.Const)}
         except jinja2.TemplateError as error:
             raise ConfigError(f"the chat template is not valid Jinja: {error}") from None
         self._special_tokens = special_tokens
-        self.variables = frozenset(names - _OURS - set(special_tokens) - set(environment.globals))
-        """What a request may set through chat_template_kwargs: the names that this template asks for."""
+        self._reserved = _OURS | set(special_tokens) | set(environment.globals)
+        self._knows_developer = "developer" in words
 
     def render(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
-        """The prompt, ready for the answer. Raises BadRequest with the template's reason if it refuses the messages."""
-        unknown = sorted(set(variables) - self.variables)
-        if unknown:
-            known = ", ".join(sorted(self.variables)) or "none"
+        """The prompt, ready for the answer. `variables` go to the template, which may know them or not; the role
+        `developer` becomes `system` where it knows none. Raises BadRequest with its reason if it refuses the messages.
+        """
+        taken = sorted(self._reserved.intersection(variables))
+        if taken:
             raise BadRequest(
-                f"chat_template_kwargs names {unknown[0][:80]!r}; this model's template knows: {known}",
+                f"chat_template_kwargs names {', '.join(taken)}, which the server sets itself; leave it out",
                 param="chat_template_kwargs",
             )
+        if not self._knows_developer:
+            messages = [one | {"role": "system"} if one.get("role") == "developer" else one for one in messages]
+        values = {"tools": None, "documents": None, "add_generation_prompt": True, **self._special_tokens}
         try:
-            return self._template.render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
-                **self._special_tokens,
-                **variables,
-            )
+            return self._template.render({**variables, **values, "messages": messages})
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
             # A template is a program of the model's author; what it raises on these messages is the caller's to mend.
             raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None

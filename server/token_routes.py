@@ -5,9 +5,10 @@ from typing import Any
 from fastapi import APIRouter
 
 from contracts.errors import BadRequest
-from server.bodies import DetokenizeBody, TokenizeBody, refuse_unsupported
+from server.bodies import DetokenizeBody, TokenizeBody
 from server.requests import StrictRoute
 from server.service import Service
+from server.unsupported import refuse_unsupported
 
 
 def token_routes(service: Service) -> APIRouter:

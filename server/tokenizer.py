@@ -5,6 +5,7 @@ that no other request waits for them.
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +13,14 @@ from typing import Any, TypeVar
 
 import tokenizers
 
+from contracts.config import ServerConfig
 from contracts.errors import BadRequest, ConfigError
 from contracts.provenance import template_source, tokenizer_settings
+from server.context import context_exceeded
+from server.control_tokens import MARK, ControlTokens
 from server.detokenize import Detokenizer, Pieces
 from server.template import ChatTemplate
+from server.token_length import longest_token
 
 INLINE_CHARACTERS = 4096
 """Texts up to this length are encoded on the event loop, which takes less than a millisecond."""
@@ -26,10 +31,11 @@ _T = TypeVar("_T")
 class Tokenizer:
     """`tokenizer.json` and the chat template of a model's folder.
 
-    `template_file` replaces the model's template. Raises ConfigError on files that are missing or cannot be read.
+    `template_file` replaces the model's template; `typed_tokens` lets the messages of a chat hold control tokens, which
+    are plain text otherwise. Raises ConfigError on files that are missing or cannot be read.
     """
 
-    def __init__(self, folder: Path, template_file: Path | None = None) -> None:
+    def __init__(self, folder: Path, template_file: Path | None = None, *, typed_tokens: bool = False) -> None:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise ConfigError(f"no tokenizer.json in {folder}; Aerie reads fast tokenizers only", param="model.path")
@@ -37,35 +43,68 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception
             raise ConfigError(f"{path} cannot be read: {error}", param="model.path") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
         self.pieces = Pieces(self._tokenizer)
         self.template = _load_template(folder, template_file)
+        self._longest_token = longest_token(json.loads(self._tokenizer.to_str()))
+        self._control = None if typed_tokens or self.template is None else ControlTokens(self._tokenizer)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
+
+    @classmethod
+    def served(cls, folder: Path, settings: ServerConfig) -> "Tokenizer":
+        """As the settings want it."""
+        template = None if settings.chat_template is None else Path(settings.chat_template)
+        return cls(folder, template, typed_tokens=settings.special_tokens_in_content == "tokens")
 
     @property
     def vocabulary(self) -> int:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def check_length(self, text: str, context: int | None, param: str) -> None:
+        """Raises BadRequest for a text of more characters than so many tokens can stand for; None is no limit."""
+        if context is not None and self._longest_token is not None and len(text) > context * self._longest_token:
+            least = -(-len(text) // self._longest_token)
+            given = f"your prompt has {len(text)} characters, which are at least {least} tokens"
+            raise context_exceeded(context, given, "Please reduce the length of the prompt", param)
 
     def ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
         # The batch call is the one that lets other threads run meanwhile.
         found: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return found
 
-    def chat_ids(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
-        """Ids of the rendered chat. Raises BadRequest where the model has no template or the template refuses."""
+    def chat_ids(
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], context: int | None = None
+    ) -> list[int]:
+        """Ids of the rendered chat. Raises BadRequest where the model has no template, the template refuses, or so many
+        tokens of context cannot hold it.
+        """
         if self.template is None:
             raise BadRequest(
                 "this model has no chat template; use /v1/completions, or set server.chat_template", param="messages"
             )
-        return self.ids(self.template.render(messages, variables), add_special_tokens=False)
+        if self._control is None:
+            rendered = self.template.render(messages, variables)
+            self.check_length(rendered, context, "messages")
+            return self.ids(rendered, add_special_tokens=False)
+        try:
+            rendered = self.template.render(self._control.mark(messages), self._control.mark(variables))
+        except BadRequest as refusal:
+            raise BadRequest(self._control.unmark(refusal.message), param=refusal.param) from None
+        self.check_length(self._control.unmark(rendered) if MARK in rendered else rendered, context, "messages")
+        return self._control.ids(rendered)
 
-    async def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """As `ids`, for the event loop."""
+    async def encode(self, text: str, *, add_special_tokens: bool, context: int | None = None) -> list[int]:
+        """As `ids`, for the event loop. Raises BadRequest where so many tokens of context cannot hold the text."""
+        self.check_length(text, context, "prompt")
         return await self.off_loop(len(text), lambda: self.ids(text, add_special_tokens=add_special_tokens))
 
-    async def encode_chat(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> list[int]:
+    async def encode_chat(
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], context: int | None = None
+    ) -> list[int]:
         """As `chat_ids`, for the event loop."""
         length = sum(len(str(message.get("content"))) + 16 for message in messages)
-        return await self.off_loop(length, lambda: self.chat_ids(messages, variables))
+        return await self.off_loop(length, lambda: self.chat_ids(messages, variables, context))
 
     def decode(self, ids: list[int], *, skip_special: bool = True) -> str:
         text = self.pieces.start(skip_special=skip_special)

@@ -20,7 +20,8 @@ from aerie.settings import as_markdown as settings_table
 from aerie.settings import settings
 from contracts.config import known_keys, load_config, parse_config
 from contracts.errors import AerieError
-from server.bodies import UNSUPPORTED, ChatBody, CompletionBody, SpeculationOptions, StreamOptions
+from server.bodies import ChatBody, CompletionBody, SpeculationOptions, StreamOptions
+from server.unsupported import UNSUPPORTED
 from train.__main__ import app as train_app
 
 HOME = Path(__file__).parent.parent

@@ -62,7 +62,7 @@ def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
 
 def test_an_error_is_shown_and_the_talk_goes_on(server: Server) -> None:
     output = talk(server, f"{'word ' * 5000}\nWhat does textwrap.dedent do?\n", "--temperature", "0")
-    assert "context holds 2048" in output and "a second" in output
+    assert "maximum context length is 2048" in output and "a second" in output
 
 
 def test_without_a_server_it_says_how_to_start_one(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:

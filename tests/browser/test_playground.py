@@ -100,7 +100,7 @@ async def test_errors_are_said(page: Page, server: Server) -> None:
     await connected(page, server)
     await ask(page, "word " * 5000)
     await answered(page)
-    assert "context holds 2048" in await page.text("error")
+    assert "maximum context length is 2048" in await page.text("error")
     await page.type("key", "wrong")
     await ask(page, "hello")
     await answered(page)

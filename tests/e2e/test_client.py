@@ -67,7 +67,7 @@ def test_errors_reach_the_client_as_its_own_classes(client: OpenAI) -> None:
         chat(client, temperature=9)
     with pytest.raises(openai.BadRequestError, match="tools is not supported"):
         chat(client, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
-    with pytest.raises(openai.BadRequestError, match=r"context holds 2048"):
+    with pytest.raises(openai.BadRequestError, match=r"maximum context length is 2048"):
         chat(client, messages=[{"role": "user", "content": "word " * 5000}])
 
 

@@ -27,11 +27,12 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"min_p": 2}, "min_p", ["2", "1"]),
     ({"n": 0}, "n", ["0", "1"]),
     ({"n": 10**6}, "n", ["1000000", "16"]),
-    ({"n": True}, "n", ["True"]),
+    ({"n": True}, "n", ["true", "integer"]),
     ({"n": "2"}, "n", ["2"]),
     ({"max_tokens": 0}, "max_tokens", ["0", "1"]),
     ({"max_tokens": 10**9}, "max_tokens", [str(10**9), str(MAX_LENGTH)]),
     ({"max_tokens": 16.5}, "max_tokens", ["16.5"]),
+    ({"max_completion_tokens": 10**9}, "max_completion_tokens", [str(10**9), str(MAX_LENGTH)]),
     ({"max_completion_tokens": -3}, "max_completion_tokens", ["-3"]),
     ({"max_tokens": 5, "min_tokens": 6}, "min_tokens", ["6", "5"]),
     ({"min_tokens": 5000}, "min_tokens", ["5000"]),
@@ -40,7 +41,8 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"stop": [str(i) for i in range(100_000)]}, "stop", ["100000", "16"]),
     ({"stop": ["a" * 257]}, "stop", ["257", "256"]),
     ({"stop": ""}, "stop", ["0", "1"]),
-    ({"stop": 7}, "stop", ["7"]),
+    ({"stop": 7}, "stop", ["stop is 7; it must be a string or a list of strings"]),
+    ({"stop": ["x", 5]}, "stop[1]", ["stop[1] is 5; it must be a string"]),
     ({"stop_token_ids": list(range(100))}, "stop_token_ids", ["100", "8"]),
     ({"stop_token_ids": [VOCABULARY]}, "stop_token_ids", [str(VOCABULARY), str(VOCABULARY - 1)]),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", ["21", "20"]),
@@ -51,10 +53,9 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"speculation": {"max_draft_token": 3}}, "speculation.max_draft_token", ["max_draft_token"]),
     ({"cache_salt": "s" * 129}, "cache_salt", ["128"]),
     ({"messages": []}, "messages", []),
-    ({"messages": "hi"}, "messages", ["hi"]),
-    ({"messages": [{"role": "user", "content": 5}]}, "messages.0.content", ["5"]),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, None, ["image_url"]),
-    ({"messages": [{"content": "x"}]}, "messages.0.role", ["missing"]),
+    ({"messages": "hi"}, "messages", ["messages is a string of 2 characters; it must be a list"]),
+    ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", ["5; it must be a string or a list of"]),
+    ({"messages": [{"content": "x"}]}, "messages[0].role", ["missing"]),
     ({"messages": [{"role": "pirate", "content": "x"}]}, "messages", ["pirate"]),
     ({"model": 5}, "model", ["5"]),
     ({"stream": "yes"}, "stream", ["yes"]),
@@ -122,7 +123,6 @@ async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSessio
         (b'{"messages": []} NaN', "not JSON: trailing"),
         (b'{"stop": ["x" NaN], "messages": []}', "not JSON: expected"),
         (b'{"temperature": 1e999, "messages": [{"role": "user", "content": "x"}]}', "temperature"),
-        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not JSON"),
         (b"\xff\xfe{}", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b'"text"', "body"),
@@ -143,8 +143,8 @@ async def test_malformed_bodies(live: Live, http: aiohttp.ClientSession, raw: by
         (b'{"temperature":\n -Infinity, "messages": []}', "temperature", "-Infinity"),
         (b'{"seed": 1,\n "top_p":Infinity, "messages": []}', "top_p", "Infinity"),
         (b'{"stop": "x: NaN \xc3\xa9", "min_p":-Infinity, "messages": []}', "min_p", "-Infinity"),
-        (b'{"stop_token_ids": [1, 2, NaN], "messages": []}', "stop_token_ids.2", "NaN"),
-        (b'{"messages": [{}, {"chat": {"weight": NaN}}]}', "messages.1.chat.weight", "NaN"),
+        (b'{"stop_token_ids": [1, 2, NaN], "messages": []}', "stop_token_ids[2]", "NaN"),
+        (b'{"messages": [{}, {"chat": {"weight": NaN}}]}', "messages[1].chat.weight", "NaN"),
         (b"NaN", None, "NaN"),
     ],
     ids=str,
@@ -155,6 +155,66 @@ async def test_what_is_no_finite_number_is_named(
     status, error = await ask_raw(live, http, raw)
     assert (status, error["param"], error["code"]) == (400, field, "malformed_json")
     assert error["message"] == f"{field or 'the body'} is {value}; numbers must be finite"
+
+
+@pytest.mark.parametrize(
+    ("raw", "param", "named"),
+    [
+        (
+            b'{"messages": [{"role": "user", "content": "x\\ud800y"}]}',
+            "messages[0].content",
+            "holds \\ud800, half of a",
+        ),
+        (b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "\\udfff"}]}]}', None, "\\udfff"),
+        (b'{"messages": [{"\\ud83d": 1}]}', "messages[0]", "\\ud83d"),
+        (
+            b'{"messages": [{"role": "user", "content": "\xe9"}]}',
+            "messages[0].content",
+            "the byte 0xE9, which is not UTF-8",
+        ),
+    ],
+    ids=str,
+)
+async def test_halves_of_characters_are_named(
+    live: Live, http: aiohttp.ClientSession, raw: bytes, param: str | None, named: str
+) -> None:
+    status, error = await ask_raw(live, http, raw)
+    assert (status, error["code"]) == (400, "malformed_json")
+    assert named in error["message"]
+    assert param is None or error["param"] == param
+
+
+PARTS: list[tuple[Any, str, str]] = [
+    ({"type": "image_url", "image_url": {"url": "data:secret"}}, ".type", 'is "image_url"; it must be "text"'),
+    ({"type": "text", "text": 5}, ".text", "is 5; it must be a string"),
+    ({"type": "text"}, ".text", "is missing"),
+    ({"text": "secret"}, ".type", "is missing"),
+    ("secret", "", "is a string of 6 characters; it must be an object"),
+    ({"type": {"secret": 1}}, ".type", 'is an object of 1 fields; it must be "text"'),
+]
+
+
+@pytest.mark.parametrize(("part", "place", "told"), PARTS, ids=str)
+async def test_a_wrong_part_is_named_alone(
+    live: Live, http: aiohttp.ClientSession, part: Any, place: str, told: str
+) -> None:
+    fine = {"role": "user", "content": "x"}
+    content = [{"type": "text", "text": "what is this?"}, part]
+    for path in (CHAT, "/tokenize"):
+        status, error = await ask(live, http, path, {"messages": [fine, {"role": "user", "content": content}]})
+        where = f"messages[1].content[1]{place}"
+        assert (status, error["param"], error["message"]) == (400, where, f"{where} {told}")
+
+
+async def test_all_unsupported_fields_are_named_at_once(live: Live, http: aiohttp.ClientSession) -> None:
+    fields = {"presence_penalty": 1, "response_format": {"type": "json_object"}, "tool_choice": "required"}
+    fields |= {"tools": [{"type": "function"}], "echo": True, "guided_json": {"secret": 1}}
+    status, error = await ask(live, http, CHAT, {"messages": USER} | fields)
+    assert (status, error["param"], error["code"]) == (400, "tools", "unsupported_field")
+    assert error["message"] == (
+        "tools, tool_choice, response_format, guided_json, presence_penalty, echo are not supported: leave them out, "
+        'or send tools: [], tool_choice: "auto", response_format: {"type": "text"}, presence_penalty: 0, echo: false'
+    )
 
 
 async def ask_raw(live: Live, http: aiohttp.ClientSession, raw: bytes) -> tuple[int, dict[str, Any]]:
@@ -180,7 +240,7 @@ async def test_too_long_prompts(live: Live, http: aiohttp.ClientSession) -> None
     ):
         status, error = await ask(live, http, path, body)
         assert (status, error["code"]) == (400, "context_length_exceeded")
-        assert str(MAX_LENGTH) in error["message"]
+        assert error["message"].startswith(f"This model's maximum context length is {MAX_LENGTH} tokens. However, ")
     assert not live.fake.seen
     assert live.service.admission.taken == 0
 
@@ -192,8 +252,12 @@ async def test_too_long_prompts(live: Live, http: aiohttp.ClientSession) -> None
         ([], "prompt", "empty"),
         ([[]], "prompt", "empty"),
         ([VOCABULARY], "prompt", str(VOCABULARY - 1)),
-        ([-1], None, "-1"),
-        (["a", 5], None, "5"),
+        ([-1], "prompt[0]", "prompt[0] is -1; it must be at least 0"),
+        ([1, "secret"], "prompt[1]", "prompt[1] is a string of 6 characters; it must be an integer"),
+        (["a", 5], "prompt[1]", "prompt[1] is 5; it must be a string"),
+        ([[1], [2, None]], "prompt[1][1]", "prompt[1][1] is null; it must be an integer"),
+        ({"a": "secret"}, "prompt", "prompt is an object of 1 fields; it must be a string, token ids, a list of"),
+        ([None], "prompt", "a list of 1 that begins with null"),
         (["x"] * 17, "prompt", "16"),
         (None, "prompt", ""),
     ],

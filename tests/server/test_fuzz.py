@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from contracts import wire
 from contracts.config import parse_config
 from server.app import create_app
-from server.bodies import UNSUPPORTED, ChatBody, CompletionBody
+from server.bodies import ChatBody, CompletionBody
 from server.client import Engine
 from server.service import build_service
 from server.tokenizer import Tokenizer
+from server.unsupported import UNSUPPORTED
 from tests.patience import PATIENCE
 from tests.server.conftest import answering
 from tests.server.fake_scheduler import FakeScheduler

@@ -39,7 +39,7 @@ async def test_instances_share_parameters_and_are_answered_in_order(start: Start
     [
         ({"instances": []}, "instances"),
         ({"instances": [CHAT] * 17}, "at most 16 are allowed"),
-        ({"instances": [CHAT, CHAT | {"temperature": "hot"}]}, "instances.1.temperature"),
+        ({"instances": [CHAT, CHAT | {"temperature": "hot"}]}, "instances[1].temperature"),
         ({"instances": [CHAT], "parameters": {"max_tokens": "two"}}, "max_tokens"),
     ],
 )

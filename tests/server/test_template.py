@@ -88,13 +88,24 @@ def test_a_hostile_template_is_contained(source: str) -> None:
         ChatTemplate(source, {}).render([{"role": "user", "content": "x"}], {})
 
 
-def test_variables_are_those_that_the_template_names() -> None:
+def test_variables_reach_the_template_whether_it_knows_them_or_not() -> None:
     template = ChatTemplate(LLAMA, {"bos_token": "<s>", "eos_token": "</s>"})
-    assert template.variables == {"thinking", "unknown_token"}
     assert template.render(CHATS[0], {"thinking": "deeply"}).endswith("deeply")
-    for name in ("messages", "bos_token", "tokenize", "raise_exception", "tools"):
-        with pytest.raises(BadRequest, match="chat_template_kwargs"):
+    for unknown in ({"enable_thinking": False}, {"a-b": [1, {"c": None}]}, {"self": 1}, {"loop": 1}):
+        assert template.render(CHATS[0], unknown) == template.render(CHATS[0], {})
+    for name in ("messages", "bos_token", "tokenize", "chat_template", "raise_exception", "tools", "range"):
+        with pytest.raises(BadRequest, match=f"chat_template_kwargs names {name}, which the server sets itself"):
             template.render(CHATS[0], {name: "x"})
+
+
+def test_a_developer_speaks_as_the_system_where_the_template_knows_none() -> None:
+    chat = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    as_system = [chat[0] | {"role": "system"}, chat[1]]
+    for source in (TEMPLATE, CHATML):
+        assert ChatTemplate(source, {}).render(chat, {}) == ChatTemplate(source, {}).render(as_system, {})
+    knowing = "{% for m in messages %}{% if m.role in ['developer', 'user'] %}{{ m.role }} {% endif %}{% endfor %}"
+    assert ChatTemplate(knowing, {}).render(chat, {}) == "developer user "
+    assert chat[0]["role"] == "developer"
 
 
 def test_broken_jinja_is_a_config_error() -> None:
