@@ -75,8 +75,10 @@ class SchedulerConfig(Section):
     prefill_chunk: int = Field(default=256, ge=1)
     """Prompt tokens in one step."""
     long_prefill_threshold: int | None = Field(default=None, ge=1)
-    """While other requests are open, prompts with more left than this get so many tokens of a step together; by default
-    no fewer than any."""
+    """A prompt with more tokens than this to read is long; `prefill_chunk` by default."""
+    long_prefill_chunk: int | None = Field(default=None, ge=1)
+    """Tokens of a step that long prompts get together while other requests are open; `long_prefill_threshold` by default.
+    A smaller number lets short requests wait less; waiting long raises it."""
     prefix_cache: bool = True
     """Keep the KV of finished prompts for later ones that begin alike."""
     poison: bool = False
@@ -130,7 +132,7 @@ class LimitsConfig(Section):
     require_seed: bool = False
     """Refuse sampled requests without a seed."""
     queue_seconds: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
-    """How long a request may wait for a row; then it is answered 503."""
+    """How long a request may wait while no row or too few KV pages are free; then it is answered 503."""
     total_seconds: float = Field(default=600.0, gt=0, le=MAX_SECONDS)
     """How long a request may take in all; then it ends with an error."""
 

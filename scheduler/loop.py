@@ -10,6 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+import numpy as np
+
 from contracts.config import Config
 from contracts.errors import AerieError, ConfigError, EngineDead, Overloaded
 from contracts.messages import Abort, Failed, Finished, Generate, Ready, Snapshot, Tokens
@@ -91,7 +93,8 @@ class Scheduler:
     def turn(self) -> list[Reply]:
         """One round of the loop; returns what there is to say."""
         if self.dead is None:
-            for request, error in self._deadlines.expired(self._clock()):
+            now = self._clock()
+            for request, error in self._deadlines.expired(now, lambda waiting: self.policy.claim(waiting, now)):
                 self._leave(request)
                 self._end(request, failed(request.id, error))
             try:
@@ -117,8 +120,14 @@ class Scheduler:
             self._end(request, failed(request.id, error))
 
     def check(self) -> None:
-        """The integrity check of all pages; raises AssertionError. Costs a walk over the cache: for tests."""
+        """The integrity check of all pages and rows; raises AssertionError. Costs a walk over the cache: for tests."""
         self.memory.check()
+        self.check_rows()
+
+    def check_rows(self) -> None:
+        """The part of the check that costs little: rows without a step in flight stand where settled steps left them."""
+        flying = [flight.rows[self.rows.future.current(flight.rows, flight.stamps)] for flight in self._flights]
+        self.rows.check(np.concatenate(flying) if flying else np.zeros(0, dtype=np.int64))
 
     def _advance(self) -> None:
         step = self._next_step()
@@ -173,7 +182,7 @@ class Scheduler:
         self._arrivals += 1
         self._open[message.id] = request
         self._deadlines.add(request)
-        self.queue.push(request)
+        self.policy.enqueue(request)
 
     def _leave(self, request: Request) -> None:
         """Takes a request out of wherever it is; results still in flight for it are void."""

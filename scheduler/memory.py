@@ -108,6 +108,13 @@ class Memory:
         assert not (self.table.owned & ~used).any(), "a page is owned beyond its row's end"
         self.allocator.check(np.concatenate([owned, np.array(self.cached_pages(), dtype=np.int32)]))
 
+    def check_row(self, row: int, tokens: int, *, slack: int) -> None:
+        """Raises AssertionError unless a row's pages hold `tokens` tokens and the reserve, and at most `slack` more."""
+        page, pages = self.table.page_size, int(self.table.counts[row])
+        most = -(-(tokens + slack + self.reserve) // page)
+        assert tokens <= pages * page, f"row {row} has {pages} pages of {page} for {tokens} tokens"
+        assert pages <= most, f"row {row} has {pages} pages of {page} for {tokens} tokens; at most {most} can be needed"
+
     def check_idle(self) -> None:
         """The cheap form of `check` once no row holds anything."""
         assert self.allocator.held == self.prefix.size == self.prefix.evictable, (

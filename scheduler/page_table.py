@@ -52,6 +52,9 @@ class PageTable:
         owned = self.pages[row, :count][self.owned[row, :count]]
         self.owned[row, :count] = False
         self.counts[row] = 0
+        if self._deltas:  # the device need not learn of entries that no plan has carried
+            kept = [(delta, delta[0] != row) for delta in self._deltas]
+            self._deltas = [(rows[keep], slots[keep], pages[keep]) for (rows, slots, pages), keep in kept if keep.any()]
         return owned
 
     def drain(self) -> PageUpdates | None:

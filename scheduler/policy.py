@@ -1,14 +1,12 @@
 """Who goes into the next step.
 
 Asked by the loop once a turn. One kind a step; while rows decode, at most one prefill step lies between two decode
-steps. Half of a prefill step goes to the request that came first, so that nobody starves; the rest goes to those with
-the least left, so that a short prompt does not wait for a long one. While other requests are open, long prompts
-together get no more than `long_prefill_threshold` of it, so that nobody waits long for such a step. Once the first in
-line is older than all who run their prompts, nobody overtakes it for want of pages. Raises OutOfPages before anything
-is changed.
+steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one waits.
+A request gets its row and pages with its first tokens, and so finds what prompts before it left in the prefix cache.
+Once the first in line is older than all whose prompts are being read, nobody overtakes it for want of pages. Raises
+OutOfPages before anything is changed.
 """
 
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,15 +18,15 @@ from scheduler.memory import Memory
 from scheduler.queue import Queue
 from scheduler.request import Phase, Request
 from scheduler.rows import Rows
+from scheduler.shares import LongPrompts, Shares
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillStep:
-    """The next `counts[i]` prompt tokens of each request; `started` are those that got their row with this step."""
+    """The next `counts[i]` prompt tokens of each request."""
 
     requests: list[Request]
     counts: list[int]
-    started: list[Request]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,8 @@ class Policy:
 
     def __init__(self, config: SchedulerConfig, queue: Queue, rows: Rows, memory: Memory, drafting: Drafting) -> None:
         self._chunk = config.prefill_chunk
-        self._long = config.long_prefill_threshold or config.prefill_chunk
+        self._threshold = config.long_prefill_threshold or config.prefill_chunk
+        self._long = LongPrompts(budget=self._chunk, limit=config.long_prefill_chunk or self._threshold)
         self._queue = queue
         self._rows = rows
         self._memory = memory
@@ -72,6 +71,16 @@ class Policy:
         decode = self._decode(decodable)
         self._prefilled_last = False
         return decode
+
+    def enqueue(self, request: Request) -> None:
+        """A new request joins the line."""
+        request.prefills_before = self._long.prefills
+        self._queue.push(request)
+
+    def claim(self, request: Request, now: float) -> bool:
+        """Gives a waiting request its row and pages before its tokens are due; False if there are none for it."""
+        self._now = now
+        return self._admit(request)
 
     def preempt(self) -> None:
         """Sends the youngest running request back to the queue; its tokens become a prompt to recompute."""
@@ -100,35 +109,49 @@ class Policy:
     def _prefill(self) -> PrefillStep | None:
         """Shares one step's tokens out; admits who gets some."""
         rows, queue = self._rows, self._queue
-        crowded = rows.running + len(queue) > 1
-        shares = _Shares(self._chunk, long=self._long if crowded else self._chunk)
-        started: list[Request] = []
-        waiting = queue.first()
+        first = queue.first()
         oldest = min(rows.prefilling, key=lambda request: request.number, default=None)
-        if waiting is not None and (oldest is None or waiting.number < oldest.number):
-            if self._admit(waiting):
-                started.append(waiting)
-                oldest = waiting
-            else:
-                waiting = None
+        admits = True
+        if first is not None and (oldest is None or first.number < oldest.number):
+            admits = self._admit(first)
+            oldest = first if admits else oldest
         if oldest is None:
             return None
+        for_long = self._long.tokens(oldest, beside_others=self._others_are_open())
+        counts: dict[Request, int] = {}
+        if self._long.may_wait:
+            counts = self._share(oldest, for_long=0, admits=admits)
+        self._long.count(left_out=bool(counts))
+        counts = counts or self._share(oldest, for_long=for_long, admits=admits)
+        return PrefillStep(list(counts), list(counts.values()))
+
+    def _share(self, oldest: Request, *, for_long: int, admits: bool) -> dict[Request, int]:
+        """Tokens of each request in the next prefill step; `admits` says whether some may come from the queue."""
+        rows, queue = self._rows, self._queue
+        shares = Shares(self._chunk, threshold=self._threshold, for_long=for_long)
         shares.give_half(oldest)
         while shares.budget:
-            waiting = waiting and queue.shortest()
+            waiting = queue.shortest() if admits else None
             open_ones = (request for request in rows.prefilling if shares.room(request))
             nearest = min(open_ones, key=shares.left, default=None)
             if waiting is not None and (nearest is None or len(waiting.tokens) < shares.left(nearest)):
-                if shares.room(waiting) and self._admit(waiting):
-                    started.append(waiting)
+                admits = bool(shares.room(waiting)) and self._admit(waiting)
+                if admits:
                     shares.give(waiting)
-                else:
-                    waiting = None
             elif nearest is not None:
                 shares.give(nearest)
             else:
                 break
-        return PrefillStep(list(shares.counts), list(shares.counts.values()), started)
+        return shares.counts
+
+    def _others_are_open(self) -> bool:
+        """Whether some request would wait for a step of long prompts: a short one, or one that decodes."""
+        shortest = self._queue.shortest()
+        return (
+            bool(np.count_nonzero(self._rows.decoding))
+            or (shortest is not None and shortest.to_read <= self._threshold)
+            or any(request.to_read <= self._threshold for request in self._rows.prefilling)
+        )
 
     def _admit(self, request: Request) -> bool:
         """Gives the request a row, its cached prefix and its pages, or leaves it in the queue."""
@@ -151,37 +174,3 @@ class Policy:
             request.tally.admitted_at = self._now
             request.tally.cached_tokens = cached
         return True
-
-
-class _Shares:
-    """What each request gets of a prefill step's `budget`; prompts with more than `long` left get that together."""
-
-    def __init__(self, budget: int, *, long: int) -> None:
-        self.budget = budget
-        self.counts: dict[Request, int] = {}
-        self._threshold = self._long = long
-
-    def left(self, request: Request) -> int:
-        """Prompt tokens that this step does not read yet."""
-        return request.remaining - self.counts.get(request, 0)
-
-    def room(self, request: Request) -> int:
-        """The most that the request may still get."""
-        return min(self.left(request), self.budget, self._pot(request))
-
-    def give(self, request: Request, most: int = sys.maxsize) -> None:
-        given = min(most, self.room(request))
-        self.counts[request] = self.counts.get(request, 0) + given
-        self.budget -= given
-        if self._is_long(request):
-            self._long -= given
-
-    def give_half(self, request: Request) -> None:
-        """At most half of what there is for prompts of its kind."""
-        self.give(request, max(self._pot(request) // 2, 1))
-
-    def _pot(self, request: Request) -> int:
-        return min(self._long, self.budget) if self._is_long(request) else self.budget
-
-    def _is_long(self, request: Request) -> bool:
-        return request.remaining > self._threshold

@@ -5,6 +5,7 @@ Invariant: a request is in the line iff its phase is WAITING.
 """
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from contracts.errors import DeadlineExceeded
@@ -75,20 +76,26 @@ class Deadlines:
         """The request has ended; its entries in the heap are stale."""
         self._requests.pop(request.number, None)
 
-    def expired(self, now: float) -> list[tuple[Request, DeadlineExceeded]]:
-        """Requests past their deadline, each with the error that says which."""
+    def expired(self, now: float, claim: Callable[[Request], bool]) -> list[tuple[Request, DeadlineExceeded]]:
+        """Requests past their deadline, each with the error that says which.
+
+        Where a row and pages are free, a request waits for its prefill only: `claim` then gives it both, and it stays.
+        """
         late = []
         while self._heap and self._heap[0].at <= now:
             deadline = heapq.heappop(self._heap)
             request = self._requests.get(deadline.number)
-            if request is None or (not deadline.total and request.tally.admitted_at is not None):
+            if request is None:
+                continue
+            if not deadline.total and (request.tally.admitted_at is not None or claim(request)):
                 continue
             self.forget(request)
             waited = f"{now - request.arrived:.1f} s"
             what = (
                 f"the request was not done after {waited}; raise limits.total_seconds or ask for fewer tokens"
                 if deadline.total
-                else f"the request waited {waited} for a place; the server is overloaded, try again later"
+                else f"the request waited {waited} and no row or too few KV pages are free; "
+                "the server is overloaded, try again later"
             )
             late.append((request, DeadlineExceeded(what)))
         return late

@@ -56,6 +56,10 @@ class Request:
     phase: Phase = Phase.WAITING
     row: int = -1
     computed: int = 0
+    to_read: int = 0
+    """Tokens to prefill as it came into the line, or as it got its row: less what was cached."""
+    prefills_before: int = 0
+    """Prefill steps that were planned before it arrived."""
 
     @property
     def id(self) -> str:
@@ -129,6 +133,7 @@ def accept(
         stop_ids=stop_ids,
         tally=Tally(accepted_steps=np.zeros(max_depth + 1, dtype=np.int64)),
         tokens=list(prompt),
+        to_read=len(prompt),
     )
 
 

@@ -29,6 +29,8 @@ class Rows:
         """Of the owners; theirs too are `texts`, the very lists of their tokens."""
         self.texts: list[list[int]] = [[] for _ in range(rows)]
         self.prefilling: list[Request] = []
+        self.newcomers: list[Request] = []
+        """Owners that the device has not been told of: the next plan starts their rows."""
         self.with_logprobs = 0
         """Running requests that want log probabilities."""
         self.with_trees = 0
@@ -74,7 +76,9 @@ class Rows:
         self._free.pop()
         self.owners[row], self.ids[row], self.texts[row] = request, request.id, tokens
         self.prefilling.append(request)
+        self.newcomers.append(request)
         request.row, request.computed, request.phase = row, cached, Phase.PREFILL
+        request.to_read = request.remaining
         self.decoding[row] = False
         self.settled[row] = cached
         self.limits[row] = request.limit
@@ -106,12 +110,15 @@ class Rows:
         request.tally.add(int(self.drafted[row]), self.accepted_steps[row])
         if request.phase is Phase.PREFILL:
             self.prefilling.remove(request)
+        if request in self.newcomers:
+            self.newcomers.remove(request)
         self.with_logprobs -= request.message.sampling.logprobs >= 0
         self.with_trees -= request.message.speculation.trees
         self.decoding[row] = self.drafting[row] = False
         self.owners[row] = None
         self._free.append(row)
         request.row, request.computed, request.phase = -1, 0, phase
+        request.to_read = request.remaining
 
     def publish(self, request: Request) -> None:
         """Offers a request's settled pages to the prefix cache."""
@@ -138,6 +145,26 @@ class Rows:
     def most_logprobs(self, rows: Longs) -> int:
         """The most log probabilities that one of these rows wants; -1 if none does."""
         return int(self.logprobs[rows].max()) if self.with_logprobs else -1
+
+    def check(self, flying: Longs) -> None:
+        """Raises AssertionError unless each row without a step in flight is exactly as settled steps left it.
+
+        `flying` are the rows with one. A bound that drifts changes no text: it wastes pages, and nothing else shows it.
+        """
+        resting = set(range(self.count)) - set(flying.tolist())
+        for row, request in enumerate(self.owners):
+            if request is None or row not in resting:
+                continue
+            settled, known = int(self.settled[row]), len(request.tokens)
+            if request.phase is Phase.PREFILL:
+                assert request.computed == settled, f"{request.id} has {request.computed} tokens computed, {settled} settled"
+            else:
+                bound, pledged = int(self.bounds[row]), int(self.pledged[row])
+                assert settled == known - 1, f"{request.id} has {known} tokens and {settled} settled"
+                assert bound == settled, f"{request.id} has {settled} tokens settled and the bound {bound} at rest"
+                assert pledged == known, f"{request.id} has {known} tokens and {pledged} pledged at rest"
+            # The last plan may have covered what a step of the deepest draft would have committed.
+            self.memory.check_row(row, known, slack=self.accepted_steps.shape[1])
 
     def youngest(self) -> Request:
         """The running request that came last."""

@@ -55,6 +55,7 @@ class Staging:
             drafting=step.drafting,
             prefill=None,
             decode=DecodeWork(bounds=step.bounds, nodes=step.nodes, depth=shape.depth, topk=shape.topk),
+            starts=self._starts(),
             page_updates=columns.memory.table.drain(),
             logprobs=columns.most_logprobs(rows),
             trees=columns.with_trees > 0,
@@ -90,13 +91,17 @@ class Staging:
                 next_ids=np.array(next_ids, dtype=np.int32),
             ),
             decode=None,
-            starts=_starts(step.started) if step.started else None,
+            starts=self._starts(),
             page_updates=columns.memory.table.drain(),
             logprobs=columns.most_logprobs(rows),
         )
 
+    def _starts(self) -> RowStarts | None:
+        newcomers, self._rows.newcomers = self._rows.newcomers, []
+        return _row_starts(newcomers) if newcomers else None
 
-def _starts(requests: list[Request]) -> RowStarts:
+
+def _row_starts(requests: list[Request]) -> RowStarts:
     """What the device keeps of new owners until their rows change hands."""
     stop_ids = np.full((len(requests), MAX_STOP_IDS), -1, dtype=np.int32)
     for index, request in enumerate(requests):

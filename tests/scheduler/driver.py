@@ -59,7 +59,10 @@ class Driver:
     def turn(self) -> None:
         self.turns += 1
         self.now += 0.01
-        for message in self.scheduler.turn():
+        replies = self.scheduler.turn()
+        if self.scheduler.dead is None:
+            self.scheduler.check_rows()
+        for message in replies:
             if isinstance(message, Snapshot):
                 self.snapshots.append(message)
                 continue

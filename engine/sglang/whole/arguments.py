@@ -48,6 +48,7 @@ _UNUSED = (
     "engine.threads",
     "engine.memory_share",
     "scheduler.long_prefill_threshold",
+    "scheduler.long_prefill_chunk",
     "scheduler.poison",
     "spec.by_load",
     "spec.draft_temperature",
