@@ -2,6 +2,7 @@
 
 loop        one turn: plan and launch step t+1, settle step t; and the synchronous twin
 policy      who goes into the next step: admission, prompt chunks, preemption
+shares      how prompts share a prefill step, and the bound on how long one waits
 queue       the waiting line: its bound, order and deadlines
 drafting    how much to draft at which load, and which rows the head follows
 staging     a decision -> the arrays of a StepPlan

@@ -125,7 +125,7 @@ class Scheduler:
         self.check_rows()
 
     def check_rows(self) -> None:
-        """The part of the check that costs little: rows without a step in flight stand where settled steps left them."""
+        """The cheap part of it: rows without a step in flight stand where settled steps left them."""
         flying = [flight.rows[self.rows.future.current(flight.rows, flight.stamps)] for flight in self._flights]
         self.rows.check(np.concatenate(flying) if flying else np.zeros(0, dtype=np.int64))
 

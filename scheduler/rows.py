@@ -157,7 +157,9 @@ class Rows:
                 continue
             settled, known = int(self.settled[row]), len(request.tokens)
             if request.phase is Phase.PREFILL:
-                assert request.computed == settled, f"{request.id} has {request.computed} tokens computed, {settled} settled"
+                assert request.computed == settled, (
+                    f"{request.id} has {request.computed} tokens computed, {settled} settled"
+                )
             else:
                 bound, pledged = int(self.bounds[row]), int(self.pledged[row])
                 assert settled == known - 1, f"{request.id} has {known} tokens and {settled} settled"

@@ -25,7 +25,7 @@ import sys
 
 from scheduler.request import Request
 
-AGING = 1024
+AGING = 2048
 """Prefill steps after which long prompts get twice as much."""
 LINGER = 8
 """Prefill steps for which long prompts stay limited once they are alone: the next short one may be on its way."""

@@ -57,18 +57,21 @@ class DelayedLane(QueueLane):
 
 
 class TimedLane(QueueLane):
-    """A device that works `seconds` on a step, one after the other, whatever the host does meanwhile."""
+    """A device that works `seconds` on a step, one after the other, whatever the host does meanwhile.
+
+    A function says so of each plan.
+    """
 
     def __init__(
         self,
         worker: Worker,
-        seconds: float,
+        seconds: float | Callable[[StepPlan], float],
         *,
         clock: Callable[[], float] = time.perf_counter,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(worker)
-        self._seconds = seconds
+        self._seconds = seconds if callable(seconds) else lambda plan: seconds
         self._clock = clock
         self._sleep = sleep
         self._ready: deque[float] = deque()
@@ -76,7 +79,7 @@ class TimedLane(QueueLane):
 
     def launch(self, plan: StepPlan) -> None:
         super().launch(plan)
-        self._free_at = max(self._clock(), self._free_at) + self._seconds
+        self._free_at = max(self._clock(), self._free_at) + self._seconds(plan)
         self._ready.append(self._free_at)
 
     def settle(self) -> StepOutput:

@@ -36,6 +36,7 @@ class Driver:
         lane: fakes.QueueLane | None = None,
         spec: SpecConfig | None = None,
         seed: int = 0,
+        turn_seconds: float = 0.01,
         **scheduler: object,
     ) -> None:
         self.capacity = capacity or (lane.capacity if lane else fakes.capacity())
@@ -46,6 +47,7 @@ class Driver:
             spec=spec or CHAIN,
         )
         self.now = 0.0
+        self._turn_seconds = turn_seconds
         self.scheduler = Scheduler(self.lane, config, clock=lambda: self.now)
         self.worker.cached_pages = self.scheduler.memory.cached_pages
         self.told: dict[str, Told] = {}
@@ -58,7 +60,7 @@ class Driver:
 
     def turn(self) -> None:
         self.turns += 1
-        self.now += 0.01
+        self.now += self._turn_seconds
         replies = self.scheduler.turn()
         if self.scheduler.dead is None:
             self.scheduler.check_rows()

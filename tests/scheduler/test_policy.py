@@ -41,29 +41,6 @@ def test_a_short_prompt_does_not_wait_for_a_long_one():
     assert [20, 12] in [list(step.values()) for step in prefills(driver)], "the long prompt fills what is left"
 
 
-def test_long_prompts_share_a_small_part_while_others_are_open():
-    driver = Driver(BIG, prefill_chunk=32, long_prefill_threshold=6)
-    driver.submit(generate("a", [1] * 200, max_tokens=1))
-    driver.turn()
-    driver.submit(generate("b", [2] * 300, max_tokens=1), *[generate(f"s{i}", [i] * 6, max_tokens=1) for i in range(3)])
-    driver.run()
-    steps = [list(step.values()) for step in prefills(driver)]
-    assert steps[0] == [32], "alone it has the whole step"
-    assert steps[1] == [6, 6, 6, 6], "of the long ones the eldest, whose rest is less; and every short one"
-    assert steps[2] == [6] and max(map(sum, steps[2:20])) == 6
-    assert steps[-2] == [32], "alone again"
-
-
-def test_among_long_prompts_the_shorter_do_not_wait_for_the_longest():
-    driver = Driver(BIG, prefill_chunk=64, long_prefill_threshold=8)
-    driver.submit(generate("longest", [1] * 800, max_tokens=1))
-    driver.turn()
-    driver.submit(generate("shorter", [2] * 20, max_tokens=1))
-    driver.run()
-    steps = prefills(driver)
-    assert [step.get(1, 0) for step in steps[1:6]] == [4, 4, 4, 8, 0], "half, then all once it is short"
-
-
 def test_a_long_prompt_moves_on_under_a_stream_of_short_ones():
     driver = Driver(BIG, prefill_chunk=32)
     driver.submit(generate("long", [1] * 320, max_tokens=1))

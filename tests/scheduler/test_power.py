@@ -9,6 +9,7 @@ from scheduler.memory import Memory
 from scheduler.page_table import PageTable
 from scheduler.prefix import PrefixCache
 from scheduler.rows import Rows
+from scheduler.settle import Settler
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
 
@@ -109,3 +110,23 @@ def test_a_plain_row_that_drafts_again(monkeypatch):
     driver = Driver(fakes.capacity(pages=200), spec=spec)
     with pytest.raises(fakes.Broken, match=r"drafts again|holes in its head KV"):
         driver.run(*[generate(f"r{i}", [i] * 5, max_tokens=50) for i in range(6)])
+
+
+@pytest.mark.parametrize(("column", "drift"), [("bounds", 1), ("pledged", 1), ("pledged", -1), ("settled", -1)])
+def test_a_column_that_drifts_by_one_a_step(monkeypatch, column, drift):
+    settle = Settler._settle_decode
+
+    def drifting(self: Settler, rows: np.ndarray, work: object, output: object) -> None:
+        settle(self, rows, work, output)
+        getattr(self._rows, column)[rows] += drift
+
+    monkeypatch.setattr(Settler, "_settle_decode", drifting)
+    with pytest.raises(AssertionError, match=r"settled|at rest"):
+        run(pages=4000)
+
+
+def test_pages_that_nobody_needs(monkeypatch):
+    cover = Memory.cover
+    monkeypatch.setattr(Memory, "cover", lambda self, rows, bounds: cover(self, rows, bounds + 2 * self.reserve))
+    with pytest.raises(AssertionError, match="at most"):
+        run(pages=4000)

@@ -12,6 +12,10 @@ def request(number: int, length: int = 3, message: Generate | None = None) -> Re
     return accept(message, capacity(), number=number, now=0.0, max_length=64, max_depth=3)
 
 
+def nothing_is_free(request: Request) -> bool:
+    return False
+
+
 def test_by_arrival_and_by_length():
     queue = Queue()
     requests = [request(0, 9), request(1, 2), request(2, 5)]
@@ -47,10 +51,17 @@ def test_a_queue_deadline_ends_with_the_wait_a_total_one_does_not():
     running.tally.admitted_at = 1.0
     done.phase = Phase.ENDED
     deadlines.forget(done)
-    assert deadlines.expired(4.9) == []
-    late = deadlines.expired(5.0)
+    assert deadlines.expired(4.9, nothing_is_free) == []
+    late = deadlines.expired(5.0, nothing_is_free)
     assert [(one, error.code) for one, error in late] == [(waiting, "deadline_exceeded")]
-    assert "5.0 s for a place" in late[0][1].message
-    late = deadlines.expired(20.0)
+    assert "5.0 s and no row" in late[0][1].message
+    late = deadlines.expired(20.0, nothing_is_free)
     assert [one for one, _ in late] == [running] and "limits.total_seconds" in late[0][1].message
-    assert deadlines.expired(99.0) == []
+    assert deadlines.expired(99.0, nothing_is_free) == []
+
+
+def test_a_request_that_gets_a_row_at_its_queue_deadline_has_only_the_total_one():
+    deadlines = Deadlines()
+    deadlines.add(request(0, message=generate("a", [1], queue_deadline=5.0, deadline=20.0)))
+    assert deadlines.expired(5.0, lambda waiting: True) == []
+    assert [one.id for one, _ in deadlines.expired(20.0, nothing_is_free)] == ["a"]
