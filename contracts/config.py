@@ -77,7 +77,7 @@ class SchedulerConfig(Section):
     long_prefill_threshold: int | None = Field(default=None, ge=1)
     """A prompt with more tokens than this to read is long; `prefill_chunk` by default."""
     long_prefill_chunk: int | None = Field(default=None, ge=1)
-    """Tokens of a step that long prompts get together while other requests are open; `long_prefill_threshold` by default.
+    """Tokens of a step that all long prompts share while other requests are open; `long_prefill_threshold` by default.
     A smaller number lets short requests wait less; waiting long raises it."""
     prefix_cache: bool = True
     """Keep the KV of finished prompts for later ones that begin alike."""
