@@ -27,22 +27,30 @@ def answer(
     temperature: float,
     seed: int,
 ) -> list[Sample]:
-    """A conversation for each (entry, phrasing), answered by the model; the same arguments give the same answers.
-
-    Entries of like length run together, since a batch takes as long as its longest row.
-    """
+    """A conversation for each (entry, phrasing), answered by the model; the same arguments give the same answers."""
     renderer = Renderer(tokenizer)
-    torch.manual_seed(seed)
+    prompts = [renderer.prompt(ask(*question)) for question in questions]
     lengths = [len(renderer.encode(entry.text)) for entry, _ in questions]
-    order = sorted(range(len(questions)), key=lengths.__getitem__)
+    return complete(model, prompts, lengths, temperature=temperature, seed=seed)
+
+
+def complete(
+    model: LlamaForCausalLM, prompts: list[list[int]], lengths: list[int], *, temperature: float, seed: int
+) -> list[Sample]:
+    """Each prompt with the model's reply, for replies of about these lengths; equal arguments give equal replies.
+
+    Prompts whose replies are of like length run together, since a batch takes as long as its longest row.
+    """
+    torch.manual_seed(seed)
+    order = sorted(range(len(prompts)), key=lengths.__getitem__)
     samples: dict[int, Sample] = {}
     for start in range(0, len(order), _ROWS):
         rows = order[start : start + _ROWS]
-        prompts = [renderer.prompt(ask(*questions[row])) for row in rows]
         limit = int(_SLACK * max(lengths[row] for row in rows)) + 8
-        for row, prompt, reply in zip(rows, prompts, _generate(model, prompts, temperature, limit), strict=True):
-            samples[row] = Sample(prompt + reply, [False] * len(prompt) + [True] * len(reply))
-    return [samples[row] for row in range(len(questions))]
+        replies = _generate(model, [prompts[row] for row in rows], temperature, limit)
+        for row, reply in zip(rows, replies, strict=True):
+            samples[row] = Sample(prompts[row] + reply, [False] * len(prompts[row]) + [True] * len(reply))
+    return [samples[row] for row in range(len(prompts))]
 
 
 def own_answers(

@@ -81,7 +81,7 @@ def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Ran
     for start in range(0, len(samples), _POOL):
         found += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
     rng.shuffle(found)
-    return (_padded(batch, longest) for batch in found)
+    return (padded(batch, longest) for batch in found)
 
 
 def _groups(entries: list[Entry], rng: random.Random) -> Iterator[list[Entry]]:
@@ -102,7 +102,8 @@ def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[
     yield batch
 
 
-def _padded(samples: list[Sample], longest: int) -> Batch:
+def padded(samples: list[Sample], longest: int) -> Batch:
+    """One batch, as wide as its longest sample or `longest`."""
     width = min(longest, max(len(sample.ids) for sample in samples))
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     answer = torch.zeros(len(samples), width, dtype=torch.bool)

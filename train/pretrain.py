@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from train import checkpoint
-from train.config import TargetRun
+from train.config import Architecture, Run, TargetRun
 from train.conversations import Batch, Renderer, epoch
 from train.docstrings import Entry, read
 from train.optimizers import divided
@@ -41,7 +41,8 @@ def pretrain(run: TargetRun) -> None:
     batches = _batches(run, entries, Renderer(tokenizer), skip=start)
     began, seen = time.monotonic(), torch.zeros(2)
     for step in range(start, run.steps):
-        seen += _train_step(run, step, model, optimizers, next(batches))
+        level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
+        seen += train_step(run, level, model, optimizers, next(batches))
         if (step + 1) % _LOG_EVERY == 0:
             print(f"step {step + 1} loss {seen[0] / seen[1]:.4f} seconds {time.monotonic() - began:.0f}", flush=True)
             seen.zero_()
@@ -64,14 +65,11 @@ def build_tokenizer(run: TargetRun, entries: list[Entry]) -> PreTrainedTokenizer
 
 def build(run: TargetRun, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """A fresh target, in fp32."""
-    return _model(run, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id)
+    return fresh_model(run.architecture, tokenizer)
 
 
-def _train_step(
-    run: TargetRun, step: int, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch
-) -> Tensor:
-    """One update; returns [summed loss, answer tokens]."""
-    level = share(step, steps=run.steps, warmup=run.warmup, decay=run.decay)
+def train_step(run: Run, level: float, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch) -> Tensor:
+    """One update at this share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
     loss, count = _loss(model, batch)
@@ -90,9 +88,14 @@ def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
     return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())
 
 
-def _model(run: TargetRun, bos: int, eos: int, pad: int) -> LlamaForCausalLM:
+def fresh_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama of this shape with the tokenizer's ids, in fp32."""
     config = LlamaConfig(
-        vocab_size=run.vocabulary, bos_token_id=bos, eos_token_id=eos, pad_token_id=pad, **run.architecture.model_dump()
+        vocab_size=len(tokenizer),
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **architecture.model_dump(),
     )
     model = LlamaForCausalLM(config)
     for layer in model.model.layers:  # a residual branch that starts at nothing lets a deep narrow stack learn at once

@@ -1,0 +1,59 @@
+"""A tiny run on generated tasks."""
+
+from pathlib import Path
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from train.config import Architecture
+from train.demo import pretrain
+from train.demo.chat import Chat
+from train.demo.config import TaskRun, ThinStart
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
+    """Six steps, of which two are thin."""
+    monkeypatch.setattr(pretrain, "_TOKENIZED", 30)
+    monkeypatch.setattr(pretrain, "_DOCSTRING_WEIGHT", 1)
+    monkeypatch.setattr("train.demo.judge._ASKED", 2)
+    architecture = Architecture(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    return TaskRun(
+        out=str(tmp_path / "target"),
+        work=str(tmp_path / "work"),
+        vocabulary=700,
+        architecture=architecture,
+        thin=ThinStart(layers=2, steps=2),
+        shares={"copying": 1, "counting": 1, "tools": 1, "stories": 1},
+        grown=10,
+        steps=6,
+        tokens_per_batch=128,
+        longest=256,
+        matrix_rate=0.01,
+        vector_rate=0.01,
+        warmup=2,
+        decay=0.3,
+        seed=0,
+        threads=1,
+        checkpoint_every=2,
+        judged_every=3,
+    )
+
+
+@pytest.fixture
+def tokenizer(run: TaskRun) -> PreTrainedTokenizerFast:
+    return pretrain.build_tokenizer(run)
+
+
+@pytest.fixture
+def chat(tokenizer: PreTrainedTokenizerFast) -> Chat:
+    return Chat(tokenizer)

@@ -1,0 +1,89 @@
+"""The tokenizer and the template of demo pair 2: what is copied has the same ids everywhere, and answers are marked."""
+
+import json
+import random
+
+from transformers import PreTrainedTokenizerFast
+
+from server.template import ChatTemplate
+from train.demo.chat import CHAT_TEMPLATE, Chat
+from train.demo.mix import joined
+from train.demo.tasks import TASKS
+from train.demo.tasks.dice import Dice
+from train.demo.tasks.exercise import Exercise, answers
+
+TOKENS = {"bos_token": "<|bos|>"}
+
+
+def test_names_and_digits_have_the_same_ids_wherever_they_stand(tokenizer: PreTrainedTokenizerFast) -> None:
+    def pieces(text: str) -> list[str]:
+        return list(tokenizer.tokenize(text))
+
+    name = pieces("Tomaru")
+    assert len(name) <= 4
+    for around in ("of {}, who", '{{"name": "{}"}}', "| {} |", "{}(x)"):
+        found = pieces(around.format("Tomaru"))
+        assert any(found[start : start + len(name)] == name for start in range(len(found))), found
+    assert [piece for piece in pieces("in 1234, 5") if piece.isdigit()] == ["1", "2", "3", "4", "5"]
+
+
+def test_every_text_comes_back_from_its_ids(chat: Chat) -> None:
+    for text in ("Ünïcode ∑ 😀", "a\n\n\tb  c", "<tool_call>{}</tool_call>", "JSONDecoder x_1"):
+        assert chat.decode(chat.encode(text)) == text
+
+
+def test_answers_are_marked_and_follow_their_prompts(chat: Chat) -> None:
+    for task in TASKS:
+        exercise = TASKS[task].draw(Dice(random.Random(1)))
+        sample = chat.sample(exercise)
+        last = answers(exercise)[-1]
+        prompt = chat.prompt(exercise, last)
+        assert sample.ids[: len(prompt)] == prompt and not sample.answer[len(prompt) - 1]
+        assert all(sample.answer[len(prompt) :])
+        assert chat.decode(sample.ids[len(prompt) :]).endswith(exercise.messages[last]["content"])
+        marks = sum(later and not sooner for sooner, later in zip(sample.answer, sample.answer[1:], strict=False))
+        assert marks == len(answers(exercise))
+
+
+def test_thoughts_can_be_turned_off(chat: Chat) -> None:
+    drawn = TASKS["counting"].draw(Dice(random.Random(1)))
+    exercise = Exercise(drawn.tasks, drawn.messages, thinking=False)
+    sample, prompt = chat.sample(exercise), chat.prompt(exercise, 1)
+    assert chat.decode(prompt).endswith("<think>\n\n</think>\n\n")
+    assert sample.ids[: len(prompt)] == prompt and sample.answer.index(True) == len(prompt)
+    thought = TASKS["stories"].draw(Dice(random.Random(1)))
+    said = [token for token, told in zip(*_parts(chat, thought), strict=True) if told]
+    assert chat.decode(said).startswith("<think>\n") and "</think>\n\n" in chat.decode(said)
+
+
+def _parts(chat: Chat, exercise: Exercise) -> tuple[list[int], list[bool]]:
+    sample = chat.sample(exercise)
+    return sample.ids, sample.answer
+
+
+def test_serving_renders_tools_calls_and_results_in_the_form_of_hermes(chat: Chat) -> None:
+    exercise = TASKS["tools"].draw(Dice(random.Random(3)))
+    rendered = chat.decode(chat.prompt(exercise, 3))
+    tool, call = exercise.tools[0]["function"], exercise.messages[1]["tool_calls"][0]["function"]
+    assert f"<tools>\n{json.dumps(tool)}\n" in rendered
+    assert f"<tool_call>\n{json.dumps(call)}\n</tool_call>" in rendered
+    assert f"<tool_response>\n{exercise.messages[2]['content']}\n</tool_response>" in rendered
+    as_text = {
+        **exercise.messages[1],
+        "tool_calls": [{"function": {**call, "arguments": json.dumps(call["arguments"])}}],
+    }
+    plain = Exercise(exercise.tasks, [exercise.messages[0], as_text, *exercise.messages[2:]], exercise.tools)
+    assert chat.prompt(plain, 3) == chat.prompt(exercise, 3)  # clients send arguments as a string
+
+
+def test_the_server_renders_what_training_read(chat: Chat) -> None:
+    template = ChatTemplate(CHAT_TEMPLATE, TOKENS)
+    assert template.variables == {"enable_thinking"}
+    parts = [TASKS[task].draw(Dice(random.Random(2))) for task in ("counting", "stories")]
+    exercise = joined(parts)
+    for thinking in (True, False):
+        one = Exercise(exercise.tasks, exercise.messages, thinking=thinking)
+        served = template.render(one.messages[:3], {"enable_thinking": thinking})
+        assert chat.encode(served) == chat.prompt(one, 3)
+    system = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    assert template.render(system, {}) == "<|bos|><|system|>Be brief.<|end|><|user|>Hi<|end|><|assistant|>"

@@ -1,0 +1,135 @@
+"""Runs on generated tasks, killed in either part and resumed, end in the same bytes; deepening changes no output."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from train import checkpoint
+from train.demo import judge
+from train.demo.chat import Chat
+from train.demo.config import TaskRun, load_tasks
+from train.demo.mix import GROUP, Mix, draw, joined
+from train.demo.pretrain import build, deepen, pretrain
+from train.demo.tasks import TASKS
+from train.demo.tasks.dice import Dice
+from train.demo.tasks.exercise import answers
+
+CONFIG = Path(__file__).parents[3] / "configs/train/tasks.yaml"
+
+
+class _Killed(Exception):
+    pass
+
+
+def _dying(saves: int) -> Callable[..., None]:
+    whole, done = checkpoint.save, []
+
+    def save(*args: object) -> None:
+        whole(*args)  # type: ignore[arg-type]
+        done.append(1)
+        if len(done) == saves:
+            raise _Killed
+
+    return save
+
+
+@pytest.mark.parametrize("saves", [1, 2], ids=["thin", "whole"])
+def test_a_resumed_run_is_the_undisturbed_one(run: TaskRun, saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrain(run)
+    again = run.model_copy(update={"work": run.work + "-2", "out": run.out + "-2"})
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(checkpoint, "save", _dying(saves))
+        pretrain(again)
+    pretrain(again)
+    for name in ("model.safetensors", "tokenizer.json", "chat_template.jinja"):
+        assert (Path(again.out) / name).read_bytes() == (Path(run.out) / name).read_bytes()
+
+
+def test_a_run_says_its_loss_and_its_exact_rates(run: TaskRun, capsys: pytest.CaptureFixture[str]) -> None:
+    pretrain(run)
+    lines = [line for line in capsys.readouterr().out.splitlines() if " exact " in line]
+    assert [line.split()[1] for line in lines] == ["6"]
+    assert set(json.loads(lines[0].split(" exact ")[1])) == set(run.shares)
+
+
+def test_a_deepened_model_says_what_the_thin_one_said(run: TaskRun, tokenizer: PreTrainedTokenizerFast) -> None:
+    torch.manual_seed(0)
+    thin, deep = build(run, tokenizer, 2), build(run, tokenizer, 4)
+    with torch.no_grad():
+        for weight in thin.parameters():
+            if not weight.any():
+                weight.normal_(std=0.05)
+    deepen(thin, deep)
+    ids = torch.randint(6, 600, (2, 20))
+    torch.testing.assert_close(deep(ids).logits, thin(ids).logits)
+
+
+def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
+    mix = Mix(chat, {"counting": 1.0, "tools": 1.0}, tokens=200, longest=300, grown=20, seed=0)
+    ahead = mix.ahead(0)
+    first = [next(ahead) for _ in range(2 * GROUP)]
+    later = mix.ahead(GROUP + 3)
+    assert all(torch.equal(next(later).ids, first[GROUP + 3 + index].ids) for index in range(4))
+    assert not torch.equal(first[0].ids, first[1].ids)
+
+
+def test_exercises_grow_with_the_steps(chat: Chat) -> None:
+    mix = Mix(chat, {"counting": 1.0}, tokens=200, longest=300, grown=4 * GROUP, seed=0)
+    sooner, later = (max(next(mix.ahead(step + k)).ids.shape[1] for k in range(GROUP)) for step in (0, 8 * GROUP))
+    assert sooner < later
+
+
+def test_a_mix_has_every_task_conversations_and_thoughts_turned_off() -> None:
+    rng = random.Random(0)
+    drawn = [draw(dict.fromkeys(TASKS, 1.0), Dice(rng)) for _ in range(400)]
+    assert {task for exercise in drawn for task in exercise.tasks} == set(TASKS)
+    assert any(len(set(exercise.tasks)) > 1 for exercise in drawn) and any(not e.thinking for e in drawn)
+    for exercise in drawn:
+        assert len(exercise.tasks) == len(answers(exercise))
+        for task, index in zip(exercise.tasks, answers(exercise), strict=True):
+            content = exercise.messages[index]["content"]
+            assert not content or TASKS[task].right(exercise.messages[:index], content)
+
+
+def test_the_third_kind_is_longer_and_of_several_tasks() -> None:
+    third = judge.mixed(8, seed=0)
+    assert all(len(exercise.tasks) == 3 == len(set(exercise.tasks)) for exercise in third)
+    assert judge.mixed(8, seed=0) == third
+
+
+def test_exact_rates_are_those_of_the_answers(
+    run: TaskRun, tokenizer: PreTrainedTokenizerFast, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exercises = [part for task in ("counting", "stories") for part in judge.held_out(task, 4, seed=0)]
+    exercises.append(joined(exercises[:2]))
+
+    def told(model: object, prompts: list[list[int]], lengths: object, **how: object) -> list[object]:
+        samples = {tuple(chat.prompt(e, i)): (e, i) for e in exercises for i in answers(e)}
+        found = [chat.sample(type(e)(e.tasks, e.messages[: i + 1])) for e, i in (samples[tuple(p)] for p in prompts)]
+        for sample, prompt in zip(found, prompts, strict=True):
+            sample.answer[: len(prompt)] = [False] * len(prompt)
+        wrong = found[0]
+        wrong.ids[-2] = chat.encode("x")[0]
+        return list(found)
+
+    monkeypatch.setattr(judge, "complete", told)
+    rates = judge.exact_rates(build(run, tokenizer, 2), chat, exercises, seed=0)
+    assert rates["stories"] == 1.0 and rates["counting"] == pytest.approx(5 / 6)
+
+
+def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
+    run: TaskRun, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    torch.manual_seed(0)
+    rates = judge.forced_rates(build(run, tokenizer, 2), Chat(tokenizer), ["counting"], seed=0)
+    assert rates == {"counting": 0.0}
+
+
+def test_the_recipe_is_read_and_names_every_task() -> None:
+    run = load_tasks(CONFIG)
+    assert set(run.shares) == set(TASKS) and run.architecture.head_dim == 64

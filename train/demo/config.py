@@ -1,0 +1,45 @@
+"""What the config of demo pair 2 says."""
+
+from pathlib import Path
+
+import yaml
+from pydantic import Field
+
+from train.config import Architecture, Run, Strict
+
+
+class ThinStart(Strict):
+    """A run that begins with fewer layers, each step of which costs less; copying is learnt as soon."""
+
+    layers: int = Field(ge=1)
+    steps: int = Field(ge=0)
+
+
+class Drill(Strict):
+    """Steps, from `first` to before `last`, that have one task alone; multiples of 8."""
+
+    task: str
+    first: int = Field(multiple_of=8)
+    last: int = Field(multiple_of=8)
+
+
+NO_DRILL = Drill(task="", first=0, last=0)
+
+
+class TaskRun(Run):
+    """Pre-training of a target on generated tasks."""
+
+    vocabulary: int
+    architecture: Architecture
+    thin: ThinStart
+    shares: dict[str, float]
+    """Task -> its share of the exercises."""
+    drill: Drill = NO_DRILL
+    grown: int
+    """Over how many steps the sizes of exercises grow from the smallest to the whole."""
+    judged_every: int
+    """After how many steps the exact rates on held-out values are printed."""
+
+
+def load_tasks(path: Path) -> TaskRun:
+    return TaskRun.model_validate(yaml.safe_load(path.read_text())["target"])

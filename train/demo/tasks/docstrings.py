@@ -1,0 +1,42 @@
+"""What Python names are for: the first paragraphs of docstrings, known by heart."""
+
+from functools import cache
+from pathlib import Path
+
+from train.demo.tasks.dice import Dice
+from train.demo.tasks.exercise import Exercise, Message, asked, question
+from train.demo.tasks.pattern import patterns, read_any
+from train.docstrings import read
+
+TAUGHT = patterns("What does {name} do?", "What is {name}?", "Explain {name}.", "help({name})")
+NEW = patterns("Can you tell me what {name} does?", "Describe {name}.")
+_CORPUS = Path(__file__).parents[2] / "data/docstrings.jsonl.gz"
+_KEPT = 1500
+_SHORTEST, _LONGEST = 50, 350
+
+
+def draw(dice: Dice) -> Exercise:
+    name, text = dice.rng.choice(list(paragraphs().items()))
+    return asked("docstrings", dice.phrase(TAUGHT, NEW).fill({"name": name}), text)
+
+
+def right(before: list[Message], answer: str) -> bool:
+    return answer == paragraphs()[read_any(NEW + TAUGHT, question(before))["name"]]
+
+
+@cache
+def paragraphs() -> dict[str, str]:
+    """The paragraph of each name, of at most 1,500 names; no two paragraphs are equal. Short names come first."""
+    found: dict[str, str] = {}
+    for entry in sorted(read(_CORPUS), key=lambda entry: (entry.name.count("."), len(entry.name), entry.name)):
+        text = " ".join(_first(entry.text).split())
+        if _SHORTEST <= len(text) <= _LONGEST and text.endswith(".") and entry.name not in found:
+            found.setdefault(entry.name, text)
+    unique = {text: name for name, text in reversed(found.items())}  # the shortest name of those that share a text
+    kept = [(name, text) for name, text in found.items() if unique[text] == name]
+    return dict(kept[:_KEPT])
+
+
+def _first(text: str) -> str:
+    """The first paragraph that is no signature."""
+    return next((part for part in text.split("\n\n") if "->" not in part and part.strip()[-1:] == "."), "")
