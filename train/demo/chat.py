@@ -39,7 +39,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator([*_syllables(), *texts], _trainer(vocabulary))
+    tokenizer.train_from_iterator([*_syllables(), *texts], _trainer(vocabulary - len(MARKS)))
+    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in MARKS])  # clients see these
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=SPECIAL[0],
@@ -55,7 +56,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
 def _trainer(vocabulary: int) -> trainers.BpeTrainer:
     return trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[*SPECIAL, *(AddedToken(mark, special=False, normalized=False) for mark in MARKS)],
+        special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

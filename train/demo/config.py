@@ -15,17 +15,6 @@ class ThinStart(Strict):
     steps: int = Field(ge=0)
 
 
-class Drill(Strict):
-    """Steps, from `first` to before `last`, that have one task alone; multiples of 8."""
-
-    task: str
-    first: int = Field(multiple_of=8)
-    last: int = Field(multiple_of=8)
-
-
-NO_DRILL = Drill(task="", first=0, last=0)
-
-
 class TaskRun(Run):
     """Pre-training of a target on generated tasks."""
 
@@ -34,7 +23,6 @@ class TaskRun(Run):
     thin: ThinStart
     shares: dict[str, float]
     """Task -> its share of the exercises."""
-    drill: Drill = NO_DRILL
     grown: int
     """Over how many steps the sizes of exercises grow from the smallest to the whole."""
     judged_every: int

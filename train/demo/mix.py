@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 
 from train.conversations import Batch, Sample, padded
 from train.demo.chat import Chat
-from train.demo.config import NO_DRILL, Drill
 from train.demo.tasks import TASKS
 from train.demo.tasks.dice import Dice
 from train.demo.tasks.exercise import Exercise
@@ -46,10 +45,7 @@ def _plain(exercise: Exercise) -> bool:
 
 
 class Mix:
-    """Batches of about `tokens` tokens; `grown` says over how many steps the sizes of exercises grow to the whole.
-
-    During `drill` one task is all there is, in every size: copying dawns late in a mix, and within its own drill soon.
-    """
+    """Batches of about `tokens` tokens; `grown` says over how many steps the sizes of exercises grow to the whole."""
 
     def __init__(
         self,
@@ -60,14 +56,12 @@ class Mix:
         longest: int,
         grown: int,
         seed: int,
-        drill: Drill = NO_DRILL,
     ) -> None:
         self._chat = chat
         self._shares = shares
         self._tokens = tokens
         self._longest = longest
         self._grown = grown
-        self._drill = drill
         self._seed = seed
 
     def ahead(self, step: int) -> Iterator[Batch]:
@@ -78,13 +72,11 @@ class Mix:
 
     def _group(self, number: int) -> list[Batch]:
         rng = random.Random(f"{self._seed} {number}")
-        drilled = self._drill.first <= number * GROUP < self._drill.last
-        shares = {self._drill.task: 1.0} if drilled else self._shares
-        largest = 1.0 if drilled else min(1.0, _FEWEST_SIZES + number * GROUP / self._grown)
+        largest = min(1.0, _FEWEST_SIZES + number * GROUP / self._grown)
         samples: list[Sample] = []
         left = GROUP * self._tokens
         while left > 0:
-            sample = self._chat.sample(draw(shares, Dice(rng, size=rng.uniform(0, largest))))
+            sample = self._chat.sample(draw(self._shares, Dice(rng, size=rng.uniform(0, largest))))
             if len(sample.ids) <= self._longest:
                 samples.append(sample)
                 left -= len(sample.ids)

@@ -15,6 +15,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from train import checkpoint
 from train.demo.chat import Chat, train_tokenizer
 from train.demo.config import TaskRun
+from train.demo.induction import induce
 from train.demo.judge import forced_rates
 from train.demo.mix import Mix, draw
 from train.demo.tasks.dice import Dice
@@ -53,14 +54,18 @@ def build_tokenizer(run: TaskRun) -> PreTrainedTokenizerFast:
 
 
 def build(run: TaskRun, tokenizer: PreTrainedTokenizerFast, layers: int) -> LlamaForCausalLM:
-    """A fresh target of `layers` layers, in fp32."""
-    return fresh_model(run.architecture.model_copy(update={"num_hidden_layers": layers}), tokenizer)
+    """A fresh target of `layers` layers, in fp32, that can copy."""
+    model = fresh_model(run.architecture.model_copy(update={"num_hidden_layers": layers}), tokenizer)
+    induce(model)
+    return model
 
 
 def _deepened(run: TaskRun, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """The target with all its layers, ready for the main part of the run; trains the thin one where that is to do."""
-    model = build(run, tokenizer, run.architecture.num_hidden_layers)
-    if run.thin.steps == 0 or (Path(run.work) / "checkpoint").exists():
+    if run.thin.steps == 0:
+        return build(run, tokenizer, run.architecture.num_hidden_layers)
+    model = fresh_model(run.architecture, tokenizer)
+    if (Path(run.work) / "checkpoint").exists():
         return model
     thin = build(run, tokenizer, run.thin.layers)
     _learn(run, thin, tokenizer, Path(run.work) / "thin", first=0, last=run.thin.steps)
@@ -109,5 +114,4 @@ def _mix(run: TaskRun, chat: Chat) -> Mix:
         longest=run.longest,
         grown=run.grown,
         seed=run.seed,
-        drill=run.drill,
     )

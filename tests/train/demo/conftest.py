@@ -16,9 +16,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
     """Six steps, of which two are thin."""
     monkeypatch.setattr(pretrain, "_TOKENIZED", 30)
     monkeypatch.setattr(pretrain, "_DOCSTRING_WEIGHT", 1)
+    monkeypatch.setattr("train.demo.chat._SYLLABLE_WEIGHT", 100)
     monkeypatch.setattr("train.demo.judge._ASKED", 2)
     architecture = Architecture(
-        hidden_size=32,
+        hidden_size=64,
         intermediate_size=48,
         num_hidden_layers=4,
         num_attention_heads=2,

@@ -18,6 +18,7 @@ from train.demo.pretrain import build, deepen, pretrain
 from train.demo.tasks import TASKS
 from train.demo.tasks.dice import Dice
 from train.demo.tasks.exercise import answers
+from train.pretrain import fresh_model
 
 CONFIG = Path(__file__).parents[3] / "configs/train/tasks.yaml"
 
@@ -59,7 +60,7 @@ def test_a_run_says_its_loss_and_its_exact_rates(run: TaskRun, capsys: pytest.Ca
 
 def test_a_deepened_model_says_what_the_thin_one_said(run: TaskRun, tokenizer: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
-    thin, deep = build(run, tokenizer, 2), build(run, tokenizer, 4)
+    thin, deep = build(run, tokenizer, 2), fresh_model(run.architecture, tokenizer)
     with torch.no_grad():
         for weight in thin.parameters():
             if not weight.any():
