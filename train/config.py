@@ -62,16 +62,25 @@ class DraftRun(Run):
     clip: float
 
 
-class HeadRun(DraftRun):
-    """Training of the EAGLE-3 head; `depth` is its steps of training-time test."""
+class EagleRun(DraftRun):
+    """Training of an EAGLE-3 head; `depth` is its steps of training-time test."""
 
     draft_vocabulary: int
     step_decay: float
     """How often each such step is trained relative to the one before."""
+    tap_norms: bool = False
+    """EAGLE-3.1: each tap has a norm of its own."""
+    norm_output: bool = False
+    """EAGLE-3.1: what a step is fed of the one before is normed."""
+    answer_temperatures: tuple[float, ...]
+    """The target answers everything at each of these first; the head learns from those answers."""
+
+
+class HeadRun(EagleRun):
+    """Training of the EAGLE-3 head on the pinned docstrings, too."""
+
     renderings: int
     """In how many random phrasings and orders the corpus is asked; later epochs repeat them, their features kept."""
-    answer_temperatures: tuple[float, ...]
-    """The target answers every entry at each of these first; the head learns from those answers and the corpus."""
 
 
 class TrainConfig(Strict):

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from train.answers import own_answers
-from train.config import HeadRun, TrainConfig
+from train.config import EagleRun, HeadRun, TrainConfig
 from train.conversations import Batch, Renderer, Sample, batches, conversations
 from train.descent import Progress, course_of, descend_along
 from train.docstrings import Entry, read
@@ -48,10 +48,10 @@ def train_head(config: TrainConfig) -> None:
 
     def learned(step: int, key: Key, batch: Batch) -> Iterator[Judged]:
         features = store.features(key, batch.ids)
-        yield _judged(head, target.embedding, vocabulary, batch, features, drawn_depth(run, step))
+        yield judged_batch(head, target.embedding, vocabulary, batch, features, drawn_depth(run, step))
 
     def asked(batch: Batch) -> Iterator[Judged]:
-        yield _judged(head, target.embedding, vocabulary, batch, target.features(batch.ids), run.depth)
+        yield judged_batch(head, target.embedding, vocabulary, batch, target.features(batch.ids), run.depth)
 
     descend_along(head, course_of(run), Path(run.work) / "checkpoint", ahead, learned, Progress(run.depth).add)
     measured = measure(run, target, tokenizer, entries, asked)
@@ -59,7 +59,7 @@ def train_head(config: TrainConfig) -> None:
     export(head, vocabulary, folder, Path(run.out), trained_on=_trained_on(run), measured=measured)
 
 
-def drawn_depth(run: HeadRun, step: int) -> int:
+def drawn_depth(run: EagleRun, step: int) -> int:
     """How deep this batch is unrolled: deeper than k with probability decay^k.
 
     On average this is the usual sum of losses weighed by decay^k, at the cost of 4 steps instead of 7 (decay 0.8).
@@ -70,9 +70,10 @@ def drawn_depth(run: HeadRun, step: int) -> int:
     return depth
 
 
-def _judged(
+def judged_batch(
     head: Head, embedding: Tensor, vocabulary: DraftVocabulary, batch: Batch, features: Features, depth: int
 ) -> Judged:
+    """The losses of a batch that is drafted `depth` tokens deep."""
     outputs = unroll(head, embedding, batch.ids, features.taps, depth)
     return judge(head, outputs, features.logits, batch.answer, vocabulary)
 

@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from train.borrow import borrow
-from train.config import HeadRun
+from train.config import EagleRun, HeadRun
 from train.docstrings import Entry
 from train.features import FrozenTarget
 from train.head import Head, HeadShape, default_boundaries
@@ -21,7 +21,7 @@ def started_vocabulary(run: HeadRun, entries: list[Entry], tokenizer: PreTrained
     return draft_vocabulary(answers, kept=run.draft_vocabulary, size=len(tokenizer), always=tokenizer.all_special_ids)
 
 
-def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tuple[Head, FrozenTarget]:
+def started_head(run: EagleRun, folder: Path, vocabulary: DraftVocabulary) -> tuple[Head, FrozenTarget]:
     """An untrained head shaped after the target in `folder`, and that target. Equal arguments give equal weights."""
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.manual_seed(run.seed)
@@ -31,7 +31,7 @@ def started_head(run: HeadRun, folder: Path, vocabulary: DraftVocabulary) -> tup
     return head, FrozenTarget(model, shape.boundaries)
 
 
-def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
+def _shape(run: EagleRun, model: LlamaForCausalLM) -> HeadShape:
     config: Any = model.config
     return HeadShape(
         hidden=config.hidden_size,
@@ -45,4 +45,6 @@ def _shape(run: HeadRun, model: LlamaForCausalLM) -> HeadShape:
         eps=config.rms_norm_eps,
         rope_theta=float(config.rope_parameters["rope_theta"]),
         max_positions=config.max_position_embeddings,
+        tap_norms=run.tap_norms,
+        norm_output=run.norm_output,
     )

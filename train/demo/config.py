@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
-from train.config import Architecture, Run, Strict
+from train.config import Architecture, EagleRun, Run, Strict
 
 
 class ThinStart(Strict):
@@ -29,5 +29,19 @@ class TaskRun(Run):
     """After how many steps the exact rates on held-out values are printed."""
 
 
-def load_tasks(path: Path) -> TaskRun:
-    return TaskRun.model_validate(yaml.safe_load(path.read_text())["target"])
+class TaskHeadRun(EagleRun):
+    """Training of a head on a target's own answers to generated tasks."""
+
+    exercises: int
+    """How many the target answers at each temperature."""
+
+
+class TaskConfig(Strict):
+    """A config of generated tasks."""
+
+    target: TaskRun
+    head: TaskHeadRun
+
+
+def load_tasks(path: Path) -> TaskConfig:
+    return TaskConfig.model_validate(yaml.safe_load(path.read_text()))

@@ -15,6 +15,8 @@ from transformers import LlamaForCausalLM
 
 _NOTED = 0.25
 """Share of the hidden size that embeddings leave free, for the note of the token before."""
+_DEVIATION = 0.08
+"""Of the embeddings' components; large enough that the first steps of their optimizer leave them alike."""
 _CONSTANT = 4.0
 """Component 0 of every embedding, in standard deviations of the others: what attention by position alone reads."""
 _POSITION_GAIN = 2.0
@@ -31,20 +33,20 @@ over some hundred positions."""
 def induce(model: LlamaForCausalLM) -> None:
     """Writes the circuit into layers 0 and 1 of a fresh model. Its width must be at least twice that of two heads."""
     config: Any = model.config
-    hidden, width, deviation = config.hidden_size, config.head_dim, config.initializer_range
+    hidden, width = config.hidden_size, config.head_dim
     noted = min(width, round(_NOTED * hidden))
     spoken = hidden - noted
     rows = model.model.embed_tokens.weight
     rows[:, spoken:] = 0
     rows[:, 0] = 0
-    rows.mul_(deviation * spoken**0.5 / rows.norm(dim=1, keepdim=True).clamp(min=deviation))  # no token is louder
-    rows[:, 0] = _CONSTANT * deviation
+    rows.mul_(_DEVIATION * spoken**0.5 / rows.norm(dim=1, keepdim=True).clamp(min=1e-3))  # no token is louder
+    rows[:, 0] = _CONSTANT * _DEVIATION
     note = _orthonormal(noted, spoken, hidden)
-    _look_back(model, note, spoken, deviation)
-    _look_up(model, note, spoken, deviation)
+    _look_back(model, note, spoken)
+    _look_up(model, note, spoken)
 
 
-def _look_back(model: LlamaForCausalLM, note: Tensor, spoken: int, deviation: float) -> None:
+def _look_back(model: LlamaForCausalLM, note: Tensor, spoken: int) -> None:
     """Head 0 of layer 0 attends to the position before and writes its `note` [noted, hidden] where embeddings are 0."""
     attention, angles = model.model.layers[0].self_attn, _angles(model)
     width, pairs = 2 * len(angles), len(angles)
@@ -57,10 +59,10 @@ def _look_back(model: LlamaForCausalLM, note: Tensor, spoken: int, deviation: fl
     attention.v_proj.weight[:width] = 0
     attention.v_proj.weight[: len(note)] = note
     places = torch.arange(len(note))
-    attention.o_proj.weight[spoken + places, places] = deviation
+    attention.o_proj.weight[spoken + places, places] = _DEVIATION
 
 
-def _look_up(model: LlamaForCausalLM, note: Tensor, spoken: int, deviation: float) -> None:
+def _look_up(model: LlamaForCausalLM, note: Tensor, spoken: int) -> None:
     """One head of each key of layer 1 attends to where the token at hand was noted, and says what stands there."""
     config: Any = model.config
     attention, angles = model.model.layers[1].self_attn, _angles(model)
@@ -77,7 +79,7 @@ def _look_up(model: LlamaForCausalLM, note: Tensor, spoken: int, deviation: floa
         attention.k_proj.weight[key * width + compared, spoken + chosen] = _MATCH_GAIN
         own = said[key * width : (key + 1) * width]
         attention.v_proj.weight[key * width : (key + 1) * width] = own
-        attention.o_proj.weight[:, first : first + width] = _COPY_GAIN * deviation * own.T
+        attention.o_proj.weight[:, first : first + width] = _COPY_GAIN * _DEVIATION * own.T
 
 
 def _angles(model: LlamaForCausalLM) -> Tensor:

@@ -5,11 +5,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import torch
-from transformers import LlamaForCausalLM
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from train.answers import complete
 from train.conversations import Batch, Sample, padded
 from train.demo.chat import Chat
+from train.demo.config import TaskRun
 from train.demo.mix import joined
 from train.demo.tasks import TASKS
 from train.demo.tasks.dice import Dice
@@ -78,3 +79,19 @@ def _exact(model: LlamaForCausalLM, batch: Batch) -> int:
     wrong = torch.zeros_like(answer)
     wrong[answer] = model.lm_head(hidden[answer]).argmax(-1) != batch.ids[:, 1:][answer]
     return int((~wrong.any(1)).sum())
+
+
+def judged_folder(run: TaskRun, *, count: int, new_phrasings: bool) -> dict[str, dict[str, float]]:
+    """Exact rates of the target in `run.out`: of each task alone, and of conversations of the third kind."""
+    model = LlamaForCausalLM.from_pretrained(run.out, dtype=torch.float32).eval()
+    chat = Chat(PreTrainedTokenizerFast.from_pretrained(run.out))
+    alone = [
+        exercise
+        for task in run.shares
+        for exercise in held_out(task, count, seed=run.seed, new_phrasings=new_phrasings)
+    ]
+    third = mixed(count, seed=run.seed)
+    return {
+        "alone": exact_rates(model, chat, alone, seed=run.seed),
+        "mixed": exact_rates(model, chat, third, seed=run.seed),
+    }

@@ -57,6 +57,8 @@ class Mix:
         grown: int,
         seed: int,
     ) -> None:
+        if tokens < longest:
+            raise ValueError(f"tokens_per_batch is {tokens}; it must be at least longest, {longest}")
         self._chat = chat
         self._shares = shares
         self._tokens = tokens

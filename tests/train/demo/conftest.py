@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
         shares={"copying": 1, "counting": 1, "tools": 1, "stories": 1},
         grown=10,
         steps=6,
-        tokens_per_batch=128,
+        tokens_per_batch=256,
         longest=256,
         matrix_rate=0.01,
         vector_rate=0.01,

@@ -54,7 +54,7 @@ def test_a_resumed_run_is_the_undisturbed_one(run: TaskRun, saves: int, monkeypa
 def test_a_run_says_its_loss_and_its_exact_rates(run: TaskRun, capsys: pytest.CaptureFixture[str]) -> None:
     pretrain(run)
     lines = [line for line in capsys.readouterr().out.splitlines() if " exact " in line]
-    assert [line.split()[1] for line in lines] == ["6"]
+    assert [line.split()[1] for line in lines] == ["3", "6"]
     assert set(json.loads(lines[0].split(" exact ")[1])) == set(run.shares)
 
 
@@ -71,7 +71,7 @@ def test_a_deepened_model_says_what_the_thin_one_said(run: TaskRun, tokenizer: P
 
 
 def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
-    mix = Mix(chat, {"counting": 1.0, "tools": 1.0}, tokens=200, longest=300, grown=20, seed=0)
+    mix = Mix(chat, {"counting": 1.0, "tools": 1.0}, tokens=300, longest=300, grown=20, seed=0)
     ahead = mix.ahead(0)
     first = [next(ahead) for _ in range(2 * GROUP)]
     later = mix.ahead(GROUP + 3)
@@ -79,8 +79,13 @@ def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
     assert not torch.equal(first[0].ids, first[1].ids)
 
 
+def test_a_batch_holds_at_least_the_longest_exercise(chat: Chat) -> None:
+    with pytest.raises(ValueError, match="tokens_per_batch is 200; it must be at least longest, 300"):
+        Mix(chat, {"counting": 1.0}, tokens=200, longest=300, grown=20, seed=0)
+
+
 def test_exercises_grow_with_the_steps(chat: Chat) -> None:
-    mix = Mix(chat, {"counting": 1.0}, tokens=200, longest=300, grown=4 * GROUP, seed=0)
+    mix = Mix(chat, {"counting": 1.0}, tokens=300, longest=300, grown=4 * GROUP, seed=0)
     sooner, later = (max(next(mix.ahead(step + k)).ids.shape[1] for k in range(GROUP)) for step in (0, 8 * GROUP))
     assert sooner < later
 
@@ -132,5 +137,5 @@ def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
 
 
 def test_the_recipe_is_read_and_names_every_task() -> None:
-    run = load_tasks(CONFIG)
+    run = load_tasks(CONFIG).target
     assert set(run.shares) == set(TASKS) and run.architecture.head_dim == 64

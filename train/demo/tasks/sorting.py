@@ -1,6 +1,6 @@
 """Putting numbers or names into order."""
 
-from train.demo.tasks.dice import Dice
+from train.demo.tasks.dice import CONSONANTS, Dice
 from train.demo.tasks.exercise import Exercise, Message, asked, question
 from train.demo.tasks.pattern import patterns, read_any
 
@@ -14,7 +14,7 @@ def draw(dice: Dice) -> Exercise:
     if dice.chance(0.6):
         values = list(map(str, dice.several(lambda: dice.number(0, 99), length)))
     else:
-        values = _different_initials(dice, length)
+        values = _different_initials(dice, min(length, len(CONSONANTS) - 2))
     asking = dice.phrase(TAUGHT, NEW).fill({"order": dice.rng.choice(_ORDERS), "list": ", ".join(values)})
     return asked("sorting", asking, _sorted(asking))
 
