@@ -21,6 +21,7 @@ def pair(
 ) -> TaskConfig:
     """A random target of eight layers, saved, and the run of its head."""
     monkeypatch.setattr("train.demo.head_run._MEASURED", 1)
+    monkeypatch.setattr("train.answers._SLACK", 0.1)
     eight = run.architecture.model_copy(update={"num_hidden_layers": 8})
     run = run.model_copy(update={"architecture": eight, "shares": {"counting": 1.0, "tools": 1.0}})
     torch.manual_seed(0)
@@ -57,7 +58,7 @@ def test_a_resumed_head_is_the_undisturbed_one_and_has_the_norms_of_eagle_3_1(
     train_head(pair)
     out = Path(pair.head.out)
     served = open_head(out, read_model_config(Path(pair.target.out)), torch.float32).config
-    assert served.norm_output and served.pre_norm == "fc_norm"
+    assert served.norm_output and served.pre_norm == "per_tap"
     again = pair.model_copy(
         update={"head": pair.head.model_copy(update={"work": pair.head.work + "-2", "out": pair.head.out + "-2"})}
     )
