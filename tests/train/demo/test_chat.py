@@ -78,7 +78,6 @@ def test_serving_renders_tools_calls_and_results_in_the_form_of_hermes(chat: Cha
 
 def test_the_server_renders_what_training_read(chat: Chat) -> None:
     template = ChatTemplate(CHAT_TEMPLATE, TOKENS)
-    assert template.variables == {"enable_thinking"}
     parts = [TASKS[task].draw(Dice(random.Random(2))) for task in ("counting", "stories")]
     exercise = joined(parts)
     for thinking in (True, False):
