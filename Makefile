@@ -26,6 +26,8 @@ GPU_OUT ?= bench/results/gpu
 LIMIT ?= 540
 PARTS ?=
 TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_*.py)
+MARCH ?= x86-64-v3
+CPP_TESTS := $(filter-out tests/engine/test_cpp_library.py,$(wildcard tests/engine/test_cpp_*.py tests/spec/test_cpp_*.py))
 CARRIED := $(VENV)/.carried
 GPU_READY := $(if $(wildcard $(CARRIED)),,$(STAMP))
 GPU_PARTS = BIN="$(BIN)" OUT="$(GPU_OUT)" LIMIT="$(LIMIT)" PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG= OPTIONS= PAIR= sh scripts/gpu_parts.sh
@@ -33,7 +35,7 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -67,6 +69,12 @@ chat: $(STAMP) ## talk to a running server in the terminal
 
 test: $(STAMP) ## run every test, a file at a time on each of WORKERS= (auto: the cores, four at most)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+test-march: $(STAMP) ## run the tests of the C++ kernels compiled for MARCH=, as in x86-64-v2
+	@AERIE_MARCH=$(MARCH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(CPP_TESTS)
+
+test-neon: $(STAMP) ## run the C++ kernels compiled for Arm in an emulator (Debian: g++-aarch64-linux-gnu, qemu-user)
+	@$(BIN)/python -m pytest -q -n0 -rs tests/engine/test_neon.py
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest -rs tests/sglang

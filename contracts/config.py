@@ -54,7 +54,7 @@ class EngineConfig(Section):
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process, or in one of their own."""
     threads: int | None = Field(default=None, ge=1)
-    """Threads of a CPU lane; real cores - 1 by default."""
+    """Threads of a CPU lane; by default one fewer than the cores of its affinity and quota."""
     graphs: bool = True
     """Replay steps as CUDA graphs."""
     page_size: int = Field(default=16, ge=1)

@@ -14,7 +14,7 @@ from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
 from engine.graphs import attention_of, recording
-from engine.kernels.switch import kernels_report, take_kernels
+from engine.kernels.switch import kernel_set, kernels_report, take_kernels
 from engine.kv_pool import KVPool
 from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
@@ -80,6 +80,7 @@ def make_capacity(
         "dtype": str(sizes.dtype).removeprefix("torch."),
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
         "kernels": kernels_report(config.engine.kernels, sizes.device),
+        "kernel_set": kernel_set(),
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,

@@ -49,7 +49,7 @@ async def answer(
     answers = dialect(
         id=request_id,
         model=service.model,
-        fingerprint=service.fingerprint,
+        fingerprint=service.fingerprint(),
         wanted=_wanted(body, wishes),
         tokenizer=service.tokenizer,
         prompts=[one.prompt for one in generation.requests],

@@ -26,6 +26,10 @@ class NotServing(AerieError):
     status = 503
 
 
+_COMPUTES = ("device", "dtype", "attention", "kernel_set", "threads")
+"""Of the engine's report: what rounds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     config: Config
@@ -36,8 +40,8 @@ class Service:
     model: str
     """The name that /v1/models lists; `model.path` is understood too."""
     version: str
-    fingerprint: str
-    """Changes with the version and with the configuration."""
+    settings: str
+    """The version and the configuration, as one text."""
     tracing: Tracing | None = None
     started: int = field(default_factory=lambda: int(time.time()))
     cut: asyncio.Event = field(default_factory=asyncio.Event)
@@ -51,6 +55,11 @@ class Service:
             raise self.admission.reject("starting", "the model is still being loaded; try again soon", 2)
         return self.engine.ready
 
+    def fingerprint(self) -> str:
+        """Changes with the version, the configuration and what computes: the device, its kernels and their threads."""
+        computes = {name: self.ready().report.get(name) for name in _COMPUTES}
+        return f"aerie-{hashlib.sha256((self.settings + json.dumps(computes)).encode()).hexdigest()[:12]}"
+
     def check_model(self, name: str | None) -> None:
         if name is not None and name not in (self.model, self.config.model.path):
             raise NotFound(f"no model {name[:120]!r} here; this server has {self.model!r}", code="model_not_found")
@@ -61,7 +70,6 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
     admission = Admission(config.scheduler.max_running + config.scheduler.max_waiting)
     model = config.model.served_name or _default_name(config.model.path)
     version = _version()
-    settings = json.dumps([version, masked(config)], sort_keys=True)
     if promise is not None:
         engine.on_snapshot = HeadWatch(promise).look
     promised = None if promise is None else promise.length
@@ -75,7 +83,7 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
         metrics=Metrics(model, state),
         model=model,
         version=version,
-        fingerprint=f"aerie-{hashlib.sha256(settings.encode()).hexdigest()[:12]}",
+        settings=json.dumps([version, masked(config)], sort_keys=True),
         tracing=None if trace_url is None else Tracing(trace_url, version=version),
     )
 

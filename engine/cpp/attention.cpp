@@ -14,6 +14,7 @@ using namespace aerie;
 namespace {
 
 constexpr long kScores = 1 << 18;  // a megabyte
+constexpr long kBlock = 16;        // numbers that the sizes of heads are multiples of
 
 struct Rows {
   const int32_t *qo_indptr, *kv_indptr, *pages;
@@ -162,18 +163,21 @@ void look(float* out, const float* query, long stride, long prefix, long queries
 template <class Number>
 using Look = void (*)(float*, const float*, long, long, long, const int64_t*, const Rows&, Sight<Number>&);
 
+template <class Number, int... Blocks>
+struct Looks {
+  static constexpr Look<Number> of[] = {look<Number, Blocks * kBlock / kLanes>...};
+};
+
 // Heads of up to 128 numbers, and of 256.
 template <class Number>
-Look<Number> of_parts(long parts) {
-  constexpr Look<Number> all[] = {look<Number, 1>, look<Number, 2>, look<Number, 3>, look<Number, 4>,
-                                  look<Number, 5>, look<Number, 6>, look<Number, 7>, look<Number, 8>};
-  return parts == 16 ? look<Number, 16> : all[parts - 1];
+Look<Number> for_heads_of(long dim) {
+  return dim == 256 ? look<Number, 256 / kLanes> : Looks<Number, 1, 2, 3, 4, 5, 6, 7, 8>::of[dim / kBlock - 1];
 }
 
 template <class Number>
 void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows) {
   const long slot_size = 2 * rows.kv_heads * rows.dim;
-  const Look<Number> look = of_parts<Number>(rows.dim / kLanes);
+  const Look<Number> look = for_heads_of<Number>(rows.dim);
   static thread_local Sight<Number> sight;
   sight.keys.resize(rows.heads);
   for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;

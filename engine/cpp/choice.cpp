@@ -3,13 +3,13 @@
 #include <cmath>
 
 #include "kernels.h"
-#include "vectors.h"
+#include "functions.h"
 
 using namespace aerie;
 
 namespace {
 
-// The first of the largest of values(i) for i = 0, 16 .. and, for what is left, value(i).
+// The first of the largest of values(i), a vector of them, and, for what is left, value(i).
 template <class Values, class Value>
 long largest(long count, Values values, Value value) {
   long place = 0;
@@ -17,7 +17,7 @@ long largest(long count, Values values, Value value) {
   long i = 0;
   if (count >= kLanes) {
     Floats tops = Floats{} - INFINITY;
-    Ints places{}, here = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    Ints places{}, here = lane_numbers();
     for (; i + kLanes <= count; i += kLanes, here += kLanes) {
       const Floats found = values(i);
       const Ints higher = found > tops;

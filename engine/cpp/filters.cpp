@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels.h"
-#include "vectors.h"
+#include "functions.h"
 
 using namespace aerie;
 

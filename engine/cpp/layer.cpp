@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels.h"
-#include "vectors.h"
+#include "functions.h"
 
 using namespace aerie;
 
@@ -24,13 +24,24 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
 
 namespace {
 
-// Eight pairs, each times its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
+// Of pairs side by side.
+struct Evens {
+  static constexpr int of(int lane) { return lane & ~1; }
+};
+
+struct Odds {
+  static constexpr int of(int lane) { return lane | 1; }
+};
+
+struct Swapped {
+  static constexpr int of(int lane) { return lane ^ 1; }
+};
+
+// Pairs, each times its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
 inline Floats turned_pairs(Floats pairs, Floats turns) {
-  const Floats cosines = AERIE_SHUFFLED(turns, turns, 0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14);
-  const Floats sines = AERIE_SHUFFLED(turns, turns, 1, 1, 3, 3, 5, 5, 7, 7, 9, 9, 11, 11, 13, 13, 15, 15);
-  const Floats others = AERIE_SHUFFLED(pairs, pairs, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-  const Floats signs = {-1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1};
-  return pairs * cosines + others * sines * signs;
+  const Floats cosines = shuffled<Evens>(turns, turns), sines = shuffled<Odds>(turns, turns);
+  const Floats signs = (lane_numbers() & 1) == 0 ? Floats{} - 1.0f : Floats{} + 1.0f;
+  return pairs * cosines + shuffled<Swapped>(pairs, pairs) * sines * signs;
 }
 
 // To a pool of the same numbers, or from floats to bf16.

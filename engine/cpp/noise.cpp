@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "kernels.h"
-#include "vectors.h"
+#include "functions.h"
 
 using namespace aerie;
 
@@ -46,9 +46,7 @@ class Row {
   uint32_t first_, second_;
 };
 
-Words ids_from(uint32_t first) {
-  return Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + first;
-}
+inline Words ids_from(uint32_t first) { return same_bits<Words>(lane_numbers()) + first; }
 
 // The first of the largest of logits / T + noise, of those that are no less than `edge` without it. Noise has a largest
 // value, so only what could still win is given any.

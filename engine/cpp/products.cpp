@@ -1,29 +1,18 @@
-// x W^T for a few rows of x, bound by reading W once. W lies in panels of 32 outputs, [outputs / 32, inputs, 32], as bf16
-// or as 8-bit integers with a scale for each output, so that it is read from front to back and widened in registers. Of
-// bf16, outputs o and o + 16 of a panel lie side by side: the halves of a float's bits, told apart by one operation each.
-// Every output of every row is summed over the inputs in their order, so a row's result does not depend on how many rows
-// there are.
+// x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is held as bf16 or as 8-bit
+// integers with a scale for each output, and widened in registers (tile.h). Every output of every row is summed over the
+// inputs in their order, so a row's result does not depend on how many rows there are.
+#include <cstring>
+#include <vector>
+
 #include "kernels.h"
-#include "vectors.h"
+#include "tile.h"
 
 using namespace aerie;
 
 namespace {
 
-constexpr long kPanel = 32;
-constexpr long kMostRows = 14;  // times two vectors of a panel: 28 sums, as many as registers hold
-constexpr long kAhead = 2048;   // bytes that are fetched ahead of what is read
-
-inline void widen(Floats* pair, const uint16_t* from) {
-  const Words both = load<Words>(from);
-  pair[0] = same_bits<Floats>(both << 16);
-  pair[1] = same_bits<Floats>(both & 0xFFFF0000u);
-}
-
-inline void widen(Floats* pair, const int8_t* from) {
-  pair[0] = widened(from);
-  pair[1] = widened(from + kLanes);
-}
+constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // whose sums over a strip fit the cache
+constexpr long kStrip = 32;                                           // panels
 
 template <class Weight>
 struct Product {
@@ -36,94 +25,96 @@ struct Product {
   bool adds;
 };
 
-template <class Weight>
-[[gnu::noinline]] void put(const Product<Weight>& product, long row, long output, Floats sums) {
-  float* out = product.out + row * product.outputs + output;
-  if (product.scales) sums *= load(product.scales + output);
-  const float* bias = product.bias ? product.bias + output : nullptr;
-  if (product.outputs - output >= kLanes) {
-    if (bias) sums += load(bias);
-    store(out, product.adds ? load(out) + sums : sums);
-    return;
-  }
-  for (long lane = 0; lane < product.outputs - output; ++lane) {
-    const float biased = bias ? sums[lane] + bias[lane] : sums[lane];
-    out[lane] = product.adds ? out[lane] + biased : biased;
-  }
-}
-
-// Rows row .. row + Rows of Panels adjacent panels.
-template <class Weight, int Rows, int Panels>
-void tile(const Product<Weight>& product, long row, long panel) {
-  const long inputs = product.inputs;
-  const float* x = product.x + row * inputs;
-  const Weight* weights = product.panels + panel * kPanel * inputs;
-  Floats sums[Rows][2 * Panels];
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 16
-    for (int v = 0; v < 2 * Panels; ++v) sums[r][v] = Floats{};
-#pragma GCC unroll 2
-  for (long i = 0; i < inputs; ++i) {
-    Floats read[2 * Panels];
-#pragma GCC unroll 16
-    for (int p = 0; p < Panels; ++p) {
-      const Weight* from = weights + (p * inputs + i) * kPanel;
-      __builtin_prefetch(reinterpret_cast<const char*>(from) + kAhead);
-      widen(read + 2 * p, from);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < Rows; ++r) {
-      const float factor = x[r * inputs + i];
-#pragma GCC unroll 16
-      for (int v = 0; v < 2 * Panels; ++v) sums[r][v] += read[v] * factor;
-    }
-  }
-  Floats finished[Rows][2 * Panels];  // a copy in memory, so that the sums themselves stay in registers
-#pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
-#pragma GCC unroll 16
-    for (int v = 0; v < 2 * Panels; ++v) finished[r][v] = sums[r][v];
-  for (int v = 0; v < 2 * Panels; ++v) {
-    const long output = panel * kPanel + v * kLanes;
-    if (output >= product.outputs) break;
-    for (int r = 0; r < Rows; ++r) put(product, row + r, output, finished[r][v]);
-  }
-}
-
-template <class Weight>
-using Tile = void (*)(const Product<Weight>&, long, long);
-
-template <class Weight, int... Rows>
-struct Tiles {
-  static constexpr Tile<Weight> of[] = {tile<Weight, Rows, 1>...};
+// What a product is cut into: `tokens` of its rows, in tiles of nearly the same number of them.
+struct Cut {
+  long tokens;
+  long tiles() const { return (tokens + kMostRows - 1) / kMostRows; }
+  long first(long tile) const { return tile * kMostRows; }
+  long rows(long tile) const { return std::min(kMostRows, tokens - first(tile)); }
 };
 
 template <class Weight>
-void multiply(const Product<Weight>& product, long tokens) {
-  using OnePanel = Tiles<Weight, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14>;
-  // Few rows take more panels at once: the two sums of a single row would wait for each other.
-  constexpr struct {
-    long panels;
-    Tile<Weight> tile;
-  } kWide[] = {{4, tile<Weight, 1, 4>}, {4, tile<Weight, 2, 4>}, {2, tile<Weight, 3, 2>},
-               {2, tile<Weight, 4, 2>}, {2, tile<Weight, 5, 2>}};
-  const long all = (product.outputs + kPanel - 1) / kPanel, parts = (tokens + kMostRows - 1) / kMostRows;
-  long panel = 0;
-  if (tokens <= 5) {
-    const auto& wide = kWide[tokens - 1];
-    for (; panel + wide.panels <= all; panel += wide.panels) wide.tile(product, 0, panel);
-  }
-  for (; panel < all; ++panel) {
-    for (long part = 0, row = 0; part < parts; ++part) {
-      const long rows = (tokens - row) / (parts - part);
-      OnePanel::of[rows - 1](product, row, panel);
-      row += rows;
+using Tile = void (*)(float*, long, const float*, const Weight*, long, long);
+
+// By rows: a tile of one panel, and one of as many as are taken at once.
+template <class Weight, int... Before>
+struct Tiles {
+  static constexpr Tile<Weight> one[] = {tile<Weight, Before + 1, 1>...};
+  static constexpr Tile<Weight> wide[] = {tile<Weight, Before + 1, panels_at_once(Before + 1)>...};
+};
+
+template <class Weight, int... Before>
+Tiles<Weight, Before...> tiles_of(std::integer_sequence<int, Before...>);
+
+template <class Weight>
+using AllTiles = decltype(tiles_of<Weight>(std::make_integer_sequence<int, kMostRows>()));
+
+// x [tokens, inputs] in blocks [inputs / kDepth, tokens, kStride].
+void arrange(std::vector<float>& blocks, const float* x, long tokens, long inputs) {
+  blocks.resize((inputs + kDepth - 1) / kDepth * tokens * kStride);
+  float* to = blocks.data();
+  for (long first = 0; first < inputs; first += kDepth)
+    for (long token = 0; token < tokens; ++token, to += kStride)
+      std::memcpy(to, x + token * inputs + first, std::min(kDepth, inputs - first) * sizeof(float));
+}
+
+// sums [tokens, strip] over the inputs from `first` on, of the panels from `panel` on.
+template <class Weight>
+void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
+  const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
+  const Weight* weights = product.panels + panel * apart + first * kPanel;
+  const long group = panels_at_once(cut.rows(cut.tiles() - 1));  // of panels that stay in the cache for all rows
+  for (long begin = 0; begin < panels; begin += group) {
+    const long end = std::min(begin + group, panels);
+    for (long part = 0; part < cut.tiles(); ++part) {
+      const long row = cut.first(part), rows = cut.rows(part), many = panels_at_once(rows);
+      for (long at = begin; at < end;) {
+        const bool wide = at + many <= end;
+        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
+        tile(sums + row * kStrip * kPanel + at * kPanel, kStrip * kPanel, x + row * kStride, weights + at * apart, apart,
+             count);
+        at += wide ? many : 1;
+      }
     }
+  }
+}
+
+template <class Weight>
+void put(float* sums, const Product<Weight>& product, long tokens, long output, long count) {
+  float* out = product.out + output;
+  for (long token = 0; token < tokens; ++token, out += product.outputs, sums += kStrip * kPanel) {
+    for (long i = 0; product.scales && i < count; ++i) sums[i] *= product.scales[output + i];
+    for (long i = 0; product.bias && i < count; ++i) sums[i] += product.bias[output + i];
+    if (product.adds)
+      for (long i = 0; i < count; ++i) out[i] += sums[i];
+    else
+      std::memcpy(out, sums, count * sizeof(float));
+  }
+}
+
+template <class Weight>
+void multiply(Product<Weight> product, long tokens) {
+  static thread_local std::vector<float> blocks, sums;
+  const long all = (product.outputs + kPanel - 1) / kPanel, blocks_of_tokens = (tokens + kMostTokens - 1) / kMostTokens;
+  for (long part = 0; part < blocks_of_tokens; ++part) {
+    const Cut cut{(part + 1) * tokens / blocks_of_tokens - part * tokens / blocks_of_tokens};
+    arrange(blocks, product.x, cut.tokens, product.inputs);
+    for (long panel = 0; panel < all; panel += kStrip) {
+      const long panels = std::min(kStrip, all - panel);
+      sums.assign(cut.tokens * kStrip * kPanel, 0.0f);
+      for (long first = 0; first < product.inputs; first += kDepth)
+        sum_up(sums.data(), blocks.data() + first / kDepth * cut.tokens * kStride, product, cut, panel, panels, first);
+      put(sums.data(), product, cut.tokens, panel * kPanel, std::min(panels * kPanel, product.outputs - panel * kPanel));
+    }
+    product.x += cut.tokens * product.inputs;
+    product.out += cut.tokens * product.outputs;
   }
 }
 
 }  // namespace
+
+// Outputs of a panel.
+extern "C" long panel_size() { return kPanel; }
 
 // x [tokens, inputs] -> out [tokens, outputs], written or added to; `bias` [outputs] may be null. With `scales`, one for
 // each place of the panels, weights are 8-bit integers; without, bf16.

@@ -4,25 +4,24 @@ import torch
 from torch import Tensor
 
 from engine.cpp.library import library
-from engine.cpp.numbers import LANES
 from engine.cpp.pages import WEIGHTS
-
-_PANEL = 32
 
 
 class Panels:
-    """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as [out / 32, in, 32]. The last panel is
-    filled up with zeros. Of bf16, the two halves of a panel's outputs take turns.
+    """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as panels of as many outputs as the
+    library takes at once, [out / panel, in, panel]. The last panel is filled up with zeros. Of bf16, the two halves of
+    a panel's outputs take turns.
     """
 
     def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
         self._outputs, self._inputs = weight.shape
-        filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % _PANEL))
-        panels = filled.view(-1, _PANEL // LANES, LANES, self._inputs).permute(0, 3, 1, 2)
+        panel = library().panel_size()
+        filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % panel))
+        panels = filled.view(-1, 2, panel // 2, self._inputs).permute(0, 3, 1, 2)
         self._panels = WEIGHTS.keep(panels if scales is not None else panels.transpose(2, 3))
         self._scales = None
         if scales is not None:
-            self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % _PANEL))
+            self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % panel))
         self.addresses: tuple[int, int | None] = (
             self._panels.data_ptr(),
             None if self._scales is None else self._scales.data_ptr(),

@@ -1,9 +1,10 @@
-// Parts of attention, for a head of Parts * 16 numbers: scores of keys, weights of scores, sums of weighed values.
+// Parts of attention, for a head of as many vectors as Parts: scores of keys, weights of scores, sums of weighed values.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
-#include "vectors.h"
+#include "functions.h"
 
 namespace aerie {
 
@@ -29,25 +30,36 @@ inline void score(float* found, const Floats* asked, long count, long offset, Sl
   store(found, sums(each));
 }
 
-// Adds the values [count] that lie `offset` after slot(i), weighed, for Heads heads that share them.
-template <class Number, int Parts, int Heads, class Slot>
-inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
-  Floats kept[Heads][Parts];
+// Adds Count vectors of each of the values [count], from vector First on.
+template <class Number, int First, int Count, int Heads, class Slot>
+inline void mix_some(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
+  Floats kept[Heads][Count];
 #pragma GCC unroll 2
   for (int head = 0; head < Heads; ++head)
 #pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) kept[head][part] = load(mixed[head] + part * kLanes);
+    for (int part = 0; part < Count; ++part) kept[head][part] = load(mixed[head] + (First + part) * kLanes);
   for (long i = 0; i < count; ++i) {
-    const Number* value = slot(i) + offset;
-#pragma GCC unroll 2
-    for (int head = 0; head < Heads; ++head)
+    const Number* value = slot(i) + offset + First * kLanes;
 #pragma GCC unroll 16
-      for (int part = 0; part < Parts; ++part) kept[head][part] += floats(value + part * kLanes) * weights[head][i];
+    for (int part = 0; part < Count; ++part) {
+      const Floats read = floats(value + part * kLanes);
+#pragma GCC unroll 2
+      for (int head = 0; head < Heads; ++head) kept[head][part] += read * weights[head][i];
+    }
   }
 #pragma GCC unroll 2
   for (int head = 0; head < Heads; ++head)
 #pragma GCC unroll 16
-    for (int part = 0; part < Parts; ++part) store(mixed[head] + part * kLanes, kept[head][part]);
+    for (int part = 0; part < Count; ++part) store(mixed[head] + (First + part) * kLanes, kept[head][part]);
+}
+
+// Adds the values [count] that lie `offset` after slot(i), weighed, for Heads heads that share them: as many of their
+// vectors at a time as have room in registers.
+template <class Number, int Parts, int Heads, int First = 0, class Slot>
+inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
+  constexpr int some = std::min<int>(kRegisters / 2 / Heads, Parts - First);
+  mix_some<Number, First, some, Heads>(mixed, weights, count, offset, slot);
+  if constexpr (First + some < Parts) mix<Number, Parts, Heads, First + some>(mixed, weights, count, offset, slot);
 }
 
 template <int Parts>

@@ -1,22 +1,32 @@
-// Sixteen floats that are computed with at once, in registers of whatever width the machine has. Compilers lower the
-// generic vectors of GCC and Clang to AVX-512, to two of AVX2 or to four of NEON.
+// As many floats as one register of the machine holds, computed with at once: sixteen of AVX-512, eight of AVX2, four of
+// SSE, of NEON and of whatever else there is, where compilers lower these generic vectors to what they have.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#ifdef __AVX512F__
+#include <utility>
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 
 namespace aerie {
 
-constexpr long kLanes = 16;
+#if defined(__AVX512F__)
+constexpr long kLanes = 16, kRegisters = 32;
+#elif defined(__AVX2__)
+constexpr long kLanes = 8, kRegisters = 16;
+#elif defined(__aarch64__)
+constexpr long kLanes = 4, kRegisters = 32;
+#else
+constexpr long kLanes = 4, kRegisters = 16;
+#endif
 
-typedef float Floats __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef int16_t Shorts __attribute__((vector_size(2 * kLanes)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 template <class Vector, class Number>
 inline Vector load(const Number* from) {
@@ -40,10 +50,7 @@ inline To same_bits(From lanes) {
   return other;
 }
 
-typedef int8_t Bytes __attribute__((vector_size(16)));
-typedef int16_t Shorts __attribute__((vector_size(32)));
-
-// Sixteen bf16 numbers: the upper halves of as many floats.
+// bf16 numbers: the upper halves of as many floats.
 inline Floats widened(const uint16_t* from) {
 #ifdef __AVX512F__  // which GCC would do in halves
   return same_bits<Floats>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load<__m256i>(from)), 16));
@@ -92,115 +99,86 @@ inline void settle(float* numbers, long count, bool halves) {
   std::memcpy(numbers + i, rest, (count - i) * sizeof(float));
 }
 
-// Sixteen 8-bit integers.
+// 8-bit integers.
 inline Floats widened(const int8_t* from) {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 #else
   const Shorts wider = __builtin_convertvector(load<Bytes>(from), Shorts);  // in one step GCC goes lane by lane
   return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
 #endif
 }
 
+// Lane l is number Order::of(l) of two vectors side by side.
+template <class Order, class Vector, std::size_t... Lane>
+inline Vector shuffled(Vector one, Vector other, std::index_sequence<Lane...>) {
+#ifdef __clang__
+  return __builtin_shufflevector(one, other, Order::of(Lane)...);
+#else
+  return __builtin_shuffle(one, other, Ints{Order::of(Lane)...});
+#endif
+}
+
+template <class Order, class Vector>
+inline Vector shuffled(Vector one, Vector other) {
+  return shuffled<Order>(one, other, std::make_index_sequence<kLanes>());
+}
+
+// Of two vectors in blocks: the first blocks of both by turns, and their second blocks.
+template <int Block>
+struct FirstBlocks {
+  static constexpr int of(int lane) { return lane & Block ? kLanes + lane - Block : lane; }
+};
+
+template <int Block>
+struct SecondBlocks {
+  static constexpr int of(int lane) { return lane & Block ? kLanes + lane : lane + Block; }
+};
+
+template <int Block>
+inline Floats folded(Floats one, Floats other) {
+  return shuffled<FirstBlocks<Block>>(one, other) + shuffled<SecondBlocks<Block>>(one, other);
+}
+
 // In halves, always in the same order.
 inline float sum(Floats lanes) {
-  typedef float Eight __attribute__((vector_size(32)));
-  typedef float Four __attribute__((vector_size(16)));
-  Eight eights[2];
-  std::memcpy(eights, &lanes, sizeof lanes);
-  const Eight eight = eights[0] + eights[1];
-  Four fours[2];
-  std::memcpy(fours, &eight, sizeof eight);
-  const Four four = fours[0] + fours[1];
-  return (four[0] + four[2]) + (four[1] + four[3]);
+  if constexpr (kLanes > 8) lanes = folded<8>(lanes, lanes);
+  if constexpr (kLanes > 4) lanes = folded<4>(lanes, lanes);
+  lanes = folded<2>(lanes, lanes);
+  return folded<1>(lanes, lanes)[0];
 }
 
-#ifdef __clang__
-#define AERIE_SHUFFLED(one, other, ...) __builtin_shufflevector(one, other, __VA_ARGS__)
-#else
-#define AERIE_SHUFFLED(one, other, ...) __builtin_shuffle(one, other, Ints{__VA_ARGS__})
-#endif
-
-// `sum` of sixteen vectors, each in its lane, in the same order and with a fifth of the operations.
-inline Floats sums(const Floats* of) {
-  Floats eights[8], fours[4], twos[2];
+template <int Block>
+inline void fold(Floats* of) {
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    const Floats one = of[i], other = of[i + 8];
-    eights[i] = AERIE_SHUFFLED(one, other, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23) +
-                AERIE_SHUFFLED(one, other, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const Floats one = eights[i], other = eights[i + 4];
-    fours[i] = AERIE_SHUFFLED(one, other, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27) +
-               AERIE_SHUFFLED(one, other, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
-  }
-#pragma GCC unroll 2
-  for (int i = 0; i < 2; ++i) {
-    const Floats one = fours[i], other = fours[i + 2];
-    twos[i] = AERIE_SHUFFLED(one, other, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29) +
-              AERIE_SHUFFLED(one, other, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
-  }
-  return AERIE_SHUFFLED(twos[0], twos[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
-         AERIE_SHUFFLED(twos[0], twos[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
+  for (int i = 0; i < Block; ++i) of[i] = folded<Block>(of[i], of[i + Block]);
 }
+
+// `sum` of as many vectors as there are lanes, each in its lane, in the same order and with few more operations than one.
+inline Floats sums(Floats* of) {
+  if constexpr (kLanes > 8) fold<8>(of);
+  if constexpr (kLanes > 4) fold<4>(of);
+  fold<2>(of);
+  fold<1>(of);
+  return of[0];
+}
+
+template <std::size_t... Lane>
+inline Ints lane_numbers(std::index_sequence<Lane...>) {
+  return Ints{Lane...};
+}
+
+// 0, 1, 2 ..
+inline Ints lane_numbers() { return lane_numbers(std::make_index_sequence<kLanes>()); }
 
 // Whether any lane of a comparison holds.
 inline bool any(Ints lanes) {
-  int64_t parts[8], all = 0;
+  int64_t parts[sizeof lanes / sizeof(int64_t)], all = 0;
   std::memcpy(parts, &lanes, sizeof lanes);
   for (const int64_t part : parts) all |= part;
   return all != 0;
-}
-
-// e^x for x <= 88, to two units in the last place; 0 under -87. Cody-Waite reduction and the polynomial of degree five
-// that Cephes' expf has: x = n ln 2 + r, e^x = 2^n e^r.
-inline Floats exp(Floats x) {
-  const Ints alive = x > -87.0f;
-  x = alive ? x : Floats{};
-  const float round = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer in its low bits
-  const Floats shifted = x * 1.44269504f + round;
-  const Floats n = shifted - round;
-  const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-  Floats p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * r * r + r + 1.0f;
-  const Ints power = (same_bits<Ints>(shifted) - 0x4B400000 + 127) << 23;
-  return alive ? p * same_bits<Floats>(power) : Floats{};
-}
-
-// The sum of e^((x - most) / heat), `most` being the largest of values [count].
-inline float exp_sum(const float* values, long count, float most, float heat) {
-  Floats sums{};
-  long i = 0;
-  for (; i + kLanes <= count; i += kLanes) sums += exp((load(values + i) - most) / heat);
-  float total = sum(sums);
-  for (; i < count; ++i) total += std::exp((values[i] - most) / heat);
-  return total;
-}
-
-// ln x for x > 0 that is not subnormal, to two units in the last place: x = 2^n m with m in [sqrt(1/2), sqrt(2)), and
-// the polynomial that Cephes' logf has for ln m.
-inline Floats log(Floats x) {
-  const Ints bits = same_bits<Ints>(x);
-  const Ints n = (bits - 0x3F3504F3) >> 23;
-  const Floats whole = __builtin_convertvector(n, Floats);
-  const Floats r = same_bits<Floats>(bits - (n << 23)) - 1.0f;
-  Floats p = r * 7.0376836292e-2f - 1.1514610310e-1f;
-  p = p * r + 1.1676998740e-1f;
-  p = p * r - 1.2420140846e-1f;
-  p = p * r + 1.4249322787e-1f;
-  p = p * r - 1.6668057665e-1f;
-  p = p * r + 2.0000714765e-1f;
-  p = p * r - 2.4999993993e-1f;
-  p = p * r + 3.3333331174e-1f;
-  const Floats square = r * r;
-  const Floats small = p * r * square - whole * 2.12194440e-4f - 0.5f * square;
-  return r + small + whole * 0.693359375f;
 }
 
 }  // namespace aerie

@@ -15,7 +15,7 @@ from typing import Generic, ParamSpec, TypeVar
 import torch
 
 from contracts.errors import ConfigError
-from engine.cpp.library import missing
+from engine.cpp.library import library_name, missing
 from engine.device import device_name
 
 P = ParamSpec("P")
@@ -101,6 +101,12 @@ def kernels_report(setting: str, device: torch.device) -> str:
         return f"{language}: {' '.join(taken_kernels())}"
     why = missing() if setting != "torch" and device.type == "cpu" else None
     return "none" if why is None else f"none: {why}"
+
+
+def kernel_set() -> str:
+    """What rounds: on another one, the last bits of a logit may differ."""
+    language = taken_language()
+    return library_name() if language == "cpp" else f"{language or 'torch'} {torch.__version__}"
 
 
 def _language(setting: str, device: torch.device) -> str | None:

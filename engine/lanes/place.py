@@ -4,17 +4,17 @@ Asked by the composition root, once, before there is a lane.
 """
 
 import ctypes
-import os
 
 from contracts.config import Config
+from engine.lanes.cores import usable_cores
 
 _DRIVER = "libcuda.so.1"
 """What every CUDA program loads; there is no GPU to be had where it is missing."""
 
 
 def lane_threads(config: Config) -> int:
-    """Real cores - 1, at least 1: the scheduler needs one, and more threads than free cores stall each other."""
-    return config.engine.threads or max(1, len(os.sched_getaffinity(0)) - 1)
+    """Usable cores - 1, at least 1: the scheduler needs one, and more threads than free cores stall each other."""
+    return config.engine.threads or max(1, int(usable_cores()) - 1)
 
 
 def runs_on_cpu(config: Config) -> bool:

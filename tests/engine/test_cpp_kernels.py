@@ -1,7 +1,6 @@
 """The C++ kernels of a CPU: each equal to the torch that it stands in for, built once, and refused by name."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,6 @@ from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
 from engine.choose import Needs, choose, filtered, likeliest
 from engine.cpp import choose as cpp_choose
-from engine.cpp import library as building
-from engine.cpp.library import Unavailable, library
 from engine.kernels.switch import FUSIBLE, kernels_report, take_kernels, taken_kernels, taken_language
 from engine.kv_pool import KVPool
 from engine.layer import MlpWeights, gated, mlp, turned
@@ -291,62 +288,6 @@ def test_auto_takes_them_on_a_cpu_and_torch_takes_none() -> None:
     assert kernels_report("auto", CPU).startswith("cpp: ")
     take_kernels("torch", CPU)
     assert taken_language() is None and taken_kernels() == []
-
-
-def test_without_a_compiler_torch_serves_and_asking_for_them_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(building.shutil, "which", lambda _: None)
-    monkeypatch.setattr(building, "library", library.__wrapped__)
-    monkeypatch.setattr("engine.kernels.switch.missing", building.missing.__wrapped__)
-    take_kernels("auto", CPU)
-    assert taken_language() is None
-    assert kernels_report("auto", CPU) == "none: there is no C++ compiler (Debian: g++)"
-    with pytest.raises(ConfigError, match=r"kernels is cpp, and there is no C\+\+ compiler.*engine\.kernels=auto"):
-        take_kernels("cpp", CPU)
-
-
-def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tmp_path / "c++"
-    broken.write_text("#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'no such standard' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    with pytest.raises(Unavailable, match="failed: no such standard"):
-        building._compiled(str(broken), tmp_path / "kept")
-    assert not list((tmp_path / "kept").iterdir()), "nothing half-made may be left"
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match=r"cannot be kept in .*file.cpp.*AERIE_KERNELS"):
-        building._compiled("true", tmp_path / "file" / "cpp")
-
-
-@needs_cpp
-def test_what_is_compiled_is_kept_and_a_changed_flag_makes_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[Path] = []
-
-    def compile_nothing(command: list[str], sources: list[Path], library: Path, *, seconds: float) -> Path:
-        calls.append(library)
-        library.write_text("compiled")
-        return library
-
-    monkeypatch.setattr(building, "_version", lambda _: "1")
-    monkeypatch.setattr(building, "compiled", compile_nothing)
-    first = building._compiled("c++", tmp_path)
-    assert building._compiled("c++", tmp_path) == first and len(calls) == 1
-    monkeypatch.setattr(building, "_FLAGS", ("-O2",))
-    assert building._compiled("c++", tmp_path) != first and len(calls) == 2
-
-
-def test_torch_s_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> str:
-        raise AssertionError("asked for what nobody wants")
-
-    monkeypatch.setattr("engine.kernels.switch.missing", missing)
-    take_kernels("torch", CPU)
-    assert kernels_report("torch", CPU) == "none"
 
 
 def test_a_gpu_s_kernels_and_a_cpu_s_are_not_mixed_up() -> None:

@@ -46,7 +46,7 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_an_error(monkeypatch: pytest.M
 
 def test_threads_leave_a_core_to_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     for cores, threads in ((1, 1), (2, 1), (8, 7)):
-        monkeypatch.setattr(place.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        monkeypatch.setattr(place, "usable_cores", lambda cores=cores: cores)
         assert place.lane_threads(Config()) == threads
     assert place.lane_threads(parse_config({"engine": {"threads": 3}})) == 3
 

@@ -30,6 +30,16 @@ async def test_a_chat_answers_whole(live: Live) -> None:
     assert request.deadline is not None and request.queue_deadline is not None
 
 
+async def test_the_fingerprint_tells_which_kernels_served(live: Live) -> None:
+    """Across sets of kernels the last bits of a logit may differ."""
+    seen = []
+    for kernel_set in ("x86-64-v3-1-2", "x86-64-v4-1-2", "x86-64-v3-1-2"):
+        live.service.ready().report["kernel_set"] = kernel_set
+        answer = await live.client().chat.completions.create(model="demo", messages=USER, seed=7)
+        seen.append(answer.system_fingerprint)
+    assert seen[0] == seen[2] != seen[1]
+
+
 async def test_usage_tells_of_cache_and_speculation(live: Live) -> None:
     answer = await live.client().chat.completions.create(model="demo", messages=USER)
     usage = answer.usage
