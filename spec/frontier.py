@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.kernels.switch import fusible
 from spec.head import Head
-from spec.tree import Level
+from spec.tree import Level, below
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,14 @@ class Frontier:
 @fusible(cpp="spec.cpp.trees")
 def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -> Level:
     """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
-    path.
+    path. A node of whose z one is NaN or +inf has children of -inf.
     """
     rows, nodes = frontier.scores.shape
     best, ids = z.topk(topk, -1)
     edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
-    edges = edges.clamp_(max=0).view(rows, nodes, topk)  # rounding must not lift a child above its parent
     return Level(
         tokens=head.target_ids(ids).view(rows, -1),
-        scores=(frontier.scores[:, :, None] + edges).view(rows, -1),
+        scores=below(frontier.scores[:, :, None], edges.view(rows, nodes, topk)).view(rows, -1),
         parents=frontier.indices[:, :, None].expand(rows, nodes, topk).reshape(rows, -1),
     )
 

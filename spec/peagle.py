@@ -16,7 +16,7 @@ from engine.row_tables import RowTables
 from spec.draft import Growth, Roots
 from spec.head import Head
 from spec.ranking import Ranking
-from spec.tree import Level, Tree, chain, joined, rooted, select
+from spec.tree import Level, Tree, below, chain, joined, rooted, select
 
 
 def draft_at_once(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
@@ -64,12 +64,12 @@ def _grow(head: Head, ranked: list[Tensor], roots: Tensor, growth: Growth) -> li
     for level, values in enumerate(ranked, 1):
         z = values.float() / growth.edge_temperature(level)
         best, ids = z.topk(topk, -1)
-        edges = (best - z.logsumexp(-1, keepdim=True)).clamp_(max=0)  # rounding must not lift a child above its parent
+        edges = best - z.logsumexp(-1, keepdim=True)
         shape = (len(edges), scores.shape[1], topk)
         found.append(
             Level(
                 tokens=head.target_ids(ids)[:, None].expand(shape).flatten(1),
-                scores=(scores[:, :, None] + edges[:, None]).flatten(1),
+                scores=below(scores[:, :, None], edges[:, None]).flatten(1),
                 parents=indices[:, :, None].expand(shape).flatten(1),
             )
         )

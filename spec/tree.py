@@ -40,7 +40,7 @@ class Candidates:
 
     tokens: Tensor
     scores: Tensor
-    """fp32, never above the parent's."""
+    """fp32, never above the parent's and never NaN; -inf where the head gave no number."""
     parents: Tensor
     """Candidate index of the parent, smaller than the candidate's own; the root's is 0."""
     depths: Tensor
@@ -75,14 +75,22 @@ def joined(levels: list[Level]) -> Candidates:
     )
 
 
+def below(scores: Tensor, edges: Tensor) -> Tensor:
+    """Scores of the children that hang on nodes of `scores` by `edges`, broadcast: rounding lifts none above its
+    parent, and an edge that is no number ends in -inf.
+    """
+    return scores + edges.clamp(max=0).nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
+
+
 @fusible(triton="spec.kernels.trees", cpp="spec.cpp.trees")
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     """The best `counts` [R] candidates of each row, padded to `widest`.
 
-    Since no score exceeds its parent's and ties go to the smaller index, the chosen set is closed under parents.
+    Since no score exceeds its parent's and ties go to the smaller index, the chosen set is closed under parents. Scores
+    that break this are brought down first: a wrong draft costs speed, a node without its parent would cost the text.
     """
     total = candidates.scores.shape[1]
-    order = candidates.scores.sort(stable=True, dim=1, descending=True).indices[:, :widest]
+    order = _sound_scores(candidates).sort(stable=True, dim=1, descending=True).indices[:, :widest]
     places = torch.arange(widest, device=order.device)
     inside = places < counts[:, None]
     chosen = order.masked_fill(~inside, total).sort(1).values
@@ -94,6 +102,18 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
         parents=parents,
         words=ancestor_words(parents, min(candidates.deepest, widest - 1)),
     )
+
+
+def _sound_scores(candidates: Candidates) -> Tensor:
+    """NaN and +inf as -inf, and every score at most that of each ancestor; by pointer doubling."""
+    scores, parents = candidates.scores, candidates.parents
+    scores = scores.masked_fill(~(scores < torch.inf), -torch.inf)
+    covered = 1
+    while covered <= candidates.deepest:
+        scores = torch.minimum(scores, scores.gather(1, parents))
+        parents = parents.gather(1, parents)
+        covered *= 2
+    return scores
 
 
 def ancestor_words(parents: Tensor, deepest: int) -> Tensor:

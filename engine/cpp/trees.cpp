@@ -32,6 +32,7 @@ class Best {
   const Candidate& operator[](long place) const { return kept_[place]; }
 
   void offer(float score, int64_t place) {
+    if (!(score < INFINITY)) score = -INFINITY;  // NaN has no place among the others
     if (full() && score <= least()) return;
     long at = full() ? count_ - 1 : count_++;
     for (; at > 0 && score > kept_[at - 1].score; --at) kept_[at] = kept_[at - 1];
@@ -43,31 +44,42 @@ class Best {
   long count_ = 0;
 };
 
-void find_best(Best& best, const float* values, long count) {
+// Returns whether all values are numbers or -infinity.
+bool find_best(Best& best, const float* values, long count) {
   best.clear();
+  Ints broken{};
   long i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const Floats found = load(values + i);
+    broken |= ~(found < INFINITY);
     if (best.full() && !any(found > best.least())) continue;
     for (long lane = 0; lane < kLanes; ++lane) best.offer(found[lane], i + lane);
   }
-  for (; i < count; ++i) best.offer(values[i], i);
+  bool sound = !any(broken);
+  for (; i < count; ++i) {
+    sound &= values[i] < INFINITY;
+    best.offer(values[i], i);
+  }
+  return sound;
 }
+
+// Of the child that hangs on a node by an edge: rounding lifts none above its parent.
+float below(float score, float edge) { return score + (edge > 0 ? 0 : edge == edge ? edge : -INFINITY); }
 
 }  // namespace
 
 // z [rows * nodes, count] of frontier nodes with scores and indices [rows, nodes] -> the `wanted` best of each, [rows,
-// nodes, wanted]: scores, parents and draft ids, the latter through `mapping` [count] unless it is null.
+// nodes, wanted]: scores, parents and draft ids, the latter through `mapping` [count] unless it is null. A node of whose z
+// one is NaN or +infinity has children of -infinity.
 extern "C" void children(float* scores, int64_t* parents, int64_t* tokens, const float* z, const float* own,
                          const int64_t* indices, const int64_t* mapping, long frontier, long count, long wanted,
                          float heat) {
   Best best(wanted);
   for (long node = 0; node < frontier; ++node, z += count) {
-    find_best(best, z, count);
-    const float whole = best[0].score / heat + std::log(exp_sum(z, count, best[0].score, heat));
+    const bool sound = find_best(best, z, count);
+    const float whole = sound ? best[0].score / heat + std::log(exp_sum(z, count, best[0].score, heat)) : NAN;
     for (long child = 0; child < wanted; ++child) {
-      const float edge = std::min(best[child].score / heat - whole, 0.0f);  // no child above its parent
-      *scores++ = own[node] + edge;
+      *scores++ = below(own[node], best[child].score / heat - whole);
       *parents++ = indices[node];
       *tokens++ = mapping ? mapping[best[child].place] : best[child].place;
     }
@@ -98,16 +110,22 @@ extern "C" void advanced(float* scores, int64_t* indices, int64_t* words, int64_
   }
 }
 
-// The best counts [rows] of candidates [rows, total] -> tokens, depths, parents and words [rows, widest].
+// The best counts [rows] of candidates [rows, total] -> tokens, depths, parents and words [rows, widest]. NaN and +infinity
+// count as -infinity, and no score counts for more than its parent's.
 extern "C" void selected(int64_t* tokens, int64_t* depths, int64_t* parents, int64_t* words, const int64_t* drafted,
                          const float* scores, const int64_t* drafted_parents, const int64_t* drafted_depths,
                          const int64_t* counts, long rows, long total, long widest) {
   std::vector<int64_t> order(total), places(total);
+  std::vector<float> sound(total);
   for (long row = 0; row < rows; ++row) {
     const long count = std::min<long>(counts[row], widest);
+    for (long i = 0; i < total; ++i) {  // parents come first
+      sound[i] = scores[i] < INFINITY ? scores[i] : -INFINITY;
+      sound[i] = std::min(sound[i], sound[drafted_parents[i]]);
+    }
     std::iota(order.begin(), order.end(), 0);
     std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int64_t one, int64_t other) {
-      return Candidate{scores[one], one}.better_than({scores[other], other});
+      return Candidate{sound[one], one}.better_than({sound[other], other});
     });
     std::sort(order.begin(), order.begin() + count);
     for (long node = 0; node < widest; ++node) {

@@ -29,6 +29,7 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
         counts,
         total,
         widest,
+        climbs=candidates.deepest.bit_length(),
         doublings=min(candidates.deepest, widest - 1).bit_length(),
         block=block,
         block_candidates=max(block, triton.next_power_of_2(total)),
@@ -49,13 +50,21 @@ def choose_nodes(
     counts,
     total,
     widest,
+    climbs: tl.constexpr,
     doublings: tl.constexpr,
     block: tl.constexpr,
     block_candidates: tl.constexpr,
 ):
-    """Grid (rows). Candidates are ordered by one integer each: score, then the smaller index."""
+    """Grid (rows). Candidates are ordered by one integer each: score, then the smaller index. NaN and +inf count as
+    -inf, and no score counts for more than those of its ancestors.
+    """
     row, each = tl.program_id(0).to(tl.int64), tl.arange(0, block_candidates)
     score = tl.load(scores + row * total + each, mask=each < total, other=0.0)
+    score = tl.where(score < float("inf"), score, float("-inf"))
+    above = tl.load(drafted_parents + row * total + each, mask=each < total, other=0).to(tl.int32)
+    for _ in tl.static_range(climbs):
+        score = tl.minimum(score, tl.gather(score, above, 0))
+        above = tl.gather(above, above, 0)
     bits = tl.where(score == 0, 0.0, score).to(tl.int32, bitcast=True)  # -0 is 0
     order = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64) * 4294967296 + (0x7FFFFFFF - each)
     best = tl.topk(tl.where(each < total, order, -(2**63)), block)

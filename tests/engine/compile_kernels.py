@@ -102,7 +102,7 @@ def small_sources() -> list[ASTSource]:
         source(
             trees.choose_nodes,
             {**tree, **drafted, "counts": "*i64", "total": "i32", "widest": "i32"},
-            {"doublings": 3, "block": 64, "block_candidates": 512},
+            {"climbs": 3, "doublings": 3, "block": 64, "block_candidates": 512},
         ),
         *(
             source(trees.walk, {**walked, **sizes}, {"is_tree": is_tree, "block": 64, "block_depths": 8})

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 from spec.frontier import Frontier, advance, children
-from spec.tree import Level
+from spec.tree import Candidates, Level
 from tests.cpp_here import needs_cpp
 from tests.spec import tree_checks
 
@@ -20,6 +21,12 @@ SHAPES = [(1, 2), (3, 4), (8, 3), (8, 6), (16, 3)]
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_same_nodes_are_chosen(topk: int, depth: int, ties: bool) -> None:
     tree_checks.check_the_same_nodes("cpp", topk, depth, ties=ties)
+
+
+@settings(max_examples=100)
+@given(tree_checks.any_candidates())
+def test_any_scores_choose_nodes_with_their_parents(candidates: Candidates) -> None:
+    tree_checks.check_nodes_of_any_scores("cpp", candidates)
 
 
 @pytest.mark.parametrize(("topk", "depth"), SHAPES[1:])
@@ -55,6 +62,25 @@ def test_the_same_children(topk: int, count: int, tau: float, mapped: bool) -> N
     assert torch.equal(ours.tokens, twin.tokens) and torch.equal(ours.parents, twin.parents)
     torch.testing.assert_close(ours.scores, twin.scores, atol=1e-5, rtol=1e-5)
     assert bool((ours.scores <= frontier.scores.repeat_interleave(topk, 1)).all())
+
+
+@pytest.mark.parametrize("count", [5, 37, 256])
+@pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_has_no_children(count: int, broken: float) -> None:
+    """Node i has one broken value at place i; node 0 has nothing else, and the last is sound."""
+    head: Any = SimpleNamespace(target_ids=lambda ids: ids, weights=SimpleNamespace(draft_to_target=None))
+    z = torch.randn(count + 1, count)
+    z[range(count), range(count)] = broken
+    z[0] = broken
+    own = -torch.arange(float(count + 1))[None]
+    frontier = Frontier(own, torch.arange(count + 1)[None], torch.ones(1, count + 1).long(), torch.empty(count + 1, 1))
+    ours, twin = (each(head, z, frontier, 4, 0.7) for each in (children.kernel("cpp"), children.twin))
+    torch.testing.assert_close(ours.scores, twin.scores, atol=1e-5, rtol=1e-5)
+    told = ours.scores.view(-1, 4).isfinite().all(1)
+    assert told.tolist() == [False, *[broken == -torch.inf] * (count - 1), True]
+    assert all(len(set(ids)) == 4 for level in (ours, twin) for ids in level.tokens.view(-1, 4).tolist())
+    assert torch.equal(ours.parents, twin.parents)
+    assert torch.equal(ours.tokens.view(-1, 4)[told], twin.tokens.view(-1, 4)[told])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

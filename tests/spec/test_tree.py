@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spec.tree import Candidates, ancestor_words, candidate_count, chain, select, usable_nodes, with_plain_rows
+from spec.tree import Candidates, ancestor_words, below, candidate_count, chain, select, usable_nodes, with_plain_rows
 from tests.spec.oracle import brute_force_words
+from tests.spec.tree_checks import any_bits, any_candidates, check_nodes_of_any_scores
 
 
 @st.composite
@@ -52,6 +53,19 @@ def test_selection_is_the_best_closed_set(case: tuple[list[list[tuple[float, int
         assert tree.parents[index, :count].tolist() == parents
         assert tree.depths[index, :count].tolist() == [row[c][2] for c in best]
         assert tree.words[index, :count].tolist() == brute_force_words(parents)
+
+
+@settings(max_examples=100)
+@given(any_candidates())
+def test_any_scores_choose_nodes_with_their_parents(candidates: Candidates) -> None:
+    check_nodes_of_any_scores(None, candidates)
+
+
+def test_no_child_scores_above_its_parent_nor_nan() -> None:
+    edges = any_bits((200, 4), 0.3)
+    scores = below(torch.tensor([0.0, -1e-40, -7.5, -torch.inf]), edges)
+    assert not scores.isnan().any() and bool((scores <= torch.tensor([0.0, -1e-40, -7.5, -torch.inf])).all())
+    assert bool((scores[edges.isnan()] == -torch.inf).all())
 
 
 @settings(max_examples=100)

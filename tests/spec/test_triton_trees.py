@@ -1,7 +1,9 @@
 """Trees as Triton kernels."""
 
 import pytest
+from hypothesis import given, settings
 
+from spec.tree import Candidates
 from tests.engine.triton_here import DEVICE, GPU, needs_triton
 from tests.spec import tree_checks
 
@@ -14,6 +16,12 @@ SHAPES = [(1, 2), (3, 4), (8, 3), *([(8, 6), (16, 3)] if GPU else [])]
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_same_nodes_are_chosen(topk: int, depth: int, ties: bool) -> None:
     tree_checks.check_the_same_nodes("triton", topk, depth, ties=ties, device=DEVICE)
+
+
+@settings(max_examples=60 if GPU else 15)
+@given(tree_checks.any_candidates())
+def test_any_scores_choose_nodes_with_their_parents(candidates: Candidates) -> None:
+    tree_checks.check_nodes_of_any_scores("triton", candidates, device=DEVICE)
 
 
 @pytest.mark.parametrize(("topk", "depth"), SHAPES[1:])

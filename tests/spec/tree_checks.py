@@ -2,10 +2,12 @@
 the twins in torch.
 """
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from hypothesis import strategies as st
 
 from engine.kv_pool import KVPool
 from engine.row_tables import RowTables
@@ -13,6 +15,7 @@ from spec.accept import accept
 from spec.draft import Roots
 from spec.round import compact
 from spec.tree import Candidates, Level, Tree, chain, joined, rooted, select
+from tests.spec.oracle import brute_force_words
 
 
 def drafted(rows: int, topk: int, depth: int, *, ties: bool, device: str = "cpu") -> Candidates:
@@ -42,6 +45,67 @@ def check_the_same_nodes(language: str, topk: int, depth: int, *, ties: bool, de
     ours, twin = select.kernel(language)(candidates, counts, widest), select.twin(candidates, counts, widest)
     for name in ("tokens", "depths", "parents", "words"):
         assert torch.equal(getattr(ours, name), getattr(twin, name)), name
+
+
+_SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, -3e38, -1.0, 2.0])
+
+
+def any_bits(shape: tuple[int, ...], special: float = 0.0) -> torch.Tensor:
+    """fp32 of every bit pattern, drawn from torch's generator; a share of them from the awkward ones."""
+    values = torch.randint(-(2**31), 2**31, shape).int().view(torch.float32)
+    return torch.where(torch.rand(shape) < special, _SPECIAL[torch.randint(0, len(_SPECIAL), shape)], values)
+
+
+@st.composite
+def any_candidates(draw: st.DrawFn) -> Candidates:
+    """Trees of any shape whose scores are anything at all: NaN, infinite, denormal, equal, above their parent's."""
+    topk, depth, rows = draw(st.integers(1, 5)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    torch.manual_seed(draw(st.integers(0, 2**32)))
+    kind = draw(st.sampled_from(["bits", "special", "mixed", "equal", "one is broken"]))
+    widths = [1, *[topk if level == 1 else topk * topk for level in range(1, depth + 1)]]
+    firsts = [sum(widths[:level]) for level in range(depth + 1)]
+    parents = [torch.zeros(rows, 1).long()]
+    for level in range(1, depth + 1):
+        chosen = torch.stack([torch.randperm(widths[level - 1])[:topk] for _ in range(rows)]) + firsts[level - 1]
+        parents.append(chosen.repeat_interleave(widths[level] // chosen.shape[1], 1))
+    total = sum(widths)
+    scores = {"bits": 0.0, "special": 1.0, "mixed": 0.3}.get(kind)
+    values = torch.zeros(rows, total) if scores is None else any_bits((rows, total), scores)
+    if kind == "one is broken":
+        values = -torch.rand(rows, total).cumsum(1)
+        values[:, draw(st.integers(0, total - 1))] = math.nan
+    depths = torch.repeat_interleave(torch.arange(depth + 1), torch.tensor(widths))
+    return Candidates(torch.arange(rows * total).view(rows, total), values, torch.cat(parents, 1), depths, depth)
+
+
+def sound_best(candidates: Candidates, row: int, count: int) -> list[int]:
+    """By hand: the best `count` candidates of a row, a score being the least on the way from the root, if a number."""
+    scores: list[float] = []
+    for score, parent in zip(candidates.scores[row].tolist(), candidates.parents[row].tolist(), strict=True):
+        own = score if score < math.inf else -math.inf
+        scores.append(min(own, scores[parent]) if scores else own)
+    return sorted(sorted(range(len(scores)), key=lambda one: (-scores[one], one))[:count])
+
+
+def check_nodes_of_any_scores(language: str | None, candidates: Candidates, *, device: str = "cpu") -> None:
+    """Every implementation chooses the same nodes, with the parents that they were drafted from."""
+    chooses = select.twin if language is None else select.kernel(language)
+    rows, total = candidates.scores.shape
+    widest = min(total, 64)
+    counts = torch.arange(rows) * 5 % widest + 1
+    there = Candidates(
+        *(part.to(device) for part in (candidates.tokens, candidates.scores, candidates.parents, candidates.depths)),
+        candidates.deepest,
+    )
+    tree = chooses(there, counts.to(device), widest)
+    assert tree.parents is not None and tree.words is not None
+    for row, count in enumerate(counts.tolist()):
+        best = sound_best(candidates, row, count)
+        parents = [best.index(parent) for parent in candidates.parents[row, best].tolist()]
+        assert (tree.tokens[row, :count] - row * total).tolist() == best
+        assert tree.parents[row, :count].tolist() == parents
+        assert tree.depths[row, :count].tolist() == candidates.depths[best].tolist()
+        assert tree.words[row, :count].tolist() == brute_force_words(parents)
 
 
 def guessed(tree: Tree) -> torch.Tensor:
