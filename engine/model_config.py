@@ -3,12 +3,12 @@ by name.
 """
 
 import json
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
+from engine.config_numbers import ConfigNumbers
 
 _FAMILIES = {
     "LlamaForCausalLM": "llama",
@@ -80,9 +80,10 @@ def read_model_config(folder: Path) -> ModelConfig:
             param="model.path",
         )
 
-    size = partial(size_of, folder, data)
-    family, vocabulary = _FAMILIES[architecture], size("vocab_size")
-    hidden, heads = size("hidden_size"), size("num_attention_heads")
+    numbers = ConfigNumbers(data, str(folder / "config.json"), "model.path")
+    size = numbers.size
+    family, vocabulary, hidden = _FAMILIES[architecture], size("vocab_size"), size("hidden_size")
+    heads, kv_heads, head_dim = numbers.attention(hidden)
     bias = bool(data.get("attention_bias", False))
     return ModelConfig(
         architecture=architecture,
@@ -90,12 +91,12 @@ def read_model_config(folder: Path) -> ModelConfig:
         intermediate_size=size("intermediate_size"),
         layers=size("num_hidden_layers"),
         heads=heads,
-        kv_heads=size("num_key_value_heads", heads),
-        head_dim=size("head_dim", hidden // heads),
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         vocabulary=vocabulary,
         max_positions=size("max_position_embeddings"),
-        norm_eps=float(data.get("rms_norm_eps", 1e-6)),
-        rope=read_rope(data, str(folder)),
+        norm_eps=numbers.number("rms_norm_eps", 1e-6),
+        rope=read_rope(numbers),
         attention_bias=family == "qwen2" or bias,
         output_bias=family != "qwen2" and bias,
         mlp_bias=bool(data.get("mlp_bias", False)),
@@ -106,25 +107,29 @@ def read_model_config(folder: Path) -> ModelConfig:
     )
 
 
-def read_rope(data: dict[str, Any], where: str, *, any_kind: bool = False) -> Rope:
+def read_rope(config: ConfigNumbers, *, any_kind: bool = False) -> Rope:
     """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`. `any_kind` is for layers of others."""
+    data, where = config.data, config.where
     scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(scaling, dict):
-        raise ConfigError(f"{where} has the RoPE scaling {scaling!r}; an object is needed")
+        raise ConfigError(f"{where} has the RoPE scaling {scaling!r}; an object is needed", param=config.param)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
     if kind not in ROPE_KINDS and not any_kind:
-        raise ConfigError(f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(ROPE_KINDS)}")
-    try:
-        return Rope(
-            theta=float(scaling.get("rope_theta") or data.get("rope_theta") or 10000.0),
-            kind=kind,
-            factor=float(scaling.get("factor", 1.0)),
-            low_freq_factor=float(scaling.get("low_freq_factor", 1.0)),
-            high_freq_factor=float(scaling.get("high_freq_factor", 4.0)),
-            original_positions=int(scaling.get("original_max_position_embeddings", 8192)),
+        raise ConfigError(
+            f"{where} scales RoPE by {kind!r}; the native engine knows {', '.join(ROPE_KINDS)}", param=config.param
         )
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where} has a RoPE that cannot be read: {error}") from None
+    inner = replace(config, data={"rope_theta": data.get("rope_theta")} | scaling)
+    low, high = inner.number("low_freq_factor", 1.0), inner.number("high_freq_factor", 4.0)
+    if kind == "llama3" and high <= low:
+        raise inner.refused("high_freq_factor", high, f"one above low_freq_factor {low:g} is needed")
+    return Rope(
+        theta=inner.number("rope_theta", 10000.0, least=1.0),
+        kind=kind,
+        factor=inner.number("factor", 1.0, least=1.0),
+        low_freq_factor=low,
+        high_freq_factor=high,
+        original_positions=inner.size("original_max_position_embeddings", 8192),
+    )
 
 
 def end_ids(folder: Path, data: dict[str, Any], vocabulary: int) -> tuple[int, ...]:
@@ -139,17 +144,6 @@ def end_ids(folder: Path, data: dict[str, Any], vocabulary: int) -> tuple[int, .
     if not all(isinstance(one, int) and one >= 0 for one in ids):
         raise ConfigError(f"{folder} has the eos_token_id {found!r}; a token id is needed", param="model.path")
     return tuple(one for one in ids if one < vocabulary)
-
-
-def size_of(folder: Path, data: dict[str, Any], key: str, otherwise: int | None = None) -> int:
-    """A size of the config, `otherwise` where it says none. Raises ConfigError where that is no size."""
-    value = data.get(key)
-    value = otherwise if value is None else value
-    if not isinstance(value, int) or value < 1:
-        raise ConfigError(
-            f"{folder / 'config.json'} has {key} {value!r}; a whole number of at least 1 is needed", param="model.path"
-        )
-    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -7,27 +7,27 @@ embeddings.
 from collections.abc import Mapping
 from typing import Any
 
-from spec.formats import Shapes, size_of
+from spec.formats import Shapes, head_numbers
 
 _TAPS = 3
 
 
 def head_shapes(config: Mapping[str, Any], *, target_hidden: int) -> Shapes:
     """By canonical name. A draft vocabulary of its own comes with a map of zeros: draft id i is target id i."""
-    hidden, inner = size_of(config, "hidden_size"), size_of(config, "intermediate_size")
-    heads = size_of(config, "num_attention_heads")
-    dim = int(config.get("head_dim") or hidden // heads)
-    queries, keys = heads * dim, int(config.get("num_key_value_heads") or heads) * dim
-    vocabulary = size_of(config, "vocab_size")
-    drafted = int(config.get("draft_vocab_size") or vocabulary)
+    numbers = head_numbers(config)
+    size, hidden, inner = numbers.size, numbers.size("hidden_size"), numbers.size("intermediate_size")
+    heads, kv_heads, dim = numbers.attention(hidden)
+    queries, keys = heads * dim, kv_heads * dim
+    vocabulary = size("vocab_size")
+    drafted = size("draft_vocab_size", vocabulary)
     shapes: dict[str, tuple[int, ...]] = {
-        "fc.weight": (hidden, _tap_count(config) * int(config.get("target_hidden_size") or target_hidden)),
+        "fc.weight": (hidden, _tap_count(config) * size("target_hidden_size", target_hidden)),
         "norm.weight": (hidden,),
         "lm_head.weight": (drafted, hidden),
     }
     if drafted < vocabulary:
         shapes["d2t"] = (drafted,)
-    for layer in range(int(config.get("num_hidden_layers", 1))):
+    for layer in range(size("num_hidden_layers", 1)):
         prefix, width = f"layers.{layer}", hidden if layer else 2 * hidden
         shapes |= {
             f"{prefix}.{norm}.weight": (hidden,)

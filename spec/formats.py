@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contracts.errors import ConfigError
+from engine.config_numbers import ConfigNumbers
 from engine.model_config import read_rope
 from spec.head_config import HeadConfig, PreNorm, default_boundaries
 from spec.speculators import flattened, is_speculators
@@ -99,28 +100,33 @@ def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int
     if is_speculators(config):
         config = flattened(config)
     source = detect(config, shapes)
-    hidden, heads = size_of(config, "hidden_size"), size_of(config, "num_attention_heads")
-    target_hidden = config.get("target_hidden_size") or hidden
+    numbers = head_numbers(config)
+    size, hidden = numbers.size, numbers.size("hidden_size")
+    heads, kv_heads, head_dim = numbers.attention(hidden)
+    target_hidden = size("target_hidden_size", hidden)
     taps = _taps(config, target_layers, boundaries=source in ("peagle", "speculators"))
     _check_tap_count(config, shapes["fc.weight"], taps, target_hidden)
-    vocabulary = config.get("vocab_size") or shapes.get("t2d", (0,))[0]
+    vocabulary = size("vocab_size", shapes.get("t2d", (None,))[0])
+    drafted = size("draft_vocab_size", vocabulary)
+    if drafted > vocabulary:
+        raise numbers.refused("draft_vocab_size", drafted, f"at most the target's {vocabulary} ids can be drafted")
     activation = config.get("hidden_act", "silu")
     if activation not in ("silu", "swish"):
         raise ConfigError(f"the head's hidden_act is {activation!r}; only silu is served", param="spec.head")
     return HeadConfig(
         source=source,
-        layers=config.get("num_hidden_layers", 1),
+        layers=size("num_hidden_layers", 1),
         hidden=hidden,
         target_hidden=target_hidden,
         taps=taps,
         heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
         intermediate=_intermediate(config),
-        eps=config.get("rms_norm_eps", 1e-6),
+        eps=numbers.number("rms_norm_eps", 1e-6),
         vocabulary=vocabulary,
-        draft_vocabulary=config.get("draft_vocab_size") or vocabulary,
-        rope=read_rope(dict(config), "the draft head", any_kind=any_rope),
+        draft_vocabulary=drafted,
+        rope=read_rope(numbers, any_kind=any_rope),
         attention_bias="layers.0.self_attn.q_proj.bias" in shapes,
         output_bias="layers.0.self_attn.o_proj.bias" in shapes,
         mlp_bias="layers.0.mlp.gate_proj.bias" in shapes,
@@ -151,18 +157,14 @@ def _mask_token(config: Mapping[str, Any], shapes: Shapes, vocabulary: int) -> i
     return found
 
 
-def size_of(config: Mapping[str, Any], key: str) -> int:
-    """Raises ConfigError where the config says no whole number."""
-    value: object = config.get(key)
-    if not isinstance(value, int):
-        raise ConfigError(f"the head's config.json has {key} {value!r}; a whole number is needed", param="spec.head")
-    return value
+def head_numbers(config: Mapping[str, Any]) -> ConfigNumbers:
+    return ConfigNumbers(config, "the head's config.json", "spec.head")
 
 
 def _intermediate(config: Mapping[str, Any]) -> int:
     """Llama-4 text configs keep the dense MLP's width under a name of its own."""
     key = "intermediate_size_mlp" if config.get("model_type") == "llama4_text" else "intermediate_size"
-    return size_of(config, key)
+    return head_numbers(config).size(key)
 
 
 def _taps(config: Mapping[str, Any], target_layers: int, *, boundaries: bool) -> tuple[int, ...]:

@@ -55,6 +55,7 @@ pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
     "engine/cpp/compilation.py",
+    "engine/config_numbers.py",
     "engine/cpp/library.py",
     "engine/cpp/pages.py",
     "engine/cuda.py",

@@ -6,12 +6,12 @@ engine.kind=sglang.
 """
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contracts.errors import ConfigError
-from engine.model_config import ModelConfig, Rope, end_ids, read_json, size_of
+from engine.config_numbers import ConfigNumbers
+from engine.model_config import ModelConfig, Rope, end_ids, read_json
 
 _LATENT = ("kv_lora_rank",)
 _LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_attention_interval", "linear_attn_config")
@@ -22,7 +22,8 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
     whole = read_json(folder / "config.json")
     data = whole | (whole.get("text_config") or {})
     architecture = (whole.get("architectures") or ["(none)"])[0]
-    size = partial(size_of, folder, data)
+    numbers = ConfigNumbers(data, str(folder / "config.json"), "model.path")
+    size = numbers.size
     positions, vocabulary = size("max_position_embeddings"), size("vocab_size")
     found = next(refusals(data, min(max_length or positions, positions)), None)
     if found is not None:
@@ -42,7 +43,7 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
         head_dim=size("head_dim", hidden // heads),
         vocabulary=vocabulary,
         max_positions=positions,
-        norm_eps=float(data.get("rms_norm_eps", 1e-6)),
+        norm_eps=numbers.number("rms_norm_eps", 1e-6),
         rope=Rope(),  # SGLang's layers turn queries and keys themselves
         attention_bias=bool(data.get("attention_bias", False)),
         output_bias=False,

@@ -1,6 +1,7 @@
 """A config.json is read as Hugging Face means it, or refused by the name of what this engine does not run."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,25 @@ def test_qwen2_has_biases_on_q_k_v_only(tmp_path: Path) -> None:
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, "sliding window of 64"),
         ({"architectures": ["Qwen2ForCausalLM"], "sliding_window": 64, "use_sliding_window": True}, "sliding window"),
         ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
-        ({"rope_theta": "x"}, "a RoPE that cannot be read"),
+        ({"rope_theta": "x"}, "rope_theta 'x'; a finite number of at least 1"),
+        ({"rope_theta": -1}, "rope_theta -1; a finite"),
+        ({"rope_theta": 0}, "rope_theta 0; a finite"),
+        ({"rope_theta": math.nan}, "rope_theta nan; a finite"),
+        ({"rope_theta": math.inf}, "rope_theta inf; a finite"),
+        ({"rope_theta": True}, "rope_theta True; a finite"),
+        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor 0; a finite number of at least 1"),
+        (
+            {"rope_scaling": {"type": "llama3", "low_freq_factor": 4.0}},
+            "high_freq_factor 4.0; one above low_freq_factor 4",
+        ),
+        ({"rope_scaling": {"original_max_position_embeddings": -5}}, "original_max_position_embeddings -5"),
+        ({"rms_norm_eps": 0}, "rms_norm_eps 0; a finite number above 0"),
+        ({"rms_norm_eps": -1e-5}, "rms_norm_eps -1e-05; a finite number above 0"),
+        ({"rms_norm_eps": math.nan}, "rms_norm_eps nan"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3; a divisor of the 4 attention heads"),
+        ({"num_attention_heads": 3, "num_key_value_heads": 1}, "num_attention_heads 3; a divisor of hidden_size 64"),
+        ({"num_attention_heads": True}, "num_attention_heads True"),
+        ({"head_dim": 15}, "head_dim 15; RoPE turns pairs"),
         ({"rope_scaling": "x"}, "the RoPE scaling 'x'"),
         ({"hidden_act": "gelu"}, "the hidden_act 'gelu'.*silu"),
         ({"hidden_size": None}, "hidden_size None; a whole number of at least 1"),

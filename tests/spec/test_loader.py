@@ -264,6 +264,32 @@ def test_what_does_not_fit_is_named(tmp_path: Path, target_folder: Path, name: s
         load(folder, target_folder)
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rope_theta": -1}, "rope_theta -1; a finite number of at least 1"),
+        ({"rope_scaling": {"rope_theta": float("nan")}}, "rope_theta nan"),
+        ({"rms_norm_eps": 0.0}, r"rms_norm_eps 0\.0; a finite number above 0"),
+        ({"rms_norm_eps": "x"}, "rms_norm_eps 'x'"),
+        ({"num_attention_heads": 0}, "num_attention_heads 0"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads 3; a divisor of the 4"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers -1"),
+        ({"head_dim": 7}, "head_dim 7; RoPE"),
+        ({"vocab_size": 0}, "vocab_size 0"),
+        ({"draft_vocab_size": -3}, "draft_vocab_size -3"),
+        ({"draft_vocab_size": 65}, "draft_vocab_size 65; at most the target's 64 ids"),
+        ({"target_hidden_size": 2.5}, r"target_hidden_size 2\.5"),
+    ],
+)
+def test_nonsense_in_a_config_is_refused(
+    tmp_path: Path, target_folder: Path, changes: dict[str, Any], says: str
+) -> None:
+    config, tensors = broken("none of these")
+    folder = models.write(tmp_path, config | changes, tensors)
+    with pytest.raises(ConfigError, match=says):
+        load(folder, target_folder)
+
+
 def test_a_pickle_is_refused_with_advice(tmp_path: Path, target_folder: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"never read")
