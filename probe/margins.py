@@ -1,8 +1,9 @@
 """Why two answers to one request part: how close the target's choice was where they did.
 
 The choice is the argmax of logits / T + g. Where its two best tokens are nearer than the rounding of the logits, the
-order of a sum decides, which batching changes. Recomputed in this process by one causal pass over the common prefix,
-with attention that is dense and obvious.
+order of a sum decides, which batching changes. So it does where a token stands that near to the edge of a filter,
+however far ahead it is (`edges`). Recomputed in this process by one causal pass over the common prefix, with attention
+that is dense and obvious.
 """
 
 import math
@@ -21,6 +22,7 @@ from engine.build import load_target
 from engine.memory import plan_sizes
 from engine.model_config import read_model_config
 from engine.noise import gumbel
+from probe.edges import Distance, Edges, filter_edges
 
 EXCUSED = 1e-4
 """A distance of two choices under which a mismatch is rounding, in fp32 too."""
@@ -37,11 +39,13 @@ class Divergence:
     """Of the answer's first different token."""
     tokens: tuple[int, int]
     margin: float
-    """Between the two best of logits / T + g."""
+    """Between the two best of logits / T + g that the filters leave."""
     gap: float
-    """From the best to the worse of the two tokens: equal to the margin where they are the two best."""
+    """By how much logits / T differ at least if both tokens were chosen: the margin, if they are the two best."""
     rounding: float
     """Of the largest logit, over T, in the dtype that was measured."""
+    edge: str | None = None
+    """`min_p`, `top_k` or `top_p` where the gap is the distance to that filter's edge."""
 
     @property
     def excused(self) -> bool:
@@ -55,9 +59,10 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The two best tokens by z = logits / T + g [V], best first, and how far they are apart."""
+    """The two best tokens by z = logits / T + g [V] that pass the filters, best first, and how far they are apart."""
 
     z: torch.Tensor
+    edges: Edges
     best: tuple[int, int]
     margin: float
     rounding: float
@@ -85,17 +90,21 @@ class Margins:
         place = next((i for i in range(shared) if reference[i] != other[i]), shared)
         own, theirs = (answer[place] if place < len(answer) else -1 for answer in (reference, other))
         choice = self.choice(request, reference[:place])
+        ended = -1 in (own, theirs)
+        needed = [Distance(math.inf, None)] if ended else [choice.edges.needed(choice.z, one) for one in (own, theirs)]
+        most = max(needed, key=lambda distance: distance.gap)
         return Divergence(
             request=request.id,
             position=place,
             tokens=(own, theirs),
             margin=choice.margin,
-            gap=math.inf if -1 in (own, theirs) else float(choice.z.max() - choice.z[[own, theirs]].min()),
+            gap=most.gap,
             rounding=choice.rounding,
+            edge=most.edge,
         )
 
     def choice(self, request: Generate, answered: Sequence[int]) -> Choice:
-        """What the target chooses between after these tokens of the answer. Filters and min_tokens are not applied."""
+        """What the target chooses between after these tokens of the answer. min_tokens is not applied."""
         sampling, ids = request.sampling, [*request.prompt, *answered]
         z = logits = self._logits(ids)
         temperature = 1.0 if sampling.greedy else sampling.temperature
@@ -103,9 +112,11 @@ class Margins:
             key = torch.tensor([noise_key(sampling.seed, request.prompt, request.choice)], device=self._device)
             position, tokens = torch.tensor([len(ids)], device=self._device), torch.arange(logits.numel())
             z = logits / temperature + gumbel(key, position, tokens.to(self._device))[0]
-        values, best = z.topk(2)
+        edges = filter_edges(logits / temperature, sampling)
+        values, best = z.masked_fill(edges.nearest < 0, -math.inf).topk(2)
         return Choice(
             z=z,
+            edges=edges,
             best=(int(best[0]), int(best[1])),
             margin=float(values[0] - values[1]),
             rounding=float(logits.abs().max()) * self._resolution / temperature,
