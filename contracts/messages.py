@@ -142,6 +142,8 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     drafted: int
     accepted: int
     accepted_per_position: list[int]
+    head_off: bool = False
+    """The head was useless for long and is not asked any more."""
     committed: int
     phase_seconds: dict[str, float]
     """Seconds of the lane by phase: prefill, draft, verify, accept, extend."""

@@ -4,8 +4,12 @@ Used by the policy. A row that misses one extend has a hole in its head KV and c
 turning it plain is for its life. That is why it happens only after PATIENCE decode steps in a row whose load asks for
 no drafting: a burst of short requests must not cost the long ones their head, while under lasting load the extends of
 a head that nobody uses must go, or speculation would be slower than none. Until then such rows step with depth 0.
+
+A head that stays useless, as one with broken weights does, is switched off for good: its guesses change no text, and
+cost every step.
 """
 
+import logging
 from dataclasses import dataclass
 
 from contracts.messages import Generate
@@ -13,6 +17,22 @@ from contracts.spec_section import SpecConfig
 from contracts.step import MAX_NODES
 
 PATIENCE = 8
+WINDOW_DRAFTS = 500
+"""Drafts that a judgment of the head is made of."""
+BAD_WINDOWS = 3
+"""Judgments in a row that switch it off."""
+USELESS_BELOW = 0.02
+"""Share of drafts with a node accepted under which no head can pay for its passes: the weights are broken, or another
+target's.
+"""
+
+logger = logging.getLogger("aerie.head")
+
+
+_SWITCHED_OFF = (
+    "the draft head is switched off until a restart: a node was accepted in %d of its last %d drafts, and in as few of "
+    "those before (%d times in a row). Its weights may be broken or another target's. The text is right all the same"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +61,9 @@ class Drafting:
             self._by_load.sort(key=lambda entry: entry[0])
             self._by_load = self._by_load or [(float("inf"), Shape(spec.depth, spec.topk, spec.nodes))]
         self._steps_without = 0
+        self._judged = spec.simulate_acceptance is None
+        self._drafts = self._useful = self._bad_windows = 0
+        self.switched_off = False
 
     @property
     def max_depth(self) -> int:
@@ -51,7 +74,9 @@ class Drafting:
         return max((shape.nodes for _, shape in self._by_load), default=1)
 
     def shape(self, rows: int) -> Shape:
-        """The shape while `rows` rows run; beyond the last entry nothing is drafted."""
+        """The shape while `rows` rows run; beyond the last entry nothing is drafted, nor once the head is off."""
+        if self.switched_off:
+            return NO_DRAFT
         for limit, shape in self._by_load:
             if rows <= limit:
                 return shape if shape.drafts else NO_DRAFT
@@ -63,6 +88,18 @@ class Drafting:
         """
         wanted = message.speculation
         return wanted.enabled and max_nodes(message) > 1 and self.shape(running).drafts
+
+    def judge(self, drafts: int, useful: int) -> None:
+        """Told the drafts of each step, and how many had a node accepted; switches a useless head off and says so."""
+        self._drafts += drafts
+        self._useful += useful
+        if not self._judged or self.switched_off or self._drafts < WINDOW_DRAFTS:
+            return
+        self._bad_windows = self._bad_windows + 1 if self._useful < USELESS_BELOW * self._drafts else 0
+        if self._bad_windows == BAD_WINDOWS:
+            self.switched_off = True
+            logger.warning(_SWITCHED_OFF, self._useful, self._drafts, BAD_WINDOWS)
+        self._drafts = self._useful = 0
 
     def gives_up(self, shape: Shape) -> bool:
         """Told the shape of each decode step; True when the rows that still draft should become plain."""

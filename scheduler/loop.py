@@ -155,6 +155,9 @@ class Scheduler:
         now = self._clock()
         self.stats.wait_seconds += now - started
         tokens, finished = self._settler.settle(self._flights.popleft(), output, now)
+        if output.drafted.any():
+            self._drafting.judge(int(np.count_nonzero(output.drafted)), int(np.count_nonzero(output.accepted)))
+            self.stats.head_off = self._drafting.switched_off
         self._outbox += tokens
         for message in finished:
             self._end(self._open[message.id], message)

@@ -27,6 +27,7 @@ class Stats:
     drafts: int = 0
     drafted: int = 0
     committed: int = 0
+    head_off: bool = False
     phase_seconds: dict[str, float] = field(default_factory=dict)
     busy_seconds: float = 0.0
     open_seconds: float = 0.0
@@ -81,6 +82,7 @@ class Stats:
             drafted=self.drafted,
             accepted=sum(per_depth),
             accepted_per_position=per_depth,
+            head_off=self.head_off,
             committed=self.committed,
             phase_seconds=dict(self.phase_seconds),
             idle_seconds=self.idle_seconds,

@@ -64,6 +64,7 @@ class State(Collector):
     def _gauges(self, now: Snapshot) -> Iterator[Metric]:
         used = now.pages_used / now.pages_total if now.pages_total else 0.0
         yield self._gauge("num_requests_running", "Requests that hold a row", now.running)
+        yield self._gauge("spec_decode_head_off", "1 once a useless head was switched off", now.head_off)
         yield self._gauge("num_requests_waiting", "Requests in the scheduler's queue", now.waiting)
         yield self._gauge("kv_cache_usage_perc", "Share of KV pages in use, 0 to 1", used)
         yield self._gauge("kv_pages_used", "KV pages that requests hold", now.pages_used)
