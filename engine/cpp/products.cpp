@@ -12,7 +12,8 @@ using namespace aerie;
 namespace {
 
 constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // whose sums over a strip fit the cache
-constexpr long kStrip = 32;                                           // panels
+constexpr long kStrip = 512 / kPanel;                                 // panels
+constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, which else would share places
 
 template <class Weight>
 struct Product {
@@ -25,7 +26,7 @@ struct Product {
   bool adds;
 };
 
-// What a product is cut into: `tokens` of its rows, in tiles of nearly the same number of them.
+// `tokens` rows of a product, in tiles of as many as fit and one of the rest.
 struct Cut {
   long tokens;
   long tiles() const { return (tokens + kMostRows - 1) / kMostRows; }
@@ -58,7 +59,7 @@ void arrange(std::vector<float>& blocks, const float* x, long tokens, long input
       std::memcpy(to, x + token * inputs + first, std::min(kDepth, inputs - first) * sizeof(float));
 }
 
-// sums [tokens, strip] over the inputs from `first` on, of the panels from `panel` on.
+// sums [tokens, kPitch] over the inputs from `first` on, of the panels from `panel` on.
 template <class Weight>
 void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
   const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
@@ -71,7 +72,7 @@ void sum_up(float* sums, const float* x, const Product<Weight>& product, const C
       for (long at = begin; at < end;) {
         const bool wide = at + many <= end;
         const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
-        tile(sums + row * kStrip * kPanel + at * kPanel, kStrip * kPanel, x + row * kStride, weights + at * apart, apart,
+        tile(sums + row * kPitch + at * kPanel, kPitch, x + row * kStride, weights + at * apart, apart,
              count);
         at += wide ? many : 1;
       }
@@ -82,7 +83,7 @@ void sum_up(float* sums, const float* x, const Product<Weight>& product, const C
 template <class Weight>
 void put(float* sums, const Product<Weight>& product, long tokens, long output, long count) {
   float* out = product.out + output;
-  for (long token = 0; token < tokens; ++token, out += product.outputs, sums += kStrip * kPanel) {
+  for (long token = 0; token < tokens; ++token, out += product.outputs, sums += kPitch) {
     for (long i = 0; product.scales && i < count; ++i) sums[i] *= product.scales[output + i];
     for (long i = 0; product.bias && i < count; ++i) sums[i] += product.bias[output + i];
     if (product.adds)
@@ -99,9 +100,10 @@ void multiply(Product<Weight> product, long tokens) {
   for (long part = 0; part < blocks_of_tokens; ++part) {
     const Cut cut{(part + 1) * tokens / blocks_of_tokens - part * tokens / blocks_of_tokens};
     arrange(blocks, product.x, cut.tokens, product.inputs);
+    sums.resize(cut.tokens * kPitch);
     for (long panel = 0; panel < all; panel += kStrip) {
       const long panels = std::min(kStrip, all - panel);
-      sums.assign(cut.tokens * kStrip * kPanel, 0.0f);
+      for (long token = 0; token < cut.tokens; ++token) std::fill_n(&sums[token * kPitch], panels * kPanel, 0.0f);
       for (long first = 0; first < product.inputs; first += kDepth)
         sum_up(sums.data(), blocks.data() + first / kDepth * cut.tokens * kStride, product, cut, panel, panels, first);
       put(sums.data(), product, cut.tokens, panel * kPanel, std::min(panels * kPanel, product.outputs - panel * kPanel));

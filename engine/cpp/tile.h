@@ -48,18 +48,18 @@ void tile(float* kept, long pitch, const float* x, const Weight* panels, long ap
        begin = end, end = count, ahead = Panels * apart - last * kPanel) {
 #pragma GCC unroll 2
     for (long i = begin; i < end; ++i) {
-      Floats read[2 * Panels];
 #pragma GCC unroll 16
-      for (int p = 0; p < Panels; ++p) {
+      for (int p = 0; p < Panels; ++p) {  // one after the other, so that no more weights than a pair need registers
         const Weight* from = panels + p * apart + i * kPanel;
+        Floats pair[2];
         __builtin_prefetch(from + ahead);
-        widen(read + 2 * p, from);
-      }
+        widen(pair, from);
 #pragma GCC unroll 16
-      for (int r = 0; r < Rows; ++r) {
-        const float factor = x[r * kStride + i];
-#pragma GCC unroll 16
-        for (int v = 0; v < 2 * Panels; ++v) sums[r][v] += read[v] * factor;
+        for (int r = 0; r < Rows; ++r) {
+          const float factor = x[r * kStride + i];
+          sums[r][2 * p] += pair[0] * factor;
+          sums[r][2 * p + 1] += pair[1] * factor;
+        }
       }
     }
   }
