@@ -111,6 +111,31 @@ def trees_command(
     end("Acceptance length of trees and chains", cells, columns, config, json)
 
 
+@probes.command("tasks")
+def tasks_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    prompts: Annotated[int, typer.Option(min=1, help="Held-out exercises of each task")] = 8,
+    max_tokens: MaxTokens = 400,
+    quick: Quick = False,
+    shapes: Annotated[str, typer.Option(help="depth,topk,nodes, separated by semicolons")] = "6,1,7;7,4,16",
+) -> None:
+    """Acceptance of answers to generated tasks: by task, temperature and place in the answer."""
+    from aerie.prompts import task_prompts
+    from probe.shapes import parse_shape
+    from probe.tasks import PLACES, measure_tasks
+
+    config = inline(config_of(target, overrides))
+    count, most = (1, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    asked = task_prompts(config, count)
+    wanted = [parse_shape(text) for text in shapes.split(";")]
+    cells = measure_tasks(config, asked, make_lane, shapes=wanted, max_tokens=most)
+    columns = {"task": "s", "shape": "s", "temperature": "g", "answers": "d", "tokens": ".0f", "accepted": ".2f"}
+    columns |= {f"{first}-{last or ''}": ".2f" for first, last in PLACES}
+    end("Acceptance length by task", cells, columns, config, json)
+
+
 @probes.command("tune")
 def tune_command(
     target: Target,

@@ -29,6 +29,8 @@ class Answer:
     request: Generate
     asked: float
     tokens: list[int] = field(default_factory=list)
+    replies: list[int] = field(default_factory=list)
+    """Tokens of each reply: that of the prompt, then one a step."""
     ttft: float = 0.0
     seconds: float = 0.0
     finish: str = ""
@@ -205,6 +207,7 @@ def _note(answer: Answer, reply: Tokens | Finished, now: float) -> None:
         if not answer.tokens:
             answer.ttft = now - answer.asked
         answer.tokens += reply.ids
+        answer.replies.append(len(reply.ids))
     else:
         answer.finish, answer.usage, answer.seconds = reply.reason, reply.usage, now - answer.asked
 

@@ -16,6 +16,7 @@ CASES = {
     "draft-temperature": ["--quick"],
     "trees": ["--quick", "--depth", "3", "--topk", "2"],
     "tune": ["--quick", "--dry-run"],
+    "tasks": ["--quick", "--shapes", "2,1,3;2,2,3"],
     "trace": ["--rows", "2", "--steps", "4"],
     "kernels": ["--quick"],
 }
@@ -25,6 +26,9 @@ CASES = {
 def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tiny target has no tokenizer."""
     monkeypatch.setattr("aerie.prompts.held_out_prompts", lambda config, count: [[9, n + 1] for n in range(count)])
+    monkeypatch.setattr(
+        "aerie.prompts.task_prompts", lambda config, count: {"code": [[9, 1]] * count, "edits": [[9, 2]]}
+    )
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from contracts.step import Lane
 from probe.draft_temperature import measure_draft_temperatures
 from probe.drive import Answer, Run
 from probe.shapes import chain_of, for_lane, label, parse_shape, shape_at, tree_of, with_shape
+from probe.tasks import ALL, by_place, measure_tasks
 from probe.trees import measure_trees
 from probe.tune import MARGIN, Cell, merged, tune
 from scheduler.drafting import NO_DRAFT, Shape
@@ -129,3 +130,30 @@ def test_a_table_says_nothing_twice() -> None:
     assert merged(loads) == [entry(2, 5), entry(4, 3)]
     assert merged([entry(1, 0), entry(2, 4), entry(4, 0)]) == [entry(1, 0), entry(2, 4)]
     assert merged([entry(1, 0), entry(2, 0)]) == [entry(2, 0)]
+
+
+def test_tasks_are_measured_each_and_together(config: Config) -> None:
+    prompts = {"code": PROMPTS[:2], "edits": PROMPTS[2:3]}
+    cells = measure_tasks(
+        config, prompts, make_lane, shapes=[Shape(2, 1, 3), Shape(2, 2, 4)], temperatures=(0.0,), max_tokens=12
+    )
+    assert [(cell["task"], cell["shape"]) for cell in cells] == [
+        (task, shape) for shape in ("chain 2", "tree 2,2,4") for task in ("code", "edits", ALL)
+    ]
+    for first in (0, 3):
+        code, edits, whole = cells[first : first + 3]
+        assert whole["accepted"] == (code["accepted"] + edits["accepted"]) / 2
+        assert (code["answers"], edits["answers"], whole["answers"]) == (2, 1, 3)
+    assert all(cell["0-8"] >= 1 and cell["200-"] is None for cell in cells)
+
+
+def test_places_count_from_the_step_s_first_token() -> None:
+    answer = Answer(Generate(id="a", prompt=[1]), 0.0, replies=[1, 4, 5, 3, 1])
+    assert by_place([answer]) == {
+        "0-8": 4.5,  # the steps that began at 1 and 5
+        "8-32": 2.0,  # at 10 and 13
+        "32-64": None,
+        "64-128": None,
+        "128-200": None,
+        "200-": None,
+    }

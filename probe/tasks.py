@@ -1,0 +1,76 @@
+"""`aerie probe tasks`: how much is accepted of answers to tasks, by task, shape, temperature and place in them."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+from contracts.config import Config
+from probe.acceptance import CONCURRENCY, accepted
+from probe.drive import Answer, MakeLane, Prompts, Run, joined
+from probe.shapes import for_lane, label
+from scheduler.drafting import Shape
+
+PLACES = ((0, 8), (8, 32), (32, 64), (64, 128), (128, 200), (200, None))
+"""Where in an answer a step began: windows of output tokens, each up to before its second number."""
+ALL = "all"
+"""The task of a cell that weighs every task alike."""
+
+
+def measure_tasks(
+    config: Config,
+    prompts: Mapping[str, Prompts],
+    make_lane: MakeLane,
+    *,
+    shapes: Sequence[Shape],
+    temperatures: Sequence[float] = (0.0, 0.8, 1.0),
+    max_tokens: int = 400,
+) -> list[dict[str, Any]]:
+    """A cell for each shape, temperature and task, and one for all tasks; `prompts` are ids, by task."""
+    wide = for_lane(config, shapes, rows=CONCURRENCY)
+    cells: list[dict[str, Any]] = []
+    with closing(make_lane(wide)) as lane:
+        for shape in shapes:
+            for temperature in temperatures:
+                runs = {
+                    task: accepted(lane, wide, shape, asked, temperature, max_tokens) for task, asked in prompts.items()
+                }
+                cells += [_cell(task, shape, temperature, run) for task, run in runs.items()]
+                cells.append(_all(shape, temperature, list(runs.values())))
+    return cells
+
+
+def by_place(answers: Sequence[Answer]) -> dict[str, float | None]:
+    """Tokens that a step committed, by where in the answer it began; None where none did. Ends cut steps short."""
+    found: dict[str, float | None] = {}
+    for first, last in PLACES:
+        sizes = [size for answer in answers for place, size in _steps(answer) if first <= place < (last or place + 1)]
+        found[f"{first}-{last or ''}"] = sum(sizes) / len(sizes) if sizes else None
+    return found
+
+
+def _steps(answer: Answer) -> list[tuple[int, int]]:
+    """(place in the answer, tokens) of each decode step; the first reply is the prompt's."""
+    place, found = 0, []
+    for index, size in enumerate(answer.replies):
+        if index:
+            found.append((place, size))
+        place += size
+    return found
+
+
+def _cell(task: str, shape: Shape, temperature: float, run: Run) -> dict[str, Any]:
+    return {
+        "task": task,
+        "shape": label(shape),
+        "temperature": temperature,
+        "answers": len(run.answers),
+        "tokens": sum(map(len, run.tokens)) / len(run.answers),
+        "accepted": run.acceptance_length,
+        **by_place(run.answers),
+    }
+
+
+def _all(shape: Shape, temperature: float, runs: list[Run]) -> dict[str, Any]:
+    """The mean over tasks; places over all answers."""
+    whole = _cell(ALL, shape, temperature, joined(runs))
+    return {**whole, "accepted": sum(run.acceptance_length for run in runs) / len(runs)}
