@@ -7,6 +7,7 @@ import pytest
 from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
 from contracts.messages import Generate
+from contracts.sampling import SamplingParams
 from contracts.spec_section import LoadShape, SpecConfig
 from contracts.step import Lane
 from probe.draft_temperature import measure_draft_temperatures
@@ -148,7 +149,7 @@ def test_tasks_are_measured_each_and_together(config: Config) -> None:
 
 
 def test_places_count_from_the_step_s_first_token() -> None:
-    answer = Answer(Generate(id="a", prompt=[1]), 0.0, replies=[1, 4, 5, 3, 1])
+    answer = Answer(Generate(id="a", prompt=[1], sampling=SamplingParams()), 0.0, replies=[1, 4, 5, 3, 1])
     assert by_place([answer]) == {
         "0-8": 4.5,  # the steps that began at 1 and 5
         "8-32": 2.0,  # at 10 and 13
