@@ -29,14 +29,12 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
 
 def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list[list[int]]]:
     """Ids of `count` held-out exercises of each generated task, and of conversations about several, by task."""
-    from transformers import PreTrainedTokenizerFast
-
     from train.demo.chat import Chat
     from train.demo.judge import held_out, mixed
     from train.demo.tasks import TASKS
     from train.demo.tasks.exercise import answers
 
-    chat = Chat(PreTrainedTokenizerFast.from_pretrained(config.model.path))
+    chat = Chat.of(Path(config.model.path))
     drawn = {task: held_out(task, count, seed=seed) for task in TASKS} | {"mixed": mixed(count, seed=seed)}
     return {
         task: [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]

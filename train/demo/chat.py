@@ -76,6 +76,11 @@ class Chat:
         self._start, self._end = (self.encode(mark)[0] for mark in ("<|assistant|>", "<|end|>"))
         self._empty = len(self.encode(_EMPTY_THOUGHT))
 
+    @classmethod
+    def of(cls, folder: Path) -> "Chat":
+        """With the tokenizer and the template of a finished target."""
+        return cls(PreTrainedTokenizerFast.from_pretrained(folder))
+
     def sample(self, exercise: Exercise) -> Sample:
         """The whole conversation; the tokens of every answer count, its `<|end|>` included."""
         text = self._text(exercise, exercise.messages, ask=False)

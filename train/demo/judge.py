@@ -3,9 +3,10 @@
 import random
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaForCausalLM
 
 from train.answers import complete
 from train.conversations import Batch, Sample, padded
@@ -84,7 +85,7 @@ def _exact(model: LlamaForCausalLM, batch: Batch) -> int:
 def judged_folder(run: TaskRun, *, count: int, new_phrasings: bool) -> dict[str, dict[str, float]]:
     """Exact rates of the target in `run.out`: of each task alone, and of conversations of the third kind."""
     model = LlamaForCausalLM.from_pretrained(run.out, dtype=torch.float32).eval()
-    chat = Chat(PreTrainedTokenizerFast.from_pretrained(run.out))
+    chat = Chat.of(Path(run.out))
     alone = [
         exercise
         for task in run.shares
