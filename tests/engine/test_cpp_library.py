@@ -182,6 +182,16 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list((tmp_path / "kept").iterdir()), "nothing half-made may be left"
 
 
+def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "c++"
+    hanging.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(building, "_VERSION_SECONDS", 0.1)
+    monkeypatch.setattr(building.shutil, "which", lambda _: str(hanging))
+    with pytest.raises(Unavailable, match=r"c\+\+ --version took more than 0.1 seconds"):
+        building.library()
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"cannot be kept in .*file.cpp.*AERIE_KERNELS"):
