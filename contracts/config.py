@@ -98,6 +98,13 @@ class ServerConfig(Section):
     """Origins whose pages may call the API; `*` for all."""
     keep_alive_seconds: float = Field(default=75.0, ge=0, le=MAX_SECONDS)
     """Of idle connections; longer than a proxy's, so that the proxy closes first."""
+    header_seconds: float = Field(default=20.0, gt=0, le=MAX_SECONDS)
+    """How long the head of a request may take to arrive; then it is answered 408."""
+    body_seconds: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
+    """How long its body may take after that."""
+    max_connections: int = Field(default=1000, ge=1)
+    """Connections at once. One more closes that whose client has been quiet for longest; where all wait for answers,
+    the new one is answered 503."""
     ping_seconds: float = Field(default=15.0, gt=0, le=MAX_SECONDS)
     """Between comments on a silent stream."""
     drain_seconds: float = Field(default=30.0, ge=0, le=MAX_SECONDS)

@@ -34,6 +34,14 @@ class Unauthorized(AerieError):
     code = "invalid_api_key"
 
 
+class RequestTimeout(AerieError):
+    """A request that did not arrive whole in its time."""
+
+    status = 408
+    kind = "invalid_request_error"
+    code = "request_timeout"
+
+
 class NotFound(AerieError):
     status = 404
     kind = "not_found_error"
@@ -43,6 +51,12 @@ class TooLarge(AerieError):
     status = 413
     kind = "invalid_request_error"
     code = "request_too_large"
+
+
+class UnsupportedEncoding(AerieError):
+    status = 415
+    kind = "invalid_request_error"
+    code = "unsupported_encoding"
 
 
 class Overloaded(AerieError):
@@ -57,8 +71,16 @@ class Overloaded(AerieError):
         self.retry_after = retry_after
 
 
+class QueueTimeout(AerieError):
+    """A request that got no row in its time (limits.queue_seconds); worth sending again later."""
+
+    status = 503
+    kind = "timeout_error"
+    code = "queue_timeout"
+
+
 class DeadlineExceeded(AerieError):
-    """A request that waited or ran past its deadline."""
+    """A request that ran out of its total time (limits.total_seconds); sent again it would take as long."""
 
     status = 503
     kind = "timeout_error"

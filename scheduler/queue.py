@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contracts.errors import DeadlineExceeded
+from contracts.errors import DeadlineExceeded, QueueTimeout
 from scheduler.request import Phase, Request
 
 
@@ -76,12 +76,14 @@ class Deadlines:
         """The request has ended; its entries in the heap are stale."""
         self._requests.pop(request.number, None)
 
-    def expired(self, now: float, claim: Callable[[Request], bool]) -> list[tuple[Request, DeadlineExceeded]]:
+    def expired(
+        self, now: float, claim: Callable[[Request], bool]
+    ) -> list[tuple[Request, DeadlineExceeded | QueueTimeout]]:
         """Requests past their deadline, each with the error that says which.
 
         Where a row and pages are free, a request waits for its prefill only: `claim` then gives it both, and it stays.
         """
-        late = []
+        late: list[tuple[Request, DeadlineExceeded | QueueTimeout]] = []
         while self._heap and self._heap[0].at <= now:
             deadline = heapq.heappop(self._heap)
             request = self._requests.get(deadline.number)
@@ -91,11 +93,15 @@ class Deadlines:
                 continue
             self.forget(request)
             waited = f"{now - request.arrived:.1f} s"
-            what = (
-                f"the request was not done after {waited}; raise limits.total_seconds or ask for fewer tokens"
+            error = (
+                DeadlineExceeded(
+                    f"the request was not done after {waited}; raise limits.total_seconds or ask for fewer tokens"
+                )
                 if deadline.total
-                else f"the request waited {waited} and no row or too few KV pages are free; "
-                "the server is overloaded, try again later"
+                else QueueTimeout(
+                    f"the request waited {waited} and no row or too few KV pages are free; "
+                    "the server is overloaded, try again later"
+                )
             )
-            late.append((request, DeadlineExceeded(what)))
+            late.append((request, error))
         return late

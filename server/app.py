@@ -3,10 +3,12 @@
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.middleware.cors import CORSMiddleware
 
+from server.cors import Cors
 from server.gate import OPEN_PATHS, Gate
+from server.meter import Meter
 from server.openai_routes import openai_routes
+from server.paths import Paths
 from server.platform_routes import platform_routes
 from server.playground import PATHS, playground_routes
 from server.problems import ErrorBody, register
@@ -30,13 +32,15 @@ def create_app(service: Service) -> FastAPI:
         redirect_slashes=False,  # a redirect would name whatever host the caller named, and has no body
     )
     register(app)
-    for routes in (openai_routes, token_routes, state_routes):
-        app.include_router(routes(service))
     settings = service.config
+    routers = [routes(service) for routes in (openai_routes, token_routes, state_routes)]
     if settings.server.playground:
-        app.include_router(playground_routes())
+        routers.append(playground_routes())
     if settings.server.health_route is not None or settings.server.predict_route is not None:
-        app.include_router(platform_routes(service))
+        routers.append(platform_routes(service))
+    for router in routers:
+        app.include_router(router)
+    app.state.paths = paths = Paths([*app.routes, *(route for router in routers for route in router.routes)])
     open_paths = OPEN_PATHS | (PATHS if settings.server.playground else frozenset())
     if settings.server.health_route is not None:
         open_paths |= {settings.server.health_route}
@@ -44,16 +48,11 @@ def create_app(service: Service) -> FastAPI:
         Gate,
         api_key=settings.server.api_key,
         max_body_bytes=settings.limits.max_body_bytes,
+        body_seconds=settings.server.body_seconds,
         cut=service.cut,
         open_paths=open_paths,
     )
     if settings.server.cors_origins:
-        # Outside of the gate: a browser's preflight carries no key.
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(settings.server.cors_origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
-            expose_headers=["x-request-id", "retry-after"],
-        )
+        app.add_middleware(Cors, origins=settings.server.cors_origins)
+    app.add_middleware(Meter, metrics=service.metrics, paths=paths)  # the last one added is the outermost
     return app

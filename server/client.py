@@ -135,6 +135,8 @@ class Engine:
                 self.snapshot = message
                 if self.on_snapshot is not None:
                     self.on_snapshot(message)
+            case Failed(code=EngineDead.code):
+                self._die(message.message)  # of all, although it names one: nobody is told before /health knows
             case Tokens() | Finished() | Failed():
                 self._route(message)
 

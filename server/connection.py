@@ -12,6 +12,10 @@ from starlette.types import Receive
 _T = TypeVar("_T")
 
 
+CLIENT_CLOSED = 499
+"""nginx's status for a caller that left; only logs and metrics see it."""
+
+
 class CallerGone(Exception):
     """Nobody reads the answer any more."""
 

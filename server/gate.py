@@ -11,10 +11,11 @@ import hmac
 import re
 import uuid
 
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from contracts.errors import AerieError, Overloaded, TooLarge, Unauthorized
-from server.connection import CallerGone, while_serving
+from contracts.errors import AerieError, Overloaded, RequestTimeout, TooLarge, Unauthorized, UnsupportedEncoding
+from server.connection import CLIENT_CLOSED, CallerGone, while_serving
 from server.problems import error_answer
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
@@ -31,6 +32,7 @@ class Gate:
         *,
         api_key: str | None,
         max_body_bytes: int,
+        body_seconds: float,
         cut: asyncio.Event,
         open_paths: frozenset[str] = OPEN_PATHS,
     ) -> None:
@@ -39,6 +41,7 @@ class Gate:
         self._open_paths = open_paths
         self._key = None if api_key is None else _digest(api_key.encode())
         self._max_body_bytes = max_body_bytes
+        self._body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -55,12 +58,12 @@ class Gate:
 
         try:
             self._check_key(scope["path"], headers)
+            self._check_encoding(headers)
             body = await while_serving(self._cut, self._read_body(headers, receive))
         except AerieError as error:
             await error_answer(error)(scope, receive, send_with_id)
-        except CallerGone:  # nobody reads this, or the server ends before the body did
-            incomplete = Overloaded("the body was not complete when the server shut down", code="draining")
-            await error_answer(incomplete)(scope, receive, send_with_id)
+        except CallerGone:
+            await self._left()(scope, receive, send_with_id)
         else:
             if scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}
@@ -74,20 +77,38 @@ class Gate:
         if scheme.lower() != b"bearer" or not hmac.compare_digest(_digest(given.strip()), self._key):
             raise Unauthorized("the API key is missing or wrong; send it as Authorization: Bearer KEY")
 
+    def _check_encoding(self, headers: dict[bytes, bytes]) -> None:
+        encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip()
+        if encoding.lower() not in ("", "identity"):
+            raise UnsupportedEncoding(
+                f"the body is compressed ({encoding[:64]}); send it plain, without Content-Encoding"
+            )
+
+    def _left(self) -> Response:
+        """To a caller who left before the body was complete, or was not done when the server ended."""
+        if not self._cut.is_set():
+            return Response(status_code=CLIENT_CLOSED)
+        return error_answer(Overloaded("the body was not complete when the server shut down", code="draining"))
+
     async def _read_body(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and int(declared) > self._max_body_bytes:
             raise self._too_large(f"{int(declared)} bytes")
         body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise CallerGone
-            body += message.get("body", b"")
-            if len(body) > self._max_body_bytes:
-                raise self._too_large(f"more than {self._max_body_bytes} bytes")
-            if not message.get("more_body", False):
-                return bytes(body)
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise CallerGone
+                    body += message.get("body", b"")
+                    if len(body) > self._max_body_bytes:
+                        raise self._too_large(f"more than {self._max_body_bytes} bytes")
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            limit = f"{self._body_seconds:g} s (server.body_seconds)"
+            raise RequestTimeout(f"{len(body)} bytes of the body came in {limit}, and no end") from None
 
     def _too_large(self, given: str) -> TooLarge:
         return TooLarge(f"the body has {given}; at most {self._max_body_bytes} are allowed (limits.max_body_bytes)")

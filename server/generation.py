@@ -7,7 +7,7 @@ end: it aborts what is still running, gives the places back and writes the reque
 import time
 from collections.abc import AsyncIterator
 
-from contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded
+from contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded, QueueTimeout
 from contracts.messages import Failed, Finished, Generate, Usage
 from server.account import LEFT, Account
 from server.choice import Choice, Delta
@@ -22,7 +22,9 @@ ACCOUNT_SECONDS = 1.0
 
 News = list[tuple[Choice, Delta]]
 
-_ERRORS: dict[str, type[AerieError]] = {"engine_dead": EngineDead, "deadline_exceeded": DeadlineExceeded}
+_ERRORS: dict[str | None, type[AerieError]] = {
+    error.code: error for error in (EngineDead, DeadlineExceeded, QueueTimeout)
+}
 
 
 class Generation:

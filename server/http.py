@@ -1,17 +1,27 @@
-"""uvicorn's fast HTTP parser with what it lacks: a bound on headers, errors in the shape of all others, and bodies of
-requests that offer an upgrade.
+"""uvicorn's fast HTTP parser with what it lacks: bounds on heads, their arrival and the number of connections, errors in
+the shape of all others, answers to HTTP/1.0 without chunks, and bodies of requests that offer an upgrade.
+
+uvicorn makes one BoundedHttp for each connection. How long a body may take is the gate's affair; how long a connection
+may idle between requests is uvicorn's own.
 """
 
+import asyncio
 import re
+from typing import Any
 
-import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from contracts.errors import BadRequest
-from server.problems import error_data
+from contracts.config import ServerConfig
+from contracts.errors import AerieError, BadRequest, Overloaded, RequestTimeout
+from server.problems import error_answer
 
 MAX_HEAD_BYTES = 64 << 10
 """Of a request line and its headers together."""
+LINGER_SECONDS = 10.0
+"""How long the rest of a body is read and dropped once its request is answered; a client that still sends would not see
+the answer if its connection were closed.
+"""
 _OFFER = re.compile(rb"^upgrade(?=:)", re.IGNORECASE | re.MULTILINE)
 _HIDDEN = b"ignored"
 """As long as what it replaces."""
@@ -20,8 +30,27 @@ _HIDDEN = b"ignored"
 class BoundedHttp(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
+    """Between requests too."""
     _advanced = False
     """Whether the piece at hand completed a head or a body; what is left of it after that is not counted."""
+    _timer: asyncio.TimerHandle | None = None
+    _quiet_since: float | None = None
+    """Since when the next word is the client's; None while it waits for an answer."""
+
+    def __init__(self, *args: Any, settings: ServerConfig, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._settings = settings
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._quiet_since = self.loop.time()
+        self._end_in(self._settings.header_seconds)
+        if len(self.connections) > self._settings.max_connections:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         self._advanced = False
@@ -29,33 +58,94 @@ class BoundedHttp(HttpToolsProtocol):
         self._head_bytes = self._head_bytes + len(data) if self._in_head and not self._advanced else 0
         if self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
+        elif self._in_head and self._answered and self._timer is None:
+            self._end_in(self._settings.header_seconds)
 
     def on_headers_complete(self) -> None:
         self._in_head, self._advanced = False, True
+        self._stop_timer()
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
             self._refuse_head()
             raise ValueError("the head is too large")  # the parser stops here
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.send = _without_chunks(self.cycle)  # type: ignore[method-assign]
 
     def on_message_complete(self) -> None:
         self._in_head, self._advanced = True, True
+        self._stop_timer()
+        if not self._answered:
+            self._quiet_since = None
         super().on_message_complete()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._answered:
+            self._quiet_since = self.loop.time()
+            if not self._in_head:
+                self._end_in(LINGER_SECONDS)
+
     def send_400_response(self, msg: str) -> None:
-        if self.transport.is_closing():
-            return
-        body = msgspec.json.encode(error_data(BadRequest(msg, code="malformed_request")))
-        head = (
-            "HTTP/1.1 400 Bad Request\r\n"
-            "content-type: application/json\r\n"
-            f"content-length: {len(body)}\r\n"
-            "connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
-        self.transport.close()
+        self._refuse(BadRequest(msg, code="malformed_request"))
+
+    @property
+    def _answered(self) -> bool:
+        """Whether no request waits for its answer; one whose head is incomplete does not yet."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        """Closes the connection whose client has been quiet for longest, or this one where all wait for answers."""
+        others: Any = self.connections - {self}
+        quiet = [one for one in others if one._quiet_since is not None]
+        if quiet:
+            longest = min(quiet, key=lambda one: one._quiet_since)
+            longest._quiet_since = None
+            longest.transport.abort()
+        else:
+            most = self._settings.max_connections
+            busy = f"all {most} connections wait for answers (server.max_connections); try again later"
+            self._refuse(Overloaded(busy, code="too_many_connections"))
+
+    def _end_in(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self._in_head and self._head_bytes:
+            limit = f"{self._settings.header_seconds:g} s (server.header_seconds)"
+            self._refuse(RequestTimeout(f"the request's head was not complete after {limit}"))
+        else:
+            self.transport.abort()
 
     def _refuse_head(self) -> None:
         self.send_400_response(f"the request's head has more than {MAX_HEAD_BYTES} bytes")
+
+    def _refuse(self, error: AerieError) -> None:
+        """Says it unless an answer is under way, and closes the connection."""
+        if not self.transport.is_closing() and (self._answered or not self.cycle.response_started):
+            answer = error_answer(error, {"connection": "close"})
+            headers = [b"%s: %s\r\n" % header for header in answer.raw_headers]
+            self.transport.write(b"".join([STATUS_LINE[error.status], *headers, b"\r\n", answer.body]))
+        self.transport.close()
+
+
+def _without_chunks(cycle: RequestResponseCycle) -> Any:
+    """The cycle's `send` for a client that knows no chunks: the end of the connection is the end of the body."""
+    send = cycle.send
+    cycle.chunked_encoding = False
+
+    async def plain(message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.body":
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    return plain
 
 
 def _without_offer(data: bytes) -> bytes:

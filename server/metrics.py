@@ -17,7 +17,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from contracts.errors import DeadlineExceeded, EngineDead, Overloaded
+from contracts.errors import DeadlineExceeded, EngineDead, Overloaded, QueueTimeout
 from contracts.messages import Usage
 
 PER_TOKEN_BUCKETS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
@@ -99,10 +99,23 @@ class Metrics:
         # From zero on, so that the first one counts as an increase.
         for reason in ("stop", "length", "abort"):
             self._success.labels(model, reason)
-        for error in (EngineDead, DeadlineExceeded, Overloaded):
+        for error in (EngineDead, DeadlineExceeded, QueueTimeout, Overloaded):
             self._failed.labels(model, error.code or error.kind)
         self._own.register(state)
         self._registry.register(_Aliased(self._own))
+        self._requests = Counter(
+            "http_requests",
+            "Requests over HTTP, answered or left",
+            ["handler", "method", "status"],
+            registry=self._registry,
+        )
+        self._durations = Histogram(
+            "http_request_duration_seconds",
+            "From a request's head to the end of its answer",
+            ["handler", "method"],
+            registry=self._registry,
+            buckets=WAIT_BUCKETS,
+        )
         ProcessCollector(registry=self._registry)  # of this process: memory, descriptors, when it began
 
     def first_token(self, seconds: float, prompt_tokens: int) -> None:
@@ -146,6 +159,11 @@ class Metrics:
 
     def failed(self, code: str) -> None:
         self._failed.labels(self._model, code).inc()
+
+    def http(self, handler: str, method: str, status: int, seconds: float) -> None:
+        """A request of any kind that is over; `handler` is its route's path."""
+        self._requests.labels(handler, method, str(status)).inc()
+        self._durations.labels(handler, method).observe(seconds)
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

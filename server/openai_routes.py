@@ -3,6 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.exceptions import HTTPException
 from fastapi.responses import Response
 
 from contracts.errors import BadRequest
@@ -33,6 +34,8 @@ def openai_routes(service: Service) -> APIRouter:
 
     @router.get("/v1/models/{name:path}")
     async def model(name: str) -> dict[str, Any]:
+        if not name:
+            raise HTTPException(404)
         service.check_model(name)
         return _card(service)
 

@@ -13,8 +13,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from contracts.errors import AerieError, BadRequest, NotFound, Overloaded
+from contracts.errors import AerieError, BadRequest, DeadlineExceeded, NotFound, Overloaded
 from server.faults import MAX_INPUT, explain
+from server.paths import Paths
 
 logger = logging.getLogger("aerie.server")
 
@@ -44,8 +45,14 @@ def error_data(error: AerieError) -> dict[str, Any]:
 
 def error_answer(error: AerieError, headers: dict[str, str] | None = None) -> Response:
     headers = dict(headers or {})
-    if error.status == 503:
+    if isinstance(error, DeadlineExceeded):
+        headers["x-should-retry"] = "false"  # clients of OpenAI's would send it twice more
+    elif error.status == 503:
         headers["retry-after"] = str(error.retry_after if isinstance(error, Overloaded) else 1)
+    if error.status == 408:
+        headers["connection"] = "close"  # what still comes is no request
+    if error.status == 415:
+        headers["accept-encoding"] = "identity"
     if error.status == 401:
         headers["www-authenticate"] = "Bearer"
     body = msgspec.json.encode(error_data(error))
@@ -53,6 +60,7 @@ def error_answer(error: AerieError, headers: dict[str, str] | None = None) -> Re
 
 
 def register(app: FastAPI) -> None:
+    """Errors of `app`, whose `state.paths` are the paths that it has routes for."""
     app.add_exception_handler(AerieError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
@@ -78,7 +86,10 @@ async def _on_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.scope['path'][:MAX_INPUT]}"
     if error.status_code == 404:
-        return error_answer(NotFound(f"no route {where}; /openapi.json lists them", code="unknown_route"))
+        paths: Paths = request.app.state.paths
+        meant = paths.nearest(request.scope["path"])
+        hint = f"did you mean {meant}? A client's base URL ends in /v1" if meant else "/openapi.json lists them"
+        return error_answer(NotFound(f"no route {where}; {hint}", code="unknown_route"))
     if error.status_code == 405:
         return error_answer(MethodNotAllowed(f"{where}: the method is not allowed here"), dict(error.headers or {}))
     other = AerieError(str(error.detail))

@@ -1,6 +1,7 @@
 """Bodies parsed as JSON and nothing else: no NaN, no Infinity, no halves of characters, all of which Python's takes."""
 
 import asyncio
+import codecs
 import itertools
 import json
 import math
@@ -29,7 +30,7 @@ class StrictRequest(Request):
     """Why the body is no JSON."""
 
     async def json(self) -> Any:
-        body = await self.body()
+        body = (await self.body()).removeprefix(codecs.BOM_UTF8)
         try:
             return pydantic_core.from_json(body, allow_inf_nan=False)
         except ValueError as error:

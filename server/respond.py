@@ -13,15 +13,12 @@ from contracts.messages import Generate, Ready
 from server.answers import Answers, Wanted
 from server.bodies import ChatBody, CompletionBody
 from server.choice import Choice, Delta
-from server.connection import CallerGone, while_connected
+from server.connection import CLIENT_CLOSED, CallerGone, while_connected
 from server.events import EventStream
 from server.generation import Generation, News
 from server.parameters import Wishes, check_prompt, fit, read_wishes
 from server.service import Service
 from server.unsupported import refuse_unsupported
-
-CLIENT_CLOSED = 499
-"""nginx's status for a caller that left; only logs see it."""
 
 
 async def answer(

@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import socket
 import time
@@ -175,7 +176,7 @@ class _Server(uvicorn.Server):
 def _uvicorn_config(app: object, config: Config) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http=BoundedHttp,
+        http=functools.partial(BoundedHttp, settings=config.server),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,

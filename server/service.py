@@ -61,8 +61,10 @@ class Service:
         return f"aerie-{hashlib.sha256((self.settings + json.dumps(computes)).encode()).hexdigest()[:12]}"
 
     def check_model(self, name: str | None) -> None:
-        if name is not None and name not in (self.model, self.config.model.path):
-            raise NotFound(f"no model {name[:120]!r} here; this server has {self.model!r}", code="model_not_found")
+        """Whether this is the served model; no name and an empty one are. Raises NotFound."""
+        if name and name not in (self.model, self.config.model.path):
+            told = f"no model {name[:120]!r} here; this server has {self.model!r}"
+            raise NotFound(told, param="model", code="model_not_found")
 
 
 def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise: Promise | None = None) -> Service:

@@ -80,9 +80,9 @@ def test_deadlines_of_the_queue_and_of_the_whole():
         generate("patient", [3], max_tokens=4, queue_deadline=9.0, deadline=9.0),
     ]
     driver.run(*requests)
-    for id in ("runs", "waits"):
+    for id, code in (("runs", "deadline_exceeded"), ("waits", "queue_timeout")):
         end = driver.told[id].end
-        assert isinstance(end, Failed) and (end.code, end.status) == ("deadline_exceeded", 503)
+        assert isinstance(end, Failed) and (end.code, end.status) == (code, 503)
     assert driver.told["runs"].ids, "what was told before the deadline stays told"
     driver.assert_answered(requests[2:])
 

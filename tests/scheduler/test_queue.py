@@ -53,7 +53,7 @@ def test_a_queue_deadline_ends_with_the_wait_a_total_one_does_not():
     deadlines.forget(done)
     assert deadlines.expired(4.9, nothing_is_free) == []
     late = deadlines.expired(5.0, nothing_is_free)
-    assert [(one, error.code) for one, error in late] == [(waiting, "deadline_exceeded")]
+    assert [(one, error.code) for one, error in late] == [(waiting, "queue_timeout")]
     assert "5.0 s and no row" in late[0][1].message
     late = deadlines.expired(20.0, nothing_is_free)
     assert [one for one, _ in late] == [running] and "limits.total_seconds" in late[0][1].message

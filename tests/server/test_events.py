@@ -45,18 +45,29 @@ async def test_a_failure_in_the_stream_is_an_event(start: Start, http: aiohttp.C
         await live.idle()
 
 
+@pytest.mark.parametrize(("code", "sent"), [("deadline_exceeded", 1), ("queue_timeout", 2)])
+async def test_what_took_too_long_is_not_sent_again_what_waited_is(start: Start, code: str, sent: int) -> None:
+    async with start(failing_after([], Failed(id="", code=code, message="late", status=503))) as live:
+        with pytest.raises(openai.InternalServerError) as error:
+            await live.client().with_options(max_retries=1).chat.completions.create(model="demo", messages=USER)
+        assert error.value.code == code
+        assert len(live.fake.seen) == sent
+        headers = error.value.response.headers
+        assert ("retry-after" in headers, headers.get("x-should-retry")) == (sent > 1, None if sent > 1 else "false")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_early_failure_is_a_status(start: Start, stream: bool) -> None:
-    failed = Failed(id="", code="deadline_exceeded", message="waited too long", status=503)
+    failed = Failed(id="", code="queue_timeout", message="waited too long", status=503)
     async with start(failing_after([], failed)) as live:
         with pytest.raises(openai.InternalServerError) as error:
             await live.client().chat.completions.create(model="demo", messages=USER, stream=stream)
         assert error.value.status_code == 503
-        assert error.value.code == "deadline_exceeded"
+        assert error.value.code == "queue_timeout"
         assert "retry-after" in error.value.response.headers
         await live.idle()
         told = live.service.metrics.render().decode()
-        assert 'aerie:request_failure_total{code="deadline_exceeded",model_name="demo"} 1.0' in told
+        assert 'aerie:request_failure_total{code="queue_timeout",model_name="demo"} 1.0' in told
         assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 0.0' in told, "nobody left"
 
 

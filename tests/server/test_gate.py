@@ -97,20 +97,33 @@ async def test_a_bug_is_a_nested_500(
     assert "find-me" in text and "secret" not in text
 
 
-async def test_cors_is_closed_unless_opened(start: Start, live: Live, http: aiohttp.ClientSession) -> None:
-    origin = {"origin": "https://app.example"}
-    async with http.get(f"{live.url}/health", headers=origin) as answer:
-        assert "access-control-allow-origin" not in answer.headers
-    async with start(None, {"server": {"cors_origins": ["https://app.example"], "api_key": "k"}}) as opened:
-        preflight = origin | {
-            "access-control-request-method": "POST",
-            "access-control-request-headers": "authorization",
-        }
-        async with http.options(f"{opened.url}/v1/chat/completions", headers=preflight) as answer:
-            assert answer.status == 200
-            assert answer.headers["access-control-allow-origin"] == "https://app.example"
-        async with http.get(f"{opened.url}/health", headers={"origin": "https://evil.example"}) as answer:
-            assert "access-control-allow-origin" not in answer.headers
+async def test_missing_and_doubled_prefixes_get_a_hint(live: Live, http: aiohttp.ClientSession) -> None:
+    meant = {
+        "/chat/completions": "/v1/chat/completions",
+        "/v1/v1/completions": "/v1/completions",
+        "/models/demo": "/v1/models/demo",
+        "/v1/health": "/health",
+        "/v1/models/": "/v1/models",
+    }
+    for path, other in meant.items():
+        async with http.get(live.url + path) as answer:
+            assert answer.status == 404
+            assert f"did you mean {other}?" in (await answer.json())["error"]["message"]
+    async with http.get(f"{live.url}/nothing") as answer:
+        assert "did you mean" not in (await answer.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP, identity"])
+async def test_a_compressed_body_is_refused_by_its_name(live: Live, http: aiohttp.ClientSession, encoding: str) -> None:
+    headers = {"content-encoding": encoding, "content-type": "application/json"}
+    async with http.post(f"{live.url}/v1/chat/completions", data=b"\x1f\x8b nonsense", headers=headers) as answer:
+        error = (await answer.json())["error"]
+        assert (answer.status, error["code"]) == (415, "unsupported_encoding")
+        assert encoding in error["message"]
+        assert answer.headers["accept-encoding"] == "identity"
+    headers["content-encoding"] = "identity"
+    async with http.post(f"{live.url}/tokenize", data=b'{"prompt": "x"}', headers=headers) as answer:
+        assert answer.status == 200
 
 
 async def test_heads_are_bounded(live: Live) -> None:

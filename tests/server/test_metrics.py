@@ -40,6 +40,7 @@ def families() -> list[Metric]:
     metrics.finished("stop", **ENDING, usage=Usage(prompt_tokens=5, completion_tokens=5))
     metrics.answered([5])
     metrics.left()
+    metrics.http("/version", "GET", 200, 0.001)
     return list(text_string_to_metric_families(metrics.render().decode()))
 
 
@@ -65,7 +66,9 @@ def test_the_page_has_the_table_of_the_code(families: list[Metric]) -> None:
 
 def test_names_say_their_unit_and_kind(families: list[Metric]) -> None:
     for family in families:
-        assert family.documentation and family.name.startswith((f"{PREFIX}:", "vllm:", "process_")), family.name
+        assert family.documentation and family.name.startswith((f"{PREFIX}:", "vllm:", "http_", "process_")), (
+            family.name
+        )
         if family.type == "histogram":
             unit = next(unit for unit in ("_seconds", "_tokens", "_tokens_total", "_n") if family.name.endswith(unit))
             edges = [float(s.labels["le"]) for s in family.samples if s.name.endswith("_bucket")]
@@ -90,7 +93,7 @@ def test_every_counter_of_an_ending_begins_at_zero() -> None:
     text = metrics.render().decode()
     for reason in ("stop", "length", "abort"):
         assert f'aerie:request_success_total{{finished_reason="{reason}",model_name="m"}} 0.0' in text
-    for code in ("engine_dead", "deadline_exceeded", "overloaded"):
+    for code in ("engine_dead", "deadline_exceeded", "queue_timeout", "overloaded"):
         assert f'aerie:request_failure_total{{code="{code}",model_name="m"}} 0.0' in text
 
 

@@ -4,15 +4,17 @@ import asyncio
 import json
 import logging
 import threading
+from collections.abc import Iterator
 
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from contracts.messages import Failed, Generate
 from server.tokenizer import Tokenizer
 from tests.patience import come
 from tests.server.conftest import ANSWER, Live, Start, answering, silent
-from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, pausing
+from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, Said, pausing
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -40,6 +42,20 @@ async def test_before_the_engine_is_ready(start: Start, http: aiohttp.ClientSess
             assert answer.status == 503
         async with http.get(f"{live.url}/metrics") as answer:
             assert answer.status == 200
+
+
+async def test_who_is_told_that_the_engine_is_dead_finds_the_server_unwell(
+    start: Start, http: aiohttp.ClientSession
+) -> None:
+    def dying(request: Generate) -> Iterator[Said]:
+        yield Failed(id="", code="engine_dead", message="the lane is gone")
+
+    async with start(dying) as live:
+        status, data, _ = await _post(http, live, {"messages": USER})
+        assert (status, data["error"]["code"]) == (500, "engine_dead")
+        for path in ("/health", "/ready"):
+            async with http.get(live.url + path) as answer:
+                assert (answer.status, (await answer.json())["error"]["code"]) == (503, "engine_dead")
 
 
 async def test_metrics_have_both_names(start: Start, tokenizer: Tokenizer, http: aiohttp.ClientSession) -> None:

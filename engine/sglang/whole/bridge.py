@@ -16,7 +16,7 @@ import msgspec
 import zmq.asyncio
 
 from contracts import wire
-from contracts.errors import AerieError, BadRequest, DeadlineExceeded, EngineDead
+from contracts.errors import AerieError, BadRequest, DeadlineExceeded, EngineDead, QueueTimeout
 from contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Snapshot, Stop, Tokens
 from engine.sglang.whole.course import Course, failed
 from engine.sglang.whole.tally import Load, Tally
@@ -133,7 +133,7 @@ class Bridge:
             self._leave(id, DeadlineExceeded("the request ran past its deadline (limits.total_seconds)"))
         elif request.queue_deadline is not None and now >= request.queue_deadline and not one.course.started:
             message = "the request had no token by its deadline (limits.queue_seconds); try again later"
-            self._leave(id, DeadlineExceeded(message))
+            self._leave(id, QueueTimeout(message))
 
     async def _tell(self) -> None:
         """How things stand, once a second."""

@@ -208,15 +208,19 @@ async def test_an_abort_ends_a_request_and_an_unknown_one_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "words"), [("deadline", "limits.total_seconds"), ("queue_deadline", "limits.queue_seconds")]
+    ("field", "code", "words"),
+    [
+        ("deadline", "deadline_exceeded", "limits.total_seconds"),
+        ("queue_deadline", "queue_timeout", "limits.queue_seconds"),
+    ],
 )
-async def test_deadlines_end_requests(field: str, words: str) -> None:
+async def test_deadlines_end_requests(field: str, code: str, words: str) -> None:
     async with front() as one:
         one.engine.gate.clear()
         await one.say(generate("a", [5, 6], **{field: time.monotonic() + 0.1}))
         ending = await one.ending("a")
         assert isinstance(ending, Failed)
-        assert (ending.code, ending.status) == ("deadline_exceeded", 503) and words in ending.message
+        assert (ending.code, ending.status) == (code, 503) and words in ending.message
 
 
 async def test_a_request_that_has_begun_outlives_its_time_in_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,42 @@
+"""Pages of other origins that may call the API: browsers ask first, with a preflight. Set up by `app`.
+
+Lies outside of the gate, since a preflight carries no key.
+"""
+
+from collections.abc import Collection
+
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from contracts.errors import BadRequest
+from server.problems import error_answer
+
+
+class Cors(CORSMiddleware):
+    """`origins` as browsers send them; `*` for all. Their pages may send any header: clients add their own."""
+
+    def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
+        super().__init__(
+            app,
+            allow_origins=origins,
+            allow_methods=["GET", "HEAD", "POST"],
+            allow_headers=["*"],
+            allow_private_network=True,  # who names an origin lets its pages in, wherever this server stands
+            expose_headers=["x-request-id", "retry-after", "x-should-retry"],
+        )
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code < 400:
+            return answer
+        origin, method = (request_headers[name][:120] for name in ("origin", "access-control-request-method"))
+        allowed = (
+            f"origins {', '.join(self.allow_origins)} (server.cors_origins), methods {', '.join(self.allow_methods)}"
+        )
+        refusal = BadRequest(f"{method} from {origin} is not allowed here; allowed are {allowed}", code="cors_refused")
+        headers = {
+            name: answer.headers[name] for name in answer.headers if name not in ("content-length", "content-type")
+        }
+        return error_answer(refusal, headers)

@@ -1,0 +1,26 @@
+"""The paths that a server has routes for: to name what a request asked for, and to guess what it meant.
+
+Made by `app`; used by `meter` and `problems`, since a request that is refused on its way has met no route.
+"""
+
+from collections.abc import Iterable
+
+from starlette.routing import BaseRoute, Route
+
+
+class Paths:
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        known = [route for route in routes if isinstance(route, Route)]
+        self._plain = frozenset(route.path for route in known if not route.param_convertors)
+        self._patterns = {route.path_format: route.path_regex for route in known if route.param_convertors}
+
+    def pattern(self, path: str) -> str | None:
+        """The route's own path, as in `/v1/models/{name}`."""
+        if path in self._plain:
+            return path
+        return next((pattern for pattern, regex in self._patterns.items() if regex.match(path)), None)
+
+    def nearest(self, path: str) -> str | None:
+        """A path that differs by what people get wrong: a `/v1` too few or too many, a slash at the end."""
+        meant = (f"/v1{path}", path.removeprefix("/v1"), path.rstrip("/"))
+        return next((other for other in meant if other != path and self.pattern(other) is not None), None)
