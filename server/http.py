@@ -1,5 +1,5 @@
-"""uvicorn's fast HTTP parser with what it lacks: bounds on heads, their arrival and the number of connections, errors in
-the shape of all others, answers to HTTP/1.0 without chunks, and bodies of requests that offer an upgrade.
+"""uvicorn's fast HTTP parser with what it lacks: bounds on heads, their arrival and the number of connections, errors
+in the shape of all others, answers to HTTP/1.0 without chunks, and bodies of requests that offer an upgrade.
 
 uvicorn makes one BoundedHttp for each connection. How long a body may take is the gate's affair; how long a connection
 may idle between requests is uvicorn's own.

@@ -17,6 +17,7 @@ from tests.server.fake_scheduler import Script, pausing
 
 HALF_HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n"
 HALF_BODY = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+HALF_CHUNKS = HALF_BODY.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")[:-1] + b"5\r\n{"
 WHOLE = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
 LATE: dict[str, dict[str, object]] = {"server": {"header_seconds": 0.1, "body_seconds": 0.1}}
 
@@ -69,9 +70,7 @@ async def connect() -> AsyncIterator[Connect]:
         yield connect
 
 
-@pytest.mark.parametrize(
-    "began", [HALF_HEAD, b"G", HALF_BODY, HALF_BODY.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked")]
-)
+@pytest.mark.parametrize("began", [HALF_HEAD, b"G", HALF_BODY, HALF_CHUNKS])
 @pytest.mark.parametrize("before", [b"", WHOLE])
 async def test_a_request_that_is_never_complete_ends(
     connect: Connect, start: Start, began: bytes, before: bytes
