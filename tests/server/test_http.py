@@ -145,9 +145,12 @@ async def test_many_quiet_connections_lock_nobody_out(
 ) -> None:
     """Their deadlines are far away: a new connection takes the place of the one that has been quiet for longest."""
     async with start(None, {"server": {"max_connections": 10}}) as live:
-        quiet = [await connect(live) for _ in range(30)]
-        for one in quiet:
-            one.say(said)
+        quiet = []
+        for _ in range(30):
+            quiet.append(await connect(live))
+            quiet[-1].say(said)
+            if said == WHOLE:
+                await quiet[-1].answer()
         for _ in range(3):
             async with aiohttp.ClientSession() as other, other.get(f"{live.url}/health") as answer:
                 assert answer.status == 200
