@@ -1,5 +1,6 @@
 """The application: routes, the gate before them, errors in one shape. A factory, so that nothing lives in globals."""
 
+import functools
 from typing import Any
 
 from fastapi import FastAPI
@@ -8,17 +9,19 @@ from server.cors import Cors
 from server.gate import OPEN_PATHS, Gate
 from server.meter import Meter
 from server.openai_routes import openai_routes
+from server.openapi import document
 from server.paths import Paths
 from server.platform_routes import platform_routes
 from server.playground import PATHS, playground_routes
-from server.problems import ErrorBody, register
+from server.problems import register
 from server.service import Service
 from server.state_routes import state_routes
 from server.token_routes import token_routes
 
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorBody, "description": "What was wrong with the request"},
-    "5XX": {"model": ErrorBody, "description": "What went wrong here; 503 says when to try again"},
+    "4XX": {"content": _ERROR, "description": "What was wrong with the request"},
+    "5XX": {"content": _ERROR, "description": "What went wrong here; 503 says when to try again"},
 }
 
 
@@ -55,4 +58,6 @@ def create_app(service: Service) -> FastAPI:
     if settings.server.cors_origins:
         app.add_middleware(Cors, origins=settings.server.cors_origins)
     app.add_middleware(Meter, metrics=service.metrics, paths=paths)  # the last one added is the outermost
+    made = functools.cache(lambda: document(app, settings, open_paths))
+    app.openapi = made  # type: ignore[method-assign]
     return app

@@ -32,10 +32,8 @@ class Cors(CORSMiddleware):
         if answer.status_code < 400:
             return answer
         origin, method = (request_headers[name][:120] for name in ("origin", "access-control-request-method"))
-        allowed = (
-            f"origins {', '.join(self.allow_origins)} (server.cors_origins), methods {', '.join(self.allow_methods)}"
-        )
-        refusal = BadRequest(f"{method} from {origin} is not allowed here; allowed are {allowed}", code="cors_refused")
+        allowed = f"the origins of server.cors_origins may send {', '.join(self.allow_methods)}"
+        refusal = BadRequest(f"{method} from {origin} is not allowed here: {allowed}", code="cors_refused")
         headers = {
             name: answer.headers[name] for name in answer.headers if name not in ("content-length", "content-type")
         }

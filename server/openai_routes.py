@@ -12,27 +12,28 @@ from server.bodies import ChatBody, CompletionBody
 from server.requests import StrictRoute
 from server.respond import answer
 from server.service import Service
+from server.shapes import ChatAnswer, ChatChunk, CompletionAnswer, CompletionChunk, Model, ModelList, answered
 
 
 def openai_routes(service: Service) -> APIRouter:
     router = APIRouter(route_class=StrictRoute, tags=["openai"])
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", responses=answered(ChatAnswer, ChatChunk), response_model=None)
     async def chat(body: ChatBody, request: Request) -> Response:
         """An answer to a conversation, whole or as a stream of server-sent events."""
         return await answer_chat(service, body, request)
 
-    @router.post("/v1/completions")
+    @router.post("/v1/completions", responses=answered(CompletionAnswer, CompletionChunk), response_model=None)
     async def completions(body: CompletionBody, request: Request) -> Response:
         """The continuation of one prompt or several, as text or as token ids."""
         return await answer_completion(service, body, request)
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", response_model=ModelList)
     async def models() -> dict[str, Any]:
         """The one model that is served."""
         return {"object": "list", "data": [_card(service)]}
 
-    @router.get("/v1/models/{name:path}")
+    @router.get("/v1/models/{name:path}", response_model=Model)
     async def model(name: str) -> dict[str, Any]:
         if not name:
             raise HTTPException(404)

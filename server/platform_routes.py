@@ -19,6 +19,7 @@ from server.bodies import ChatBody, CompletionBody, Few
 from server.openai_routes import answer_chat, answer_completion
 from server.requests import StrictRoute
 from server.service import Service
+from server.shapes import PREDICTED, Status
 from server.state_routes import check_ready
 
 
@@ -55,9 +56,11 @@ def platform_routes(service: Service) -> APIRouter:
         return JSONResponse({"predictions": [json.loads(bytes(answer.body)) for answer in answers]})
 
     if settings.health_route is not None:
-        router.add_api_route(settings.health_route, health, methods=["GET"])
+        router.add_api_route(settings.health_route, health, methods=["GET"], response_model=Status)
     if settings.predict_route is not None:
-        router.add_api_route(settings.predict_route, predict, methods=["POST"], response_model=None)
+        router.add_api_route(
+            settings.predict_route, predict, methods=["POST"], response_model=None, responses=PREDICTED
+        )
     return router
 
 

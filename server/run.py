@@ -8,6 +8,7 @@ import contextlib
 import errno
 import functools
 import logging
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,8 @@ from server.tokenizer import Tokenizer
 FAREWELL_SECONDS = 1.0
 """How long the last error events may take to reach their readers."""
 LOOK_SECONDS = 0.02
+SPARE_DESCRIPTORS = 256
+"""Of files and sockets that are no connections."""
 
 logger = logging.getLogger("aerie.server")
 
@@ -77,6 +80,7 @@ def run(
     is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises
     ConfigError for a tokenizer or a template that cannot be served.
     """
+    _allow_descriptors(config.server.max_connections)
     tokenizer = Tokenizer.served(folder, config.server)
 
     async def main() -> int:
@@ -89,6 +93,15 @@ def run(
     finally:
         tokenizer.close()
         listener.close()
+
+
+def _allow_descriptors(connections: int) -> None:
+    """Raises this process's soft limit, often 1024, to what so many connections need beside its own files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        wanted = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Run:

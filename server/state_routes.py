@@ -8,24 +8,25 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from contracts.config import masked
 from server.service import NotServing, Service
+from server.shapes import Settings, Status, Version
 
 
 def state_routes(service: Service) -> APIRouter:
     router = APIRouter(tags=["state"])
 
-    @router.get("/health")
+    @router.get("/health", response_model=Status)
     async def health() -> dict[str, str]:
         """Whether the process does its work; 503 means: start it anew, unless the code is `starting`."""
         check_alive(service)
         return {"status": "ok"}
 
-    @router.get("/ready")
+    @router.get("/ready", response_model=Status)
     async def ready() -> dict[str, str]:
         """Whether new requests should be sent here; 503 while starting and while draining."""
         check_ready(service)
         return {"status": "ready"}
 
-    @router.get("/version")
+    @router.get("/version", response_model=Version)
     async def version() -> dict[str, str]:
         return {"version": service.version}
 
@@ -34,7 +35,7 @@ def state_routes(service: Service) -> APIRouter:
         """Prometheus' text format: `aerie:*`, and `vllm:*` as aliases."""
         return Response(service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    @router.get("/config")
+    @router.get("/config", response_model=Settings)
     async def config() -> dict[str, Any]:
         """The resolved configuration, secrets masked, and what the engine made of it, in bytes and tokens."""
         return {"version": service.version, "config": masked(service.config), "engine": service.ready().report}

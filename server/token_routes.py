@@ -8,14 +8,15 @@ from contracts.errors import BadRequest
 from server.bodies import DetokenizeBody, TokenizeBody
 from server.requests import StrictRoute
 from server.service import Service
+from server.shapes import Ids, Text
 from server.unsupported import refuse_unsupported
 
 
 def token_routes(service: Service) -> APIRouter:
     router = APIRouter(route_class=StrictRoute, tags=["tokens"])
 
-    @router.post("/tokenize")
-    @router.post("/v1/tokenize", include_in_schema=False)
+    @router.post("/tokenize", response_model=Ids)
+    @router.post("/v1/tokenize", response_model=Ids)
     async def tokenize(body: TokenizeBody) -> dict[str, Any]:
         """Token ids of a text (`prompt`), or of a chat as the model's template renders it (`messages`)."""
         tokenizer = service.tokenizer
@@ -35,8 +36,8 @@ def token_routes(service: Service) -> APIRouter:
         length = service.ready().max_length
         return {"count": len(ids), "max_model_len": length, "tokens": ids, "token_strs": written}
 
-    @router.post("/detokenize")
-    @router.post("/v1/detokenize", include_in_schema=False)
+    @router.post("/detokenize", response_model=Text)
+    @router.post("/v1/detokenize", response_model=Text)
     async def detokenize(body: DetokenizeBody) -> dict[str, Any]:
         """The text of token ids, special tokens included unless `skip_special_tokens`."""
         service.check_model(body.model)

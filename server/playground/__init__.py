@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import FileResponse
@@ -22,9 +23,11 @@ _HEADERS = {
 
 def playground_routes() -> APIRouter:
     """One route for each file, so that no path of a request ever meets the file system."""
-    router = APIRouter(include_in_schema=False)
-    for path in PATHS:
-        router.add_api_route(path, _sender(_FILES[path.rpartition("/")[2] or "index.html"]), methods=["GET"])
+    router = APIRouter(tags=["playground"])
+    for path in sorted(PATHS):
+        file = _FILES[path.rpartition("/")[2] or "index.html"]
+        content: dict[int | str, dict[str, Any]] = {200: {"content": {_TYPES[file.suffix]: {}}}}
+        router.add_api_route(path, _sender(file), methods=["GET"], response_class=FileResponse, responses=content)
     return router
 
 

@@ -40,7 +40,7 @@ async def test_a_refusal_has_the_shape_of_all_errors(start: Start, http: aiohttp
                 error = (await answer.json())["error"]
             assert set(error) == {"message", "type", "param", "code"}
             assert (error["type"], error["code"]) == ("invalid_request_error", "cors_refused")
-            assert ORIGIN in error["message"] and asked["access-control-request-method"] in error["message"]
+            assert all(asked[name] in error["message"] for name in ("origin", "access-control-request-method"))
         async with http.get(f"{live.url}/health", headers={"origin": "https://evil.example"}) as answer:
             assert "access-control-allow-origin" not in answer.headers
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ import pytest
 
 from contracts.config import ServerConfig
 from contracts.errors import ConfigError
-from server.run import listen, url_of
+from server.run import SPARE_DESCRIPTORS, _allow_descriptors, listen, url_of
 from tests.patience import PATIENCE, quickest_of, runs
 
 ROOT = Path(__file__).parents[2]
@@ -193,6 +194,18 @@ async def test_a_busy_port_is_named(folder: Path) -> None:
         assert url_of(everywhere) == f"http://127.0.0.1:{everywhere.getsockname()[1]}"
     with pytest.raises(ConfigError, match=r"cannot listen on 203\.0\.113\.1"):
         listen(ServerConfig(host="203.0.113.1", port=0))
+
+
+def test_descriptors_suffice_for_the_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        _allow_descriptors(300)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300 + SPARE_DESCRIPTORS, hard)
+        _allow_descriptors(10)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300 + SPARE_DESCRIPTORS, hard), "never lowered"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def until_draining(http: aiohttp.ClientSession, url: str) -> None:

@@ -1,0 +1,50 @@
+"""The OpenAPI document: FastAPI's own, with what only this server's settings say: its limits and its key.
+
+Made by `app`, once somebody asks for it.
+"""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from contracts.config import Config, LimitsConfig
+from server.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from server.problems import ErrorBody
+from server.shapes import ChatChunk, CompletionChunk
+
+_MODELS = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, ChatChunk, CompletionChunk, ErrorBody)
+_HTTP = {"get", "post"}
+
+
+def document(app: FastAPI, config: Config, open_paths: frozenset[str]) -> dict[str, Any]:
+    """Where there is a key, all paths but the open ones ask for it."""
+    made = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    # FastAPI's models of a schema hold bounds as floats, which makes another number of 2**63 - 1.
+    _, exact = models_json_schema([(one, "validation") for one in _MODELS], ref_template="#/components/schemas/{model}")
+    schemas = made["components"]["schemas"] = made["components"]["schemas"] | exact["$defs"]
+    for body in ("ChatBody", "CompletionBody"):
+        _bound(schemas[body]["properties"], config.limits)
+    if config.server.api_key is not None:
+        made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        made["security"] = [{"key": []}]
+        for path in open_paths & made["paths"].keys():
+            for method in _HTTP & made["paths"][path].keys():
+                made["paths"][path][method]["security"] = []
+    return made
+
+
+def _bound(properties: dict[str, Any], limits: LimitsConfig) -> None:
+    """Adds the limits that `parameters` checks."""
+    _kind(properties["n"], "integer")["maximum"] = limits.max_choices
+    _kind(properties["temperature"], "number")["maximum"] = limits.temperature_max
+    stop = {"minLength": 1, "maxLength": limits.max_stop_length}
+    _kind(properties["stop"], "string").update(stop)
+    _kind(properties["stop"], "array")["items"].update(stop)
+
+
+def _kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The member of an optional field's schema that has this type."""
+    found: dict[str, Any] = next(one for one in schema["anyOf"] if one.get("type") == kind)
+    return found
