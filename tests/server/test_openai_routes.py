@@ -186,7 +186,18 @@ async def test_models(live: Live) -> None:
     assert (await live.client().models.retrieve("demo")).id == "demo"
     with pytest.raises(openai.NotFoundError) as error:
         await live.client().models.retrieve("other")
-    assert error.value.code == "model_not_found"
+    assert (error.value.code, error.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError) as error:
+        await live.client().completions.create(model="other", prompt="x")
+    assert (error.value.code, error.value.param) == ("model_not_found", "model")
+    assert (await live.client().completions.create(model="", prompt="x")).model == "demo"
+
+
+async def test_a_byte_order_mark_is_passed_over(live: Live, http: aiohttp.ClientSession) -> None:
+    body = b'\xef\xbb\xbf{"prompt": "x"}'
+    for path in ("/v1/completions", "/tokenize"):
+        async with http.post(live.url + path, data=body, headers={"content-type": "application/json"}) as answer:
+            assert answer.status == 200
 
 
 def test_the_sync_client(start: Start) -> None:
