@@ -3,6 +3,7 @@
 Made by `app`, once somebody asks for it.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
@@ -45,6 +46,14 @@ def _bound(properties: dict[str, Any], limits: LimitsConfig) -> None:
 
 
 def _kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The member of an optional field's schema that has this type."""
-    found: dict[str, Any] = next(one for one in schema["anyOf"] if one.get("type") == kind)
-    return found
+    """The member of this type, of a schema that is a choice of several, or of choices of them."""
+    return next(member for member in _members(schema) if member.get("type") == kind)
+
+
+def _members(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    choices = schema.get("anyOf") or schema.get("oneOf")
+    if choices is None:
+        yield schema
+    else:
+        for choice in choices:
+            yield from _members(choice)
