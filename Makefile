@@ -27,7 +27,7 @@ LIMIT ?= 540
 PARTS ?=
 TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_*.py)
 MARCH ?= x86-64-v3
-CPP_TESTS := $(filter-out tests/engine/test_cpp_library.py,$(wildcard tests/engine/test_cpp_*.py tests/spec/test_cpp_*.py))
+CPP_TESTS := $(filter-out tests/native/test_library.py tests/native/test_compilation.py tests/native/test_neon.py,$(wildcard tests/native/test_*.py))
 CARRIED := $(VENV)/.carried
 GPU_READY := $(if $(wildcard $(CARRIED)),,$(STAMP))
 GPU_PARTS = BIN="$(BIN)" OUT="$(GPU_OUT)" LIMIT="$(LIMIT)" PARTS="$(PARTS)" TRITON_TESTS="$(TRITON_TESTS)" CONFIG= OPTIONS= PAIR= sh scripts/gpu_parts.sh
@@ -44,7 +44,7 @@ setup: $(STAMP) ## create .venv and install Aerie and its pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
-	@$(BIN)/python -m engine.cpp.library
+	@$(BIN)/python -m native.library
 	@touch $@
 
 setup-sglang: $(SGLANG_STAMP) ## create .venv-sglang with SGLang and its own PyTorch (10 GB)
@@ -74,7 +74,7 @@ test-march: $(STAMP) ## run the tests of the C++ kernels compiled for MARCH=, as
 	@AERIE_MARCH=$(MARCH) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile $(CPP_TESTS)
 
 test-neon: $(STAMP) ## run the C++ kernels compiled for Arm in an emulator (Debian: g++-aarch64-linux-gnu, qemu-user)
-	@$(BIN)/python -m pytest -q -n0 -rs tests/engine/test_neon.py
+	@$(BIN)/python -m pytest -q -n0 -rs tests/native/test_neon.py
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest -rs tests/sglang

@@ -155,7 +155,13 @@ def _columns(name: str) -> dict[str, str]:
     if name == "attention":
         return {"backend": "s", "rows": "d", "nodes": "d", "length": "d", "microseconds": ".1f", "missing": "s"}
     if name == "kernels":
-        columns = {"kernel": "s", "case": "s", "rows": "d", "twin_microseconds": ".1f", "kernel_microseconds": ".1f"}
+        columns = {
+            "kernel": "s",
+            "case": "s",
+            "rows": "d",
+            "reference_microseconds": ".1f",
+            "kernel_microseconds": ".1f",
+        }
         return columns | {"gain": ".2f", "largest_difference": ".1e"}
     columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
     columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}

@@ -11,8 +11,8 @@ from contracts.step import Lane
 
 logger = logging.getLogger("aerie.lane")
 
-WORKER_FACTORY = "spec.build:build_worker"
-RANK_FACTORY = "spec.build:build_rank"
+WORKER_FACTORY = "aerie.worker:build_worker"
+RANK_FACTORY = "aerie.worker:build_rank"
 
 
 def make_lane(config: Config) -> Lane:
@@ -32,8 +32,8 @@ def make_lane(config: Config) -> Lane:
     if config.engine.lane == "inline":
         import torch
 
+        from aerie.worker import build_worker
         from engine.lanes.inline import InlineLane
-        from spec.build import build_worker
 
         torch.set_num_threads(threads)
         return InlineLane(build_worker(config))
@@ -49,11 +49,11 @@ def _cuda_lane(config: Config) -> Lane:
         raise ConfigError("engine.lane process is a CPU's; a GPU's lane is its stream", param="engine.lane")
     import torch
 
+    from aerie.worker import build_launcher
     from engine.lanes.cuda import CudaLane
-    from spec.build import build_worker
 
     try:
-        return CudaLane(build_worker(config))
+        return CudaLane(build_launcher(config))
     except torch.OutOfMemoryError as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(

@@ -82,15 +82,15 @@ def kernels_command(
     """What multiplying by the target's matrices costs, by layout and by tokens."""
     import torch
 
-    from engine.kernels.switch import take_kernels
+    from aerie.worker import choose_kernels
     from engine.model_config import read_model_config
     from probe.kernels import measure_kernels
 
     config = config_of(target, overrides)
-    take_kernels(config.engine.kernels, torch.device("cpu"))
+    kernels = choose_kernels(config, torch.device("cpu"))
     rounds, calls = (1, 2) if quick else (5, 48)
     model = read_model_config(Path(config.model.path))
-    cells = measure_kernels(model, rounds=rounds, calls=calls, threads=threads)
+    cells = measure_kernels(model, kernels, rounds=rounds, calls=calls, threads=threads)
     columns = {"matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
     end("Multiplications", cells, columns | {"over_columns": ".2f"}, config, json)
 

@@ -1,11 +1,11 @@
 """What a target and the recurrent part of a draft head have in common: all that tokens meet on their way to logits."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from engine.attention import Attention
+from engine.kernels.bindings import Kernels
 from engine.kv_pool import KVPool
 from engine.norm import RmsNorm
 from engine.projection import Projection
@@ -24,5 +24,4 @@ class Body:
     """[positions, 1, head_dim / 2]"""
     pool: KVPool
     attention: Attention
-    held: Any = field(default=None, repr=False)
-    """What kernels of whole steps made of it at their first call."""
+    kernels: Kernels

@@ -14,7 +14,7 @@ from engine.decoder import Decoder
 from engine.device import device_name
 from engine.dummy_weights import DummyWeights
 from engine.graphs import attention_of, recording
-from engine.kernels.switch import kernel_set, kernels_report, take_kernels
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.memory import Sizes, plan_sizes
 from engine.model_config import ModelConfig, read_model_config
@@ -34,17 +34,22 @@ def read_target(config: Config) -> ModelConfig:
     return read_model_config(Path(config.model.path))
 
 
-def load_target(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()) -> LoadedTarget:
+def load_target(
+    config: Config,
+    model: ModelConfig,
+    sizes: Sizes,
+    boundaries: tuple[int, ...] = (),
+    kernels: Kernels = REFERENCES,
+) -> LoadedTarget:
     """The target with its pool, on the device that `sizes` names."""
-    take_kernels(config.engine.kernels, sizes.device)
     if config.engine.kind == "sglang-model":
         from engine.sglang.build import load_sglang_target
 
-        return load_sglang_target(config, model, sizes, boundaries)
-    return _native(config, model, sizes, boundaries)
+        return load_sglang_target(config, model, sizes, boundaries, kernels)
+    return _native(config, model, sizes, boundaries, kernels)
 
 
-def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...]) -> Decoder:
+def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...], kernels: Kernels) -> Decoder:
     pool = KVPool(
         layers=model.layers,
         pages=sizes.pages,
@@ -61,8 +66,17 @@ def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[
         weights = Weights(Path(config.model.path), sizes.dtype, sizes.device)
     positions = sizes.max_length + sizes.reserve + 1
     shape = AttentionShape(model.heads, model.kv_heads, model.head_dim, sizes.page_size, sizes.dtype, sizes.device)
-    attention = make_attention(config.engine.attention, shape)
-    return Decoder(model, weights, pool, attention, positions=positions, boundaries=boundaries, device=sizes.device)
+    attention = make_attention(config.engine.attention, shape, kernels)
+    return Decoder(
+        model,
+        weights,
+        pool,
+        attention,
+        positions=positions,
+        boundaries=boundaries,
+        device=sizes.device,
+        kernels=kernels,
+    )
 
 
 def make_capacity(
@@ -70,6 +84,7 @@ def make_capacity(
     target: LoadedTarget,
     sizes: Sizes,
     *,
+    kernels: Kernels = REFERENCES,
     drafts: bool = False,
     extra: dict[str, str | int | float | bool | None] | None = None,
 ) -> Capacity:
@@ -79,8 +94,8 @@ def make_capacity(
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
-        "kernels": kernels_report(config.engine.kernels, sizes.device),
-        "kernel_set": kernel_set(),
+        "kernels": kernels.report,
+        "kernel_set": kernels.name,
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,
@@ -102,13 +117,18 @@ def make_capacity(
     )
 
 
-def build_plain_worker(config: Config) -> PlainWorker:
+def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker:
     """A worker without a head."""
     model = read_target(config)
     sizes = plan_sizes(config, model)
-    target = load_target(config, model, sizes)
-    capacity = make_capacity(config, target, sizes)
-    state = make_state(target, capacity, poison=config.scheduler.poison, runtime=runtime_of(sizes.device))
+    target = load_target(config, model, sizes, kernels=kernels)
+    state = make_state(
+        target,
+        make_capacity(config, target, sizes, kernels=kernels),
+        poison=config.scheduler.poison,
+        kernels=kernels,
+        runtime=runtime_of(sizes.device),
+    )
     attention = attention_of(state) if config.engine.graphs else None
     if state.runtime is None or attention is None:
         return PlainWorker(state)

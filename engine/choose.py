@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
-from engine.kernels.switch import fusible
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 
@@ -28,7 +27,6 @@ class Needs:
     """Some row has min_tokens."""
 
 
-@fusible(triton="engine.kernels.choose", cpp="engine.cpp.choose")
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
@@ -51,7 +49,6 @@ def choose(
     return torch.where(sampled[:, None], scaled + noise, scaled).argmax(-1)
 
 
-@fusible(cpp="engine.cpp.choose")
 def likeliest(logits: Tensor) -> Tensor:
     """logits [n, V] -> [n] int64"""
     return logits.argmax(-1)
@@ -66,7 +63,6 @@ def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTab
     return logits.masked_fill(banned, float("-inf"))
 
 
-@fusible(triton="engine.kernels.choose")
 def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
     """-inf outside the support. Ties at the edge of top-k stay in, and the likeliest token always does."""
     peak = scaled.max(-1, keepdim=True).values

@@ -5,14 +5,12 @@ call it for rows that no head follows.
 from contracts.step import StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
-from engine.kernels.switch import fusible
 from engine.passes import decode, publish, stage_decode
 from engine.resting import rested
 from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
 
-@fusible(cpp="engine.cpp.decode_step")
 def decode_step(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending:
     resting = rested(state, plan, times)
     if resting is not None:

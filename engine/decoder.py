@@ -6,6 +6,7 @@ from torch import Tensor
 from engine.attention import Attention, planned_for
 from engine.attention.inputs import AttentionInputs
 from engine.body import Body
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.layer import AttentionWeights, MlpWeights, Pass
 from engine.model_config import ModelConfig
@@ -30,6 +31,7 @@ class Decoder:
         positions: int,
         boundaries: tuple[int, ...] = (),
         device: torch.device | str = "cpu",
+        kernels: Kernels = REFERENCES,
     ) -> None:
         self.config = config
         self.pool = pool
@@ -38,13 +40,16 @@ class Decoder:
         size = (config.vocabulary, config.hidden_size)
         embeddings = weights.take("model.embed_tokens.weight", size)
         self.body = Body(
-            stack=Stack(tuple(_layer(config, weights, index) for index in range(config.layers))),
-            norm=RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps),
-            output=Projection(embeddings if config.tied_embeddings else weights.take("lm_head.weight", size)),
+            stack=Stack(tuple(_layer(config, weights, index, kernels) for index in range(config.layers))),
+            norm=RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps, kernels),
+            output=Projection(
+                embeddings if config.tied_embeddings else weights.take("lm_head.weight", size), kernels=kernels
+            ),
             embeddings=embeddings,
             rotations=rotations(config.rope, config.head_dim, positions, device),
             pool=pool,
             attention=attention,
+            kernels=kernels,
         )
         weights.finish(
             ignored=("rotary_emb.inv_freq", "lm_head.weight") if config.tied_embeddings else ("rotary_emb.inv_freq",)
@@ -90,14 +95,15 @@ class Decoder:
             planned=planned_for(body.attention, inputs),
             attention=body.attention,
             pool=body.pool,
+            kernels=body.kernels,
         )
-        x, tapped = through(body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
+        x, tapped = body.kernels[through](body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
         last = x if wanted is None else x.index_select(0, wanted)
         logits = body.output(body.norm(last)).float()
         return TargetOutput(logits, tapped)
 
 
-def _layer(config: ModelConfig, weights: Source, index: int) -> Layer:
+def _layer(config: ModelConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
     prefix = f"model.layers.{index}"
     hidden, inner = config.hidden_size, config.intermediate_size
 
@@ -109,7 +115,7 @@ def _layer(config: ModelConfig, weights: Source, index: int) -> Layer:
         return torch.cat([part for part in parts if part is not None]) if present else None
 
     return Layer(
-        input_norm=RmsNorm(weights.take(f"{prefix}.input_layernorm.weight", (hidden,)), config.norm_eps),
+        input_norm=RmsNorm(weights.take(f"{prefix}.input_layernorm.weight", (hidden,)), config.norm_eps, kernels),
         attention=attention_weights(
             weights,
             f"{prefix}.self_attn",
@@ -122,18 +128,23 @@ def _layer(config: ModelConfig, weights: Source, index: int) -> Layer:
             output_bias=config.output_bias,
             qk_norm=config.qk_norm,
             eps=config.norm_eps,
+            kernels=kernels,
         ),
-        post_norm=RmsNorm(weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)), config.norm_eps),
+        post_norm=RmsNorm(
+            weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)), config.norm_eps, kernels
+        ),
         mlp=MlpWeights(
             gate_up=Projection(
                 torch.cat(
                     [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
                 ),
                 merged(("mlp.gate_proj", "mlp.up_proj"), config.mlp_bias),
+                kernels,
             ),
             down=Projection(
                 weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
                 bias("mlp.down_proj", hidden, config.mlp_bias),
+                kernels,
             ),
             inner=inner,
         ),
@@ -153,6 +164,7 @@ def attention_weights(
     output_bias: bool = False,
     qk_norm: bool = False,
     eps: float = 1e-6,
+    kernels: Kernels = REFERENCES,
 ) -> AttentionWeights:
     """Takes q, k, v and o of `prefix`; `width` is the projections' input (twice `hidden` in a draft head's first
     layer).
@@ -165,16 +177,17 @@ def attention_weights(
             value = weights.take(f"{prefix}.{name}_proj.bias", (count * head_dim,))
             biases.append(value if name == "v" else interleaved(value, head_dim))
     norms = [
-        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps)
+        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps, kernels)
         if qk_norm
         else None
         for name in ("q", "k")
     ]
     return AttentionWeights(
-        qkv=Projection(torch.cat(parts), torch.cat(biases) if bias else None),
+        qkv=Projection(torch.cat(parts), torch.cat(biases) if bias else None, kernels),
         output=Projection(
             weights.take(f"{prefix}.o_proj.weight", (hidden, heads * head_dim)),
             weights.take(f"{prefix}.o_proj.bias", (hidden,)) if output_bias else None,
+            kernels,
         ),
         q_norm=norms[0],
         k_norm=norms[1],

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from contracts.step import Ending
-from engine.kernels.switch import fusible
 from engine.row_tables import RowTables
 
 
@@ -23,7 +22,6 @@ class Committed:
         return self.endings != Ending.OPEN
 
 
-@fusible(triton="engine.kernels.ending", cpp="engine.cpp.ending")
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:
     """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit
     nothing.

@@ -5,12 +5,12 @@ the other
 one, so rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will read.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
+from engine.kernels.bindings import REFERENCES, Kernels
 
 _POISON_TOKEN = -1
 _POISON_LENGTH = 2**29
@@ -26,14 +26,12 @@ class Future(NamedTuple):
     """[n, seed_width]"""
 
 
-@fusible(cpp="engine.cpp.future_map")
 def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:
     """turns, rows [n] int64 -> copies."""
     places = turns * (tables.bonus.shape[0] // 2) + rows
     return Future(*(table.index_select(0, places) for table in tables))
 
 
-@fusible(cpp="engine.cpp.future_map")
 def publish(
     tables: Future, turns: Tensor, rows: Tensor, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
 ) -> None:
@@ -55,19 +53,19 @@ class FutureMap:
         seed_dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         poison: bool = False,
+        kernels: Kernels = REFERENCES,
     ) -> None:
         self.poison = poison
         self.bonus = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.lengths = torch.zeros(2, rows + 1, dtype=torch.int64, device=device)
         self.done = torch.zeros(2, rows + 1, dtype=torch.bool, device=device)
         self.seeds = torch.zeros(2, rows + 1, seed_width, dtype=seed_dtype, device=device)
-        self.held: Any = None
-        """What kernels of whole steps made of it at their first call."""
+        self._take, self._publish = kernels[take], kernels[publish]
         self._tables = Future(*(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds)))
 
     def read(self, turns: Tensor, rows: Tensor) -> Future:
         """turns, rows [n] int64"""
-        found = take(self._tables, turns, rows)
+        found = self._take(self._tables, turns, rows)
         if self.poison:
             self.bonus[turns, rows] = _POISON_TOKEN
             self.lengths[turns, rows] = _POISON_LENGTH
@@ -77,4 +75,4 @@ class FutureMap:
     def publish(
         self, turns: Tensor, rows: Tensor, *, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
     ) -> None:
-        publish(self._tables, turns, rows, bonus, lengths, done, seeds)
+        self._publish(self._tables, turns, rows, bonus, lengths, done, seeds)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from engine.attention import Attention, Planned
-from engine.kernels.switch import fusible
+from engine.kernels.bindings import Kernels
 from engine.kv_pool import KVPool
 from engine.norm import RmsNorm
 from engine.projection import Projection
@@ -59,6 +59,7 @@ class Pass:
     planned: Planned
     attention: Attention
     pool: KVPool
+    kernels: Kernels
 
 
 def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> Tensor:
@@ -71,18 +72,16 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
         query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
         query.copy_(weights.q_norm(query))
         key.copy_(weights.k_norm(key))
-    turned(merged, heads, context.turns, context.pool, layer, context.slots)
+    context.kernels[turned](merged, heads, context.turns, context.pool, layer, context.slots)
     mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)
     return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
 
-@fusible(cpp="engine.cpp.mlp")
-def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights) -> Tensor:
+def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) -> Tensor:
     """Adds the MLP of the normed `residual` [tokens, hidden] to it, in place."""
-    return weights.down.add_to(residual, gated(weights.gate_up(norm(residual))))
+    return weights.down.add_to(residual, kernels[gated](weights.gate_up(norm(residual))))
 
 
-@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
     """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
     pool.
@@ -92,7 +91,6 @@ def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, 
     pool.write(layer, slots, merged[:, heads:])
 
 
-@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def gated(both: Tensor) -> Tensor:
     """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
     gate, up = both.chunk(2, -1)

@@ -8,14 +8,11 @@ their noise to infinity, in about 0.5 % of positions at a vocabulary of 128k.
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
-
 _MASK = 0xFFFFFFFF
 _BELOW_ONE = 1 - 2**-24
 _GOLDEN = 0x9E3779B1
 
 
-@fusible(triton="engine.kernels.noise", cpp="engine.cpp.noise")
 def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
     """keys [n] int64, positions [n] integer, tokens [v] integer ids -> [n, v] float32 of standard Gumbel noise."""
     rows = _row_state(keys, positions)

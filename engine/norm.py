@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
+from engine.kernels.bindings import REFERENCES, Kernels
 
 
-@fusible(triton="engine.kernels.layer", cpp="engine.cpp.layer")
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
     """x / hypot(|x|, floor) * gain over the last dimension."""
     wide = x.float()
@@ -20,13 +19,14 @@ class RmsNorm:
     x / sqrt(mean(x^2) + eps) * w is x / hypot(|x|, sqrt(size * eps)) * (w * sqrt(size)).
     """
 
-    def __init__(self, weight: Tensor, eps: float) -> None:
+    def __init__(self, weight: Tensor, eps: float, kernels: Kernels = REFERENCES) -> None:
         size = weight.numel()
         self.gain = weight.float() * size**0.5
+        self._normed = kernels[normed]
         self.floor = torch.full((), (size * eps) ** 0.5, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return normed(x, self.gain, self.floor)
+        return self._normed(x, self.gain, self.floor)
 
     @property
     def bytes(self) -> int:

@@ -1,7 +1,7 @@
 """Weights packed in 16 bits for a CPU's fp32 arithmetic, where they are 16-bit numbers anyway.
 
-Called while a model loads. The packed form is Aerie's own (engine/cpp/products.py) where C++ kernels were taken, else
-that of `torch.fbgemm_linear_fp16_weight_fp32_activation`.
+Called while a model loads. The packed form is that of `torch.fbgemm_linear_fp16_weight_fp32_activation`, unless a
+worker's kernels bring their own.
 """
 
 import warnings
@@ -9,9 +9,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-from engine.cpp.products import Panels
-from engine.kernels.switch import taken_language
 
 _LARGEST = 127
 _HALF_STEP = 2.0**-25
@@ -39,20 +36,40 @@ def pack(weight: Tensor) -> Packed | None:
     """None where packing does not pay, would change the weights, or this torch cannot do it."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
-    panels = exact_panels(weight) if taken_language() == "cpp" else None
-    return panels or (HalfPacked.of(weight) if weight.dtype == torch.float32 else None)
+    return HalfPacked.of(weight) if weight.dtype == torch.float32 else None
 
 
-def exact_panels(weight: Tensor) -> Packed | None:
-    """For the C++ product; None where a weight is no bf16 number."""
-    halves = weight.bfloat16()
-    return Panels(halves) if torch.equal(halves.float(), weight.float()) else None
+def pack_int8(weight: Tensor) -> Packed:
+    """weight [out, in] fp32, rounded to 8-bit integers."""
+    return Int8Packed(*rounded_to_int8(weight))
 
 
-def rounded_panels(weight: Tensor) -> Packed:
-    """For the C++ product, as 8-bit integers: the largest weight of an output is 127 of its scale."""
+def rounded_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """weight [out, in] fp32 -> integers [out, in] and scales [out]: the largest weight of an output is 127 scales."""
     scales = (weight.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
-    return Panels((weight / scales[:, None]).round_().to(torch.int8), scales)
+    return (weight / scales[:, None]).round_().to(torch.int8), scales
+
+
+class Int8Packed:
+    """Integers [out, in] and scales [out], multiplied in fp32."""
+
+    def __init__(self, integers: Tensor, scales: Tensor) -> None:
+        self._integers, self._scales = integers, scales
+
+    def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        product = x.float().mm(self._integers.float().t()).mul_(self._scales)
+        return (product if bias is None else product.add_(bias)).to(x.dtype)
+
+    def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+        return residual.add_(self(x, bias))
+
+    @property
+    def weight(self) -> Tensor:
+        return self._integers.float() * self._scales[:, None]
+
+    @property
+    def bytes(self) -> int:
+        return self._integers.numel() + self._scales.numel() * self._scales.element_size()
 
 
 class HalfPacked:

@@ -80,8 +80,8 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
     slots = state.tables.slots(rows[lay.owners], positions)
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
-    chosen = state.agree(choose(out.logits, rows, lengths, state.tables, state.needs.of(plan.rows)))
-    committed = cut(chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
+    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths, state.tables, state.needs.of(plan.rows)))
+    committed = state.kernels[cut](chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
     return PassResult(
         rows=rows,
         tokens=chosen,
@@ -132,8 +132,8 @@ def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logp
     prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
     inputs = attention_inputs(state.tables, rows, prefix, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
-    chosen = state.agree(choose(out.logits, rows, lengths + 1, state.tables, needs))
-    committed = cut(chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
+    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths + 1, state.tables, needs))
+    committed = state.kernels[cut](chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
     return PassResult(
         rows=rows,
         tokens=chosen,

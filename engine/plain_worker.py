@@ -19,17 +19,17 @@ class PlainWorker:
 
     def __init__(self, state: DeviceState, graphs: PlainGraphs | None = None) -> None:
         """Steps that `graphs` did not record are launched one call after the other."""
-        self._state = state
+        self.state = state
         self._graphs = graphs
 
     @property
     def capacity(self) -> Capacity:
-        return self._state.capacity
+        return self.state.capacity
 
     @property
     def runtime(self) -> Runtime | None:
         """The GPU's; None on a CPU."""
-        return self._state.runtime
+        return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         answer(self.launch(plan).output())
@@ -37,11 +37,11 @@ class PlainWorker:
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work; waits for nothing on a device that works by itself."""
-        self._state.needs.note(plan)
-        self._state.transfer.begin()
-        times = self._state.clock.start()
+        self.state.needs.note(plan)
+        self.state.transfer.begin()
+        times = self.state.clock.start()
         pending = self._work(plan, times)
-        self._state.clock.stop()
+        self.state.clock.stop()
         return pending
 
     def _work(self, plan: StepPlan, times: ReadTimes) -> Pending:
@@ -49,7 +49,7 @@ class PlainWorker:
         if self._graphs is not None and bucket is not None:
             return self._graphs.launch(bucket, plan, times)
         step = decode_step if plan.prefill is None else prefill_step
-        return step(self._state, plan, times)
+        return step(self.state, plan, times)
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""

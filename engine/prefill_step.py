@@ -5,13 +5,11 @@ it where no head follows.
 from contracts.step import StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
-from engine.kernels.switch import fusible
 from engine.passes import prefill, publish, stage_prefill
 from engine.results import Pending, plain_answer, send
 from engine.state import DeviceState
 
 
-@fusible(cpp="engine.cpp.prefill_step")
 def prefill_step(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending:
     with state.clock.phase("prefill"):
         with state.transfer.together():

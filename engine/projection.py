@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from engine.cpp.products import Panels
-from engine.packing import pack, rounded_panels
+from engine.kernels.bindings import REFERENCES, Kernels
+from engine.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
 _FEW = 12
@@ -20,14 +20,16 @@ class Projection:
     (docs/decisions/0005-packed-weights.md).
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, kernels: Kernels = REFERENCES) -> None:
         self.device = weight.device
         self.shape = weight.shape
         self._bias = bias
-        self._packed_bias = None if bias is None else bias.float()
+        self.packed_bias = None if bias is None else bias.float()
+        self._kernels = kernels
         self._dtype = weight.dtype
-        self._packed = pack(weight)
-        self.few = 0 if self._packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
+        self.packed: Packed | None = kernels[pack](weight)
+        """The form that few tokens are multiplied with, if there is one."""
+        self.few = 0 if self.packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
         """Tokens up to which the packed form is read."""
         self._matrix: Tensor | None = None
         if self.few < _ALL:
@@ -35,39 +37,33 @@ class Projection:
             self._matrix = weight.t().contiguous() if by_columns else weight.t()
 
     def round(self) -> None:
-        """Holds the weights in 8 bits from here on: for a head, whose guesses are checked. Needs the C++ kernels."""
-        self._packed = rounded_panels(self.weight.float())
+        """Holds the weights in 8 bits from here on: for a head, whose guesses are checked."""
+        self.packed = self._kernels[pack_int8](self.weight.float())
         self.few = _ALL if torch.get_num_threads() == 1 else _FEW
         self._matrix = None if self.few == _ALL else self._matrix
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""
-        if self._packed is not None and x.shape[0] <= self.few:
-            return self._packed(x, self._packed_bias)
+        if self.packed is not None and x.shape[0] <= self.few:
+            return self.packed(x, self.packed_bias)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
-        if self._packed is not None and x.shape[0] <= self.few:
-            return self._packed.add_to(residual, x, self._packed_bias)
+        if self.packed is not None and x.shape[0] <= self.few:
+            return self.packed.add_to(residual, x, self.packed_bias)
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
         return residual if self._bias is None else residual.add_(self._bias)
-
-    def addresses(self, tokens: int) -> tuple[int | None, ...] | None:
-        """Where a C++ kernel finds panels, scales and bias for so many tokens; None where it is not to look."""
-        if tokens > self.few or not isinstance(self._packed, Panels):
-            return None
-        return *self._packed.addresses, None if self._packed_bias is None else self._packed_bias.data_ptr()
 
     @property
     def weight(self) -> Tensor:
         """[out, in], not to be written."""
         if self._matrix is not None:
             return self._matrix.t()
-        assert self._packed is not None
-        return self._packed.weight.to(self._dtype)
+        assert self.packed is not None
+        return self.packed.weight.to(self._dtype)
 
     def shares(self, weight: Tensor) -> bool:
         """Whether this is held as `weight` itself, not as a copy in a layout of its own."""
@@ -77,5 +73,5 @@ class Projection:
     def bytes(self) -> int:
         """Of the weights as they are held, in both forms where there are two."""
         held = [tensor for tensor in (self._matrix, self._bias) if tensor is not None]
-        packed = 0 if self._packed is None else self._packed.bytes
+        packed = 0 if self.packed is None else self.packed.bytes
         return packed + sum(tensor.numel() * tensor.element_size() for tensor in held)

@@ -4,7 +4,6 @@ Filled from `RowStarts` and `PageUpdates`, so that a plan carries what changed a
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from contracts.sampling import MAX_STOP_IDS
 from contracts.step import DUMMY_PAGE, PageUpdates, RowStarts
-from engine.kernels.switch import fusible
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.transfer import Transfer
 
 _NEVER = 2**30
@@ -23,7 +22,14 @@ class RowTables:
     none.
     """
 
-    def __init__(self, rows: int, pages_per_row: int, page_size: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        rows: int,
+        pages_per_row: int,
+        page_size: int,
+        device: torch.device | str = "cpu",
+        kernels: Kernels = REFERENCES,
+    ) -> None:
         self.page_size = page_size
         self.dummy_row = rows
         size = rows + 1
@@ -36,8 +42,7 @@ class RowTables:
         self.limits = torch.full((size,), _NEVER, dtype=torch.int32, device=device)
         self.min_lengths = torch.zeros(size, dtype=torch.int32, device=device)
         self.stop_ids = torch.full((size, MAX_STOP_IDS), -1, dtype=torch.int64, device=device)
-        self.held: Any = None
-        """What kernels of whole steps made of them at their first call."""
+        self._slots = kernels[slots]
 
     def staged_start(self, starts: RowStarts, transfer: Transfer) -> Callable[[], None]:
         """Gives rows to new owners once called: their page tables are emptied and their constants set."""
@@ -74,10 +79,9 @@ class RowTables:
 
     def slots(self, rows: Tensor, positions: Tensor) -> Tensor:
         """Pool slots [n] int64 of positions [n] of rows [n]."""
-        return slots(self.pages, self.page_size, rows, positions)
+        return self._slots(self.pages, self.page_size, rows, positions)
 
 
-@fusible(cpp="engine.cpp.slots")
 def slots(pages: Tensor, page_size: int, rows: Tensor, positions: Tensor) -> Tensor:
     """pages [rows, pages per row] int32 -> pool slots [n] int64 of positions [n] of rows [n]."""
     places = rows * pages.shape[1] + torch.div(positions, page_size, rounding_mode="floor")

@@ -1,13 +1,11 @@
 """Layers one after the other: the body of the target, and of a draft head."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
 from engine.layer import AttentionWeights, MlpWeights, Pass, attend, mlp
 from engine.norm import RmsNorm
 from engine.projection import Projection
@@ -38,8 +36,6 @@ class Stack:
     layers: tuple[Layer, ...]
     normed_residual: bool = False
     """Whether the first layer adds to the normed stream instead of the stream."""
-    held: Any = field(default=None, repr=False)
-    """What a kernel made of the layers at its first call."""
 
     @property
     def matrices(self) -> Iterator[Projection]:
@@ -51,7 +47,6 @@ class Stack:
         return sum(layer.bytes for layer in self.layers)
 
 
-@fusible(cpp="engine.cpp.stack")
 def through(
     stack: Stack, x: Tensor, context: Pass, *, embedded: Tensor | None = None, tapped: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor | None]:
@@ -70,7 +65,7 @@ def through(
             assert embedded is not None
             normed = torch.cat((layer.embedding_norm(embedded), normed), -1)
         attend(x, normed, layer.attention, index, context)
-        mlp(x, layer.post_norm, layer.mlp)
+        context.kernels[mlp](x, layer.post_norm, layer.mlp, context.kernels)
     if len(stack.layers) in tapped:
         taps.append(x.clone())
     return x, torch.cat(taps, -1) if taps else None

@@ -11,6 +11,7 @@ from engine.batch import RowNeeds
 from engine.clock import Clock, EventClock, StepClock
 from engine.cuda import Runtime
 from engine.future_map import FutureMap
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.pinned import PinnedTransfer
 from engine.row_tables import RowTables
 from engine.target import RankedTarget, TargetModel
@@ -33,6 +34,7 @@ class DeviceState:
     capacity: Capacity
     transfer: Transfer
     clock: Clock
+    kernels: Kernels
     runtime: Runtime | None = None
     """The GPU's, None where the device is the host."""
     agree: Callable[[Tensor], Tensor] = _alone
@@ -55,6 +57,7 @@ def make_state(
     seed_width: int = 0,
     seed_dtype: torch.dtype = torch.float32,
     poison: bool = False,
+    kernels: Kernels = REFERENCES,
     runtime: Runtime | None = None,
 ) -> DeviceState:
     """Empty tables for `capacity.rows` rows; page tables reach past the longest row by what a step may write.
@@ -69,12 +72,15 @@ def make_state(
     device = transfer.device
     return DeviceState(
         target=target,
-        tables=RowTables(capacity.rows, -(-longest // capacity.page_size), capacity.page_size, device),
-        futures=FutureMap(capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison),
+        tables=RowTables(capacity.rows, -(-longest // capacity.page_size), capacity.page_size, device, kernels),
+        futures=FutureMap(
+            capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison, kernels=kernels
+        ),
         needs=RowNeeds(capacity.rows),
         capacity=capacity,
         transfer=transfer,
         clock=clock,
+        kernels=kernels,
         runtime=runtime,
         agree=target.agree if isinstance(target, RankedTarget) else _alone,
     )

@@ -1,7 +1,7 @@
-"""Each Triton kernel beside its twin in torch, on a model's sizes: the largest difference, then microseconds of both.
+"""Each Triton kernel beside its reference in torch, on a model's sizes: the largest difference, then the time of both.
 
-A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be entered in engine/kernels/switch.py,
-with the file of these cells committed beside it. Where no kernel can run, the twins alone are timed.
+A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be entered in spec/kernels/choice.py,
+with the file of these cells committed beside it. Where no kernel can run, the references alone are timed.
 """
 
 import importlib.util
@@ -16,13 +16,18 @@ import torch
 from torch import Tensor
 
 from contracts.config import Config
-from engine.choose import Needs
+from engine.choose import Needs, choose, filtered
 from engine.device import device_name, resolve_device
-from engine.kernels.switch import FUSIBLE, triton_failures
+from engine.ending import cut
 from engine.kv_pool import KVPool
+from engine.layer import gated, turned
 from engine.model_config import ModelConfig, read_model_config
+from engine.noise import gumbel
+from engine.norm import normed
 from engine.row_tables import RowTables
 from probe.device_time import microseconds
+from spec.accept import accept
+from spec.kernels.choice import triton_failures, triton_kernels
 from spec.round import compact
 from spec.tree import Candidates, candidate_count, select
 
@@ -33,8 +38,7 @@ _TOPK, _DEPTH, _NODES = 8, 6, 32
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    name: str
-    """Of the twin."""
+    reference: Callable[..., Any]
     kind: str
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
@@ -55,35 +59,35 @@ def measure_fused(
             with torch.inference_mode():
                 cell = _cell(case, count, device, repeats, runs)
             yield cell
-        say(f"kernels beside their twins, {count} rows")
+        say(f"kernels beside their references, {count} rows")
 
 
 def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool) -> Cell:
-    fusible = FUSIBLE[case.name]
-    twin = microseconds(lambda: fusible.twin(*case.arguments, **case.keywords), device, repeats)
+    name = case.reference.__name__
+    alone = microseconds(lambda: case.reference(*case.arguments, **case.keywords), device, repeats)
     cell: Cell = {
         "device": device_name(device),
-        "kernel": case.name,
+        "kernel": name,
         "case": case.kind,
         "rows": rows,
-        "twin_microseconds": twin,
+        "reference_microseconds": alone,
         "kernel_microseconds": None,
         "gain": None,
         "largest_difference": None,
     }
     if not runs:
         return cell
-    kernel = fusible.kernel("triton")
-    told = 1 if case.name == "accept" else None  # its counts: what a path holds past them is nobody's
+    kernel = triton_kernels()[case.reference]
+    compared = 1 if name == "accept" else None  # its counts: what a path holds past them is nobody's
     try:
-        ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, fusible.twin))
+        ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, case.reference))
         taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
     except triton_failures() as error:  # the other kernels are measured all the same
         return cell | {"failed": str(error).strip().partition("\n")[0]}
     return cell | {
         "kernel_microseconds": taken,
-        "gain": twin / taken,
-        "largest_difference": max(map(_difference, ours[:told], theirs[:told]), default=0.0),
+        "gain": alone / taken,
+        "largest_difference": max(map(_difference, ours[:compared], theirs[:compared]), default=0.0),
     }
 
 
@@ -98,39 +102,39 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     owners = torch.arange(rows, device=device)
     lengths = owners * 37 + 100
     logits = 4 * torch.randn(rows, model.vocabulary, generator=generator, device=device)
-    yield Case("gumbel", "", (tables.noise_keys[:rows], lengths, torch.arange(model.vocabulary, device=device)), {})
+    yield Case(gumbel, "", (tables.noise_keys[:rows], lengths, torch.arange(model.vocabulary, device=device)), {})
     for kind, needs in {
         "greedy": Needs(noise=False, filters=False, bans=False),
         "sampled": Needs(noise=True, filters=False, bans=False),
         "filtered": Needs(noise=True, filters=True, bans=False),
     }.items():
-        yield Case("choose", kind, (logits, owners, lengths, tables, needs), {})
-    yield Case("filtered", "", (logits, tables.min_ps[:rows], tables.top_ks[:rows], tables.top_ps[:rows]), {})
+        yield Case(choose, kind, (logits, owners, lengths, tables, needs), {})
+    yield Case(filtered, "", (logits, tables.min_ps[:rows], tables.top_ks[:rows], tables.top_ps[:rows]), {})
     yield from _layer_cases(model, rows, generator)
     candidates, counts = _candidates(rows, generator), torch.full((rows,), _NODES, device=device)
-    yield Case("select", "", (candidates, counts, _NODES), {})
-    tree = select.twin(candidates, counts, _NODES)
+    yield Case(select, "", (candidates, counts, _NODES), {})
+    tree = select(candidates, counts, _NODES)
     choices = torch.randint(0, 4, tree.tokens.shape, generator=generator, device=device)
-    yield Case("accept", "", (tree, choices, counts, _DEPTH), {})
+    yield Case(accept, "", (tree, choices, counts, _DEPTH), {})
     done = torch.zeros(rows, dtype=torch.bool, device=device)
     kept = torch.full((rows,), 3, device=device)
     yield _compact_case(model, rows, device)
-    yield Case("cut", "", (choices[:, : _DEPTH + 1].contiguous(), kept, lengths, done, owners, tables), {})
+    yield Case(cut, "", (choices[:, : _DEPTH + 1].contiguous(), kept, lengths, done, owners, tables), {})
 
 
 def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> Iterator[Case]:
     """Of a layer's pass over `rows` tokens."""
     device, heads, kv_heads = generator.device, model.heads, model.kv_heads
     x = torch.randn(rows, model.hidden_size, generator=generator, device=device)
-    yield Case("normed", "", (x, torch.ones_like(x[0]), torch.tensor(1e-3, device=device)), {})
-    yield Case("gated", "", (torch.randn(rows, 2 * model.intermediate_size, generator=generator, device=device),), {})
+    yield Case(normed, "", (x, torch.ones_like(x[0]), torch.tensor(1e-3, device=device)), {})
+    yield Case(gated, "", (torch.randn(rows, 2 * model.intermediate_size, generator=generator, device=device),), {})
     pool = KVPool(
         layers=1, pages=rows, page_size=1, kv_heads=kv_heads, head_dim=model.head_dim, dtype=x.dtype, device=device
     )
     merged = torch.randn(rows, heads + 2 * kv_heads, model.head_dim, generator=generator, device=device)
     angles = torch.rand(rows, 1, model.head_dim // 2, generator=generator, device=device)
     turns = torch.polar(torch.ones_like(angles), angles)
-    yield Case("turned", "", (merged, heads, turns, pool, 0, torch.arange(rows, device=device)), {})
+    yield Case(turned, "", (merged, heads, turns, pool, 0, torch.arange(rows, device=device)), {})
 
 
 def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
@@ -149,7 +153,7 @@ def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
     state = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)
     roots = SimpleNamespace(owners=owners, lengths=torch.full_like(owners, 3))
     path = 2 * torch.arange(_DEPTH + 1, device=device).expand(rows, -1)
-    return Case(compact.name, "", (state, roots, path.contiguous()), {})
+    return Case(compact, "", (state, roots, path.contiguous()), {})
 
 
 def _candidates(rows: int, generator: torch.Generator) -> Candidates:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.model_config import ModelConfig
 from engine.packing import HalfPacked
 from engine.projection import Projection
@@ -26,17 +27,23 @@ _LAYOUTS = ("rows", "columns", "fp16", "served")
 
 @torch.inference_mode()
 def measure_kernels(
-    model: ModelConfig, *, tokens: Sequence[int] = TOKENS, rounds: int = 5, calls: int = 48, threads: int = 1
+    model: ModelConfig,
+    kernels: Kernels = REFERENCES,
+    *,
+    tokens: Sequence[int] = TOKENS,
+    rounds: int = 5,
+    calls: int = 48,
+    threads: int = 1,
 ) -> list[Cell]:
     """Microseconds of one call, the median of `rounds` rounds in which the layouts take turns; `fp16` is FBGEMM's
-    packed form where this torch has it, `served` what engine/projection.py chooses with so many threads and the kernels
-    that were taken.
+    packed form where this torch has it, `served` what engine/projection.py chooses with so many threads and these
+    kernels.
     """
     torch.set_num_threads(threads)
     cells = []
     for name, (out, wide) in _shapes(model).items():
         weights = [_weight(out, wide) for _ in range(model.layers)]
-        ways = {layout: cycle(found) for layout in _LAYOUTS if (found := _multiplies(layout, weights))}
+        ways = {layout: cycle(found) for layout in _LAYOUTS if (found := _multiplies(layout, weights, kernels))}
         for count in tokens:
             x = torch.randn(count, wide)
             taken = {layout: statistics.median(times) for layout, times in _rounds(ways, x, rounds, calls).items()}
@@ -68,9 +75,9 @@ def _rounds(ways: Mapping[str, Iterator[Multiply]], x: Tensor, rounds: int, call
     return times
 
 
-def _multiplies(layout: str, weights: list[Tensor]) -> list[Multiply]:
+def _multiplies(layout: str, weights: list[Tensor], kernels: Kernels) -> list[Multiply]:
     if layout == "served":
-        return [Projection(weight) for weight in weights]
+        return [Projection(weight, kernels=kernels) for weight in weights]
     if layout == "fp16":
         packed = [form for form in map(HalfPacked.of, weights) if form is not None]
         return [partial(form, bias=None) for form in packed]

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
 from spec.tree import Tree
 
 
@@ -27,7 +26,6 @@ class Accepted:
     """[R, W] nodes on the path, the root first; None for chains, whose path is 0, 1, 2 .."""
 
 
-@fusible(triton="spec.kernels.trees", cpp="spec.cpp.accept")
 def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
     """choices [R, M] at each node, nodes [R] real nodes of each row; W is M for chains, depth + 1 for trees."""
     places = torch.arange(choices.shape[1], device=choices.device)

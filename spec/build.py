@@ -14,13 +14,13 @@ import torch
 from contracts.config import Config
 from contracts.errors import ConfigError
 from contracts.spec_section import SpecConfig
-from contracts.step import MAX_NODES, Worker
+from contracts.step import MAX_NODES
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionShape
 from engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from engine.device import resolve_device, resolve_dtype
 from engine.graphs import attention_of, recording, row_buckets
-from engine.kernels.switch import taken_language
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.memory import HeadSizes, plan_sizes
 from engine.model_config import ROPE_KINDS, ModelConfig
@@ -49,24 +49,16 @@ class Shape:
     nodes: int
 
 
-def build_worker(config: Config) -> PlainWorker | SpecWorker:
+def build_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker | SpecWorker:
     """Raises ConfigError on a shape, a head or a target that cannot be served."""
     model = read_target(config)
     folder = find_head(config, model)
     if folder is not None and config.spec.require_provenance:
         check_origin(folder, config)
-    return build_plain_worker(config) if folder is None else build_spec_worker(config, model, folder)
+    return build_plain_worker(config, kernels) if folder is None else build_spec_worker(config, model, folder, kernels)
 
 
-def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
-    """The worker of one of several tensor-parallel ranks, which meet at `port`."""
-    from engine.sglang.place import Place, take
-
-    take(Place(rank, ranks, port))
-    return build_worker(config)
-
-
-def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecWorker:
+def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels: Kernels = REFERENCES) -> SpecWorker:
     """A worker of the target and the head in `folder`."""
     check_simulation(config.spec)
     device = resolve_device(config)
@@ -83,7 +75,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     shape = checkpoint.config
     added = HeadSizes(2 * shape.layers * shape.kv_heads * shape.head_dim, checkpoint.bytes)
     sizes = plan_sizes(config, model, reserve=reserve, head=added)
-    target = load_target(config, model, sizes, shape.taps)
+    target = load_target(config, model, sizes, shape.taps, kernels)
     pool = KVPool(
         layers=shape.layers,
         pages=sizes.pages,
@@ -96,23 +88,25 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     head_attention = make_attention(
         config.engine.attention,
         AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
+        kernels,
     )
-    weights = load_head(checkpoint, target)
+    weights = load_head(checkpoint, target, kernels)
     if shape.rope.kind in ROPE_KINDS:
-        if _rounds(config.spec, dtype):
+        if _rounds(config.spec, dtype, kernels):
             weights.round()
-        head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1)
+        head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1, kernels=kernels)
     else:
         from spec.sglang_head import SglangHead
 
-        head = SglangHead(folder, shape, weights, pool, head_attention)
+        head = SglangHead(folder, shape, weights, pool, head_attention, kernels)
     report = _report(checkpoint, head, target.bytes)
     state = make_state(
         target,
-        make_capacity(config, target, sizes, drafts=True, extra=report),
+        make_capacity(config, target, sizes, kernels=kernels, drafts=True, extra=report),
         seed_width=shape.hidden,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
+        kernels=kernels,
         runtime=runtime_of(device),
     )
     drafting: Any = head.attention
@@ -125,9 +119,9 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path) -> SpecW
     return SpecWorker(state, head, config.spec, rounds=rounds, plain=plain)
 
 
-def _rounds(spec: SpecConfig, dtype: torch.dtype) -> bool:
+def _rounds(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels) -> bool:
     """Raises ConfigError where 8 bits are asked for and cannot be had."""
-    can = taken_language() == "cpp" and dtype in (torch.float32, torch.bfloat16)
+    can = kernels.language == "cpp" and dtype in (torch.float32, torch.bfloat16)
     if spec.quantization == "int8" and not can:
         raise ConfigError(
             "spec.quantization is int8, which the C++ kernels of a CPU compute with, and they are not in "

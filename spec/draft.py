@@ -15,7 +15,6 @@ from contracts.step import MAX_NODES
 from engine.attention import Attention, Planned, planned_for
 from engine.batch import Cover, attention_inputs
 from engine.choose import likeliest
-from engine.kernels.switch import fusible
 from engine.row_tables import RowTables
 from spec.confidence import Confidence
 from spec.frontier import Frontier, advance, children
@@ -69,19 +68,19 @@ def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
         return chain(roots.tokens[:, None])
     if growth.topk == 1:
         return chain(draft_chain(head, tables, roots, growth, ranking)[:, : growth.widest])
-    return select(draft_tree(head, tables, roots, growth, ranking), growth.nodes, growth.widest)
+    candidates = draft_tree(head, tables, roots, growth, ranking)
+    return head.kernels[select](candidates, growth.nodes, growth.widest)
 
 
-@fusible(cpp="spec.cpp.draft")
 def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tensor:
     """The best child of the best child -> tokens [R, levels + 1], the root first: no scores and no selection."""
     levels = _levels(head, tables, roots, growth, 1)
     tokens = [roots.tokens]
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):
-        best = likeliest(ranking.rank(reading.logits, level))
+        best = head.kernels[likeliest](ranking.rank(reading.logits, level))
         tokens.append(head.target_ids(best))
-        if level == growth.depth or _lost(growth.confidence, ranking, reading.logits, best):
+        if level == growth.depth or _lost(head, growth.confidence, ranking, reading.logits, best):
             break
         words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
         place = levels.place(level, words)
@@ -89,11 +88,12 @@ def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ran
     return torch.stack(tokens, 1)
 
 
-def _lost(confidence: Confidence | None, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
-    return confidence is not None and confidence.lost(log_likelihood(logits, best, ranking.temperatures))
+def _lost(head: Head, confidence: Confidence | None, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
+    if confidence is None:
+        return False
+    return confidence.lost(head.kernels[log_likelihood](logits, best, ranking.temperatures))
 
 
-@fusible(cpp="spec.cpp.draft")
 def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Candidates:
     """All that trees can be chosen from."""
     topk = min(growth.topk, head.config.draft_vocabulary)
@@ -104,10 +104,10 @@ def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, rank
     first = 1
     for level in range(1, growth.depth + 1):
         z = ranking.rank(reading.logits, level).float()
-        found.append(children(head, z, frontier, topk, growth.edge_temperature(level)))
+        found.append(head.kernels[children](head, z, frontier, topk, growth.edge_temperature(level)))
         if level == growth.depth:
             break
-        frontier, tokens = advance(found[-1], frontier, reading.feedback, topk, level, first)
+        frontier, tokens = head.kernels[advance](found[-1], frontier, reading.feedback, topk, level, first)
         first += found[-1].tokens.shape[1]
         place = levels.place(level, frontier.words.view(-1))
         reading = head.read(head.forward(tokens, frontier.hidden, place.turns, place.slots, place.planned))

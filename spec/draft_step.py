@@ -9,7 +9,6 @@ from contracts.spec_section import SpecConfig
 from contracts.step import StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
-from engine.kernels.switch import fusible
 from engine.resting import rested
 from engine.results import Pending, send
 from engine.state import DeviceState
@@ -22,7 +21,6 @@ Sent = Callable[[Pending], None]
 """Takes a step's answer as soon as it is on its way."""
 
 
-@fusible(cpp="spec.cpp.draft_step")
 def draft_step(state: DeviceState, head: Head, spec: SpecConfig, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
     """Answers before the head is extended, so that the scheduler need not wait for that."""
     resting = rested(state, plan, times)

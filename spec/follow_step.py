@@ -3,7 +3,6 @@
 from contracts.step import StepPlan
 from engine.batch import stage_changes
 from engine.clock import ReadTimes
-from engine.kernels.switch import fusible
 from engine.passes import plain_pass, publish, stage_decode, stage_prefill
 from engine.resting import rested
 from engine.results import plain_answer, send
@@ -13,7 +12,6 @@ from spec.extend import extend_pass, stage_following
 from spec.head import Head
 
 
-@fusible(cpp="spec.cpp.follow_step")
 def follow_step(state: DeviceState, head: Head, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
     """Answers before the head is extended, as `draft_step` does."""
     resting = rested(state, plan, times)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.kernels.switch import fusible
 from spec.head import Head
 from spec.tree import Level, below
 
@@ -27,7 +26,6 @@ class Frontier:
     """[R * f, H] what the head is fed for them: their parent's feedback."""
 
 
-@fusible(cpp="spec.cpp.trees")
 def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -> Level:
     """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
     path. A node of whose z one is NaN or +inf has children of -inf.
@@ -42,7 +40,6 @@ def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -
     )
 
 
-@fusible(cpp="spec.cpp.trees")
 def advance(
     level: Level, frontier: Frontier, feedback: Tensor, topk: int, depth: int, first: int
 ) -> tuple[Frontier, Tensor]:

@@ -6,13 +6,14 @@ the *pre-norm* output; whether recurrent levels see it or its norm is decided in
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from engine.attention import Attention, Planned
 from engine.body import Body
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.layer import Pass
 from engine.norm import RmsNorm
@@ -72,12 +73,20 @@ class Head:
     """A head with its KV pool, which shares the target's page table."""
 
     def __init__(
-        self, config: HeadConfig, weights: HeadWeights, pool: KVPool, attention: Attention, *, positions: int
+        self,
+        config: HeadConfig,
+        weights: HeadWeights,
+        pool: KVPool,
+        attention: Attention,
+        *,
+        positions: int,
+        kernels: Kernels = REFERENCES,
     ) -> None:
         self.config = config
         self.pool = pool
         self.attention = attention
         self.weights = weights
+        self.kernels = kernels
         self.body = Body(
             stack=weights.stack,
             norm=weights.norm,
@@ -86,11 +95,10 @@ class Head:
             rotations=rotations(config.rope, config.head_dim, positions, weights.fc.device),
             pool=pool,
             attention=attention,
+            kernels=kernels,
         )
         self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
         """[1, H]: what a mask slot is fed."""
-        self.held: Any = None
-        """What a kernel made of the head at its first call."""
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): taps [T, n * target hidden] -> [T, H]."""
@@ -108,9 +116,11 @@ class Head:
 
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
-        context = Pass(turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool)
+        context = Pass(
+            turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool, kernels=self.kernels
+        )
         embedded = self.weights.embeddings.index_select(0, tokens)
-        return through(self.weights.stack, hidden.clone(), context, embedded=embedded)[0]
+        return self.kernels[through](self.weights.stack, hidden.clone(), context, embedded=embedded)[0]
 
     def read(self, output: Tensor) -> Reading:
         """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""

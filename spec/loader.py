@@ -17,6 +17,7 @@ from torch import Tensor
 from contracts.errors import ConfigError
 from engine.decoder import attention_weights
 from engine.dummy_weights import DummyWeights
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.layer import AttentionWeights, MlpWeights
 from engine.model_config import ModelConfig
 from engine.norm import RmsNorm
@@ -80,7 +81,7 @@ def open_head(
     return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)
 
 
-def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
+def load_head(checkpoint: HeadCheckpoint, target: Lender, kernels: Kernels = REFERENCES) -> HeadWeights:
     """Reads every tensor.
 
     The embedding is the target's unless the head has one; so is a missing output layer (`_output`).
@@ -97,14 +98,15 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender) -> HeadWeights:
         fc=Projection(
             weights.take("fc.weight", (config.hidden, wide)),
             weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
+            kernels,
         ),
-        pre_norms=tuple(_norm(config, weights, name, size) for name, size in norms),
+        pre_norms=tuple(_norm(config, weights, name, size, kernels) for name, size in norms),
         stack=Stack(
-            tuple(_layer(config, weights, index) for index in range(config.layers)),
+            tuple(_layer(config, weights, index, kernels) for index in range(config.layers)),
             normed_residual=config.norm_before_residual,
         ),
-        norm=_norm(config, weights, "norm.weight", config.hidden),
-        output=Projection(_output(checkpoint, target, ids)),
+        norm=_norm(config, weights, "norm.weight", config.hidden, kernels),
+        output=Projection(_output(checkpoint, target, ids), kernels=kernels),
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
         mask_hidden=_mask_hidden(checkpoint, wide) if config.parallel else None,
@@ -154,7 +156,7 @@ def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> T
     return shared if ids is None else shared.index_select(0, ids.to(shared.device))
 
 
-def _layer(config: HeadConfig, weights: Source, index: int) -> Layer:
+def _layer(config: HeadConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
     """Layer 0 attends over embedding and hidden; deeper ones are plain, and name their first norm by producer."""
     prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
     first = index == 0
@@ -163,25 +165,27 @@ def _layer(config: HeadConfig, weights: Source, index: int) -> Layer:
         hidden_norm = f"{prefix}.input_layernorm.weight"
     down_bias = f"{prefix}.mlp.down_proj.bias"
     return Layer(
-        embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden) if first else None,
-        input_norm=_norm(config, weights, hidden_norm, hidden),
-        attention=_attention(config, weights, prefix, 2 * hidden if first else hidden),
-        post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden),
+        embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden, kernels) if first else None,
+        input_norm=_norm(config, weights, hidden_norm, hidden, kernels),
+        attention=_attention(config, weights, prefix, 2 * hidden if first else hidden, kernels),
+        post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden, kernels),
         mlp=MlpWeights(
             gate_up=Projection(
                 _gate_up(weights, prefix, "weight", (inner, hidden)),
                 _gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
+                kernels,
             ),
             down=Projection(
                 weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
                 weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
+                kernels,
             ),
             inner=inner,
         ),
     )
 
 
-def _attention(config: HeadConfig, weights: Source, prefix: str, width: int) -> AttentionWeights:
+def _attention(config: HeadConfig, weights: Source, prefix: str, width: int, kernels: Kernels) -> AttentionWeights:
     return attention_weights(
         weights,
         f"{prefix}.self_attn",
@@ -194,11 +198,12 @@ def _attention(config: HeadConfig, weights: Source, prefix: str, width: int) -> 
         output_bias=config.output_bias,
         qk_norm=config.qk_norm,
         eps=config.eps,
+        kernels=kernels,
     )
 
 
-def _norm(config: HeadConfig, weights: Source, name: str, size: int) -> RmsNorm:
-    return RmsNorm(weights.take(name, (size,)), config.eps)
+def _norm(config: HeadConfig, weights: Source, name: str, size: int, kernels: Kernels) -> RmsNorm:
+    return RmsNorm(weights.take(name, (size,)), config.eps, kernels)
 
 
 def _gate_up(weights: Source, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:

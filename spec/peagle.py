@@ -29,7 +29,7 @@ def draft_at_once(head: Head, tables: RowTables, roots: Roots, growth: Growth, r
         drafted = [head.target_ids(z.argmax(-1)) for z in ranked]
         return chain(torch.stack([roots.tokens, *drafted], 1)[:, : growth.widest])
     found = _grow(head, ranked, roots.tokens, growth)
-    return select(joined(found), growth.nodes, growth.widest)
+    return head.kernels[select](joined(found), growth.nodes, growth.widest)
 
 
 def _levels(head: Head, tables: RowTables, roots: Roots, depth: int) -> list[Tensor]:

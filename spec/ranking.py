@@ -14,20 +14,21 @@ from torch import Tensor
 
 from contracts.sampling import GREEDY_BELOW
 from engine.choose import Needs, filtered
-from engine.kernels.switch import fusible
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 
 
-def step_noise(tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int) -> Tensor:
+def step_noise(
+    kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int
+) -> Tensor:
     """[R, depth + 1, V]: of positions length + 1 .. length + depth + 1. Draft and verify share it, siblings too."""
     positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
     tokens = torch.arange(vocabulary, device=lengths.device)
-    return gumbel(keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+    return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
 
 
-@fusible(cpp="spec.cpp.ranking")
 def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:
     """Of draft ids [R] by the head's logits [R, Vd] at temperatures [R, 1], None for 1 -> [R]."""
     if temperatures is not None:
@@ -47,6 +48,7 @@ class Ranking:
     """[R, 1], 1 in greedy rows."""
     filters: tuple[Tensor, Tensor, Tensor] | None
     """min_p, top_k and top_p [R] each; neutral in greedy rows."""
+    kernels: Kernels = REFERENCES
 
     def rank(self, logits: Tensor, level: int) -> Tensor:
         """Head logits [R * n, Vd] of n nodes a row, for children at depth `level` -> z, equal in order and softmax."""
@@ -59,7 +61,9 @@ class Ranking:
             scaled = scaled * (self.sharpness / self.temperatures)[:, None]
         else:
             min_ps, top_ks, top_ps = (values[:, None].expand(-1, each).reshape(-1) for values in self.filters)
-            support = filtered((scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps)
+            support = self.kernels[filtered](
+                (scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps
+            )
             scaled = support.view_as(scaled) * self.sharpness[:, None]
         if self.noise is not None:
             scaled = scaled + self.noise[:, level - 1, None]
@@ -67,7 +71,14 @@ class Ranking:
 
 
 def ranking(
-    tables: RowTables, rows: Tensor, needs: Needs, *, noise: Tensor | None, mapping: Tensor | None, sharpness: float
+    tables: RowTables,
+    rows: Tensor,
+    needs: Needs,
+    *,
+    noise: Tensor | None,
+    mapping: Tensor | None,
+    sharpness: float,
+    kernels: Kernels = REFERENCES,
 ) -> Ranking:
     """For table rows [R]; `noise` is `step_noise` where rows sample and `sharpness` is finite; `mapping` the head's
     draft ids.
@@ -95,4 +106,5 @@ def ranking(
         sharpness=torch.where(sampled, sharpness, 1.0),
         temperatures=torch.where(sampled, temperatures, 1.0),
         filters=filters,
+        kernels=kernels,
     )

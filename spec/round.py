@@ -18,7 +18,6 @@ from contracts.spec_section import SpecConfig
 from engine.batch import attention_inputs, uniform_layout
 from engine.choose import token_logprobs
 from engine.ending import Committed, cut
-from engine.kernels.switch import fusible
 from engine.passes import Ranked, read_rows
 from engine.results import Answer
 from engine.state import DeviceState
@@ -77,7 +76,9 @@ def propose(state: DeviceState, head: Head, opening: Opening, spec: SpecConfig) 
     roots, staged, part = opening.roots, opening.staged, opening.staged.part
     noise = None
     if staged.needs.noise and not math.isinf(spec.draft_temperature):
-        noise = step_noise(state.tables, roots.owners, roots.lengths, staged.depth, state.capacity.vocabulary)
+        noise = step_noise(
+            state.kernels, state.tables, roots.owners, roots.lengths, staged.depth, state.capacity.vocabulary
+        )
     counts, widest, own_noise = staged.counts, staged.nodes.layout.width, noise
     if part is not None:
         roots, counts, widest = _rows_of(roots, part), part.counts, part.widest
@@ -89,6 +90,7 @@ def propose(state: DeviceState, head: Head, opening: Opening, spec: SpecConfig) 
         noise=own_noise,
         mapping=head.weights.draft_to_target,
         sharpness=spec.draft_temperature,
+        kernels=state.kernels,
     )
     doubt = confidence(state, spec.confidence_threshold, roots.owners)
     growth = Growth(staged.depth, staged.topk, counts, widest, spec.edge_temperatures, doubt)
@@ -118,15 +120,15 @@ def commit(
     """
     roots, nodes, depth = opening.roots, opening.staged.counts, opening.staged.depth
     if simulated is None:
-        accepted = _agreed(state, accept(tree, verified.choices, nodes, depth))
+        accepted = _agreed(state, state.kernels[accept](tree, verified.choices, nodes, depth))
     else:
         keys = state.tables.noise_keys[roots.owners]
         accepted = simulate(tree, verified.choices, nodes, depth, length=simulated, keys=keys, positions=roots.lengths)
-    committed = cut(
+    committed = state.kernels[cut](
         accepted.tokens, accepted.counts + 1, roots.lengths + 1, opening.done, opening.staged.rows, state.tables
     )
     if accepted.path is not None:
-        compact(state, roots, accepted.path)
+        state.kernels[compact](state, roots, accepted.path)
     ranked = None
     if logprobs >= 0:
         flat = _path_nodes(verified, accepted, nodes)
@@ -143,7 +145,6 @@ def _agreed(state: DeviceState, accepted: Accepted) -> Accepted:
     return Accepted(state.agree(accepted.counts), state.agree(accepted.tokens), path)
 
 
-@fusible(triton="spec.kernels.compact", cpp="spec.cpp.compact")
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
     """KV of path [R, W] to the slots right after each row's length.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from engine.attention import Attention, Planned
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.sglang.build import load_sglang_draft
 from spec.head import Head, HeadWeights
@@ -25,11 +26,13 @@ class SglangHead(Head):
         weights: HeadWeights,
         pool: KVPool,
         attention: Attention,
+        kernels: Kernels = REFERENCES,
     ) -> None:
         self.config = config
         self.pool = pool
         self.attention = attention
         self.weights = weights
+        self.kernels = kernels
         self._draft = load_sglang_draft(folder, weights.embeddings, pool, attention)
 
     def turns(self, positions: Tensor) -> Tensor:

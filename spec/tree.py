@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from contracts.step import Ints
-from engine.kernels.switch import fusible
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,6 @@ def below(scores: Tensor, edges: Tensor) -> Tensor:
     return scores + edges.clamp(max=0).nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
 
 
-@fusible(triton="spec.kernels.trees", cpp="spec.cpp.trees")
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     """The best `counts` [R] candidates of each row, padded to `widest`.
 

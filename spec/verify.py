@@ -76,7 +76,7 @@ def verify(
     out = state.target.forward(tokens, positions, slots, inputs, None, taps=taps)
     if noise is not None:
         noise = noise.flatten(0, 1).index_select(0, lay.owners * noise.shape[1] + depths)
-    chosen = choose(out.logits, owners, positions + 1, state.tables, needs, noise=noise)
+    chosen = state.kernels[choose](out.logits, owners, positions + 1, state.tables, needs, noise=noise)
     return Verified(
         chosen=chosen,
         choices=chosen.view(lay.counts.size, -1) if nodes.padded is None else chosen[nodes.padded],

@@ -41,20 +41,20 @@ class SpecWorker:
         plain: PlainGraphs | None = None,
     ) -> None:
         """Steps that neither `rounds` nor `plain` recorded are launched one call after the other."""
-        self._state = state
-        self._head = head
-        self._spec = spec
+        self.state = state
+        self.head = head
+        self.spec = spec
         self._rounds = rounds
         self._plain_graphs = plain
 
     @property
     def capacity(self) -> Capacity:
-        return self._state.capacity
+        return self.state.capacity
 
     @property
     def runtime(self) -> Runtime | None:
         """The GPU's; None on a CPU."""
-        return self._state.runtime
+        return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         """Answers before the head is extended."""
@@ -68,14 +68,14 @@ class SpecWorker:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan, sent: Sent) -> None:
-        self._state.needs.note(plan)
-        self._state.transfer.begin()
-        times = self._state.clock.start()
-        if _drafts(plan):
+        self.state.needs.note(plan)
+        self.state.transfer.begin()
+        times = self.state.clock.start()
+        if drafts(plan):
             self._round(plan, times, sent)
         else:
             self._plain(plan, times, sent)
-        self._state.clock.stop()
+        self.state.clock.stop()
 
     def close(self) -> None:
         """Nothing to give back: the process's end does."""
@@ -83,9 +83,9 @@ class SpecWorker:
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
-            draft_step(self._state, self._head, self._spec, plan, times, sent)
+            draft_step(self.state, self.head, self.spec, plan, times, sent)
             return
-        state, rounds, phase = self._state, self._rounds, self._state.clock.phase
+        state, rounds, phase = self.state, self._rounds, self.state.clock.phase
         with phase("draft"):
             with state.transfer.together():
                 renew = rounds.stage(bucket, plan)
@@ -105,13 +105,14 @@ class SpecWorker:
         if self._plain_graphs is not None and bucket is not None:
             sent(self._plain_graphs.launch(bucket, plan, times))
         elif any(plan.drafting):
-            follow_step(self._state, self._head, plan, times, sent)
+            follow_step(self.state, self.head, plan, times, sent)
         else:
             step = decode_step if plan.prefill is None else prefill_step
-            sent(step(self._state, plan, times))
+            sent(step(self.state, plan, times))
 
 
-def _drafts(plan: StepPlan) -> bool:
+def drafts(plan: StepPlan) -> bool:
+    """Whether some row of the step drafts."""
     work = plan.decode
     if work is None or work.depth == 0:
         return False

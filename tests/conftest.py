@@ -12,7 +12,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import random
-import sys
 
 import pytest
 import torch
@@ -31,16 +30,6 @@ def pytest_runtest_setup() -> None:
     """Before fixtures are made: they draw too."""
     random.seed(0)
     torch.manual_seed(0)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown() -> None:
-    """A model that a test loads takes kernels for the whole process: the next test shall not meet them. After fixtures
-    are undone, since what is taken instead are twins, and some tests set others in their place.
-    """
-    switch = sys.modules.get("engine.kernels.switch")
-    if switch is not None:
-        switch.take_kernels("torch", torch.device("cpu"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -11,12 +11,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "contracts": set(),
     "engine": {"contracts"},
     "spec": {"contracts", "engine"},
+    "native": {"contracts", "engine", "spec"},
     "scheduler": {"contracts"},
     "server": {"contracts"},
     "train": {"contracts", "engine", "spec"},
-    "probe": {"contracts", "engine", "spec", "scheduler"},
+    "probe": {"contracts", "engine", "spec", "native", "scheduler"},
     "bench": set(),
-    "aerie": {"contracts", "engine", "spec", "scheduler", "server", "train", "probe", "bench"},
+    "aerie": {"contracts", "engine", "spec", "native", "scheduler", "server", "train", "probe", "bench"},
 }
 """Imports go down only; the composition root sees all."""
 

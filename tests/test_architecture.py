@@ -12,7 +12,7 @@ import pytest
 from tests.house import HOME, MAY_IMPORT, Rule, Source, complaints, imported
 
 ONLY_IN: dict[str, set[str]] = {
-    "torch": {"engine", "spec", "train", "probe", "aerie"},
+    "torch": {"engine", "spec", "native", "train", "probe", "aerie"},
     "fastapi": {"server"},
     "starlette": {"server"},
     "uvicorn": {"server"},

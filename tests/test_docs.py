@@ -57,7 +57,7 @@ def unknown_settings(content: str) -> list[str]:
     files = r"\.(?:py|md|yaml|json|png|sh|toml)"
     quoted = re.findall(rf"(?<![\w/.-])(({SECTIONS})\.([a-z_]+))(?![\w/]|{files})", content)
     whole = {f"{section}.{key}" for _, section, key in quoted if f".{key}" not in (".py", ".md", ".yaml", ".json")}
-    return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "engine.norm", "engine.cpp", "spec.build"})
+    return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "engine.norm", "spec.build"})
 
 
 def unknown_flags(content: str) -> list[str]:

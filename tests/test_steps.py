@@ -54,10 +54,7 @@ MAY_SYNC = {
 pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
-    "engine/cpp/compilation.py",
     "engine/config_numbers.py",
-    "engine/cpp/library.py",
-    "engine/cpp/pages.py",
     "engine/cuda.py",
     "engine/device.py",
     "engine/kernels/folder.py",

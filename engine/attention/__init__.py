@@ -9,7 +9,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kernels.switch import taken_language
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 
 Planned = Any
@@ -62,19 +62,19 @@ def planned_for(attention: Attention, inputs: AttentionInputs) -> Planned:
     return inputs.held if inputs.words is None else attention.see(inputs.held, inputs.words)
 
 
-def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
+def make_attention(name: str, shape: AttentionShape | None = None, kernels: Kernels = REFERENCES) -> Attention:
     """`auto` is the fastest backend that the device and what is installed allow. Without a shape: a CPU's backends.
 
     Raises ConfigError where the backend is missing or cannot serve the shape.
     """
     if name == "auto":
         name = _fastest(shape)
-    if name == "cpu":
-        from engine.attention.cpu import CpuAttention
-
-        return CpuAttention()
+    if name == "host":
+        return kernels[host_attention](shape)
     if name == "cpp":
-        return _cpp(shape)
+        return kernels[compiled_attention](shape)
+    if name == "cpu":
+        return host_attention(shape)
     if name == "reference":
         from engine.attention.reference import ReferenceAttention
 
@@ -103,13 +103,19 @@ def make_attention(name: str, shape: AttentionShape | None = None) -> Attention:
     return FlashInferAttention(shape)
 
 
-def _cpp(shape: AttentionShape | None) -> Attention:
-    from engine.attention.cpp import CppAttention, refusal
+def host_attention(shape: AttentionShape | None) -> Attention:
+    """The fastest backend of a CPU."""
+    from engine.attention.cpu import CpuAttention
 
-    why = refusal(shape)
-    if why is not None:
-        raise ConfigError(f"engine.attention is cpp, and {why}; set engine.attention=auto", param="engine.attention")
-    return CppAttention()
+    return CpuAttention()
+
+
+def compiled_attention(shape: AttentionShape | None) -> Attention:
+    """`engine.attention: cpp`, which a worker's kernels bring. Raises ConfigError where they do not."""
+    raise ConfigError(
+        "engine.attention is cpp, and this worker has no C++ kernels; set engine.attention=auto",
+        param="engine.attention",
+    )
 
 
 _PACKAGES = {"flashinfer": "flashinfer-python", "triton": "triton"}
@@ -120,17 +126,9 @@ def _installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _takes_cpp(shape: AttentionShape | None) -> bool:
-    if taken_language() != "cpp":
-        return False
-    from engine.attention.cpp import refusal
-
-    return refusal(shape) is None
-
-
 def _fastest(shape: AttentionShape | None) -> str:
     if shape is None or shape.device.type != "cuda":
-        return "cpp" if _takes_cpp(shape) else "cpu"
+        return "host"
     if _installed("flashinfer"):
         from engine.attention.flashinfer_modules import loadable
         from engine.attention.flashinfer_variant import refusal

@@ -11,6 +11,7 @@ from contracts.config import Config
 from contracts.errors import ConfigError
 from engine.attention import Attention, make_attention
 from engine.attention.inputs import AttentionShape
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.memory import Sizes
 from engine.model_config import ModelConfig
@@ -56,7 +57,11 @@ def _check_spread(config: Config, shape: ModelConfig) -> None:
 
 
 def load_sglang_target(
-    config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...] = ()
+    config: Config,
+    model: ModelConfig,
+    sizes: Sizes,
+    boundaries: tuple[int, ...] = (),
+    kernels: Kernels = REFERENCES,
 ) -> "SglangTarget":
     """The model with its pool, on the device that `sizes` names. Raises ConfigError."""
     from engine.sglang.hooks import require_hooks
@@ -85,7 +90,7 @@ def load_sglang_target(
         dtype=sizes.dtype,
         device=sizes.device,
     )
-    backend = PagedAttention(make_attention(config.engine.attention, shape), pool)
+    backend = PagedAttention(make_attention(config.engine.attention, shape, kernels), pool)
     if boundaries:
         require_taps(model.architecture)
     runner = start_runner(config, sizes, backend, place)

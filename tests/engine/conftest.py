@@ -19,7 +19,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from tests.cpp_here import kernels  # noqa: F401  a fixture
+from tests.native.cpp_here import kernels  # noqa: F401  a fixture
 
 transformers.logging.set_verbosity_error()
 

@@ -8,8 +8,8 @@ from engine.attention import make_attention
 from engine.attention.flashinfer_variant import refusal
 from engine.attention.inputs import AttentionShape
 from engine.kv_pool import KVPool
-from tests.cpp_here import needs_cpp
 from tests.engine.attention_cases import CASES, HEADS, KV_HEADS, POISON, case
+from tests.native.cpp_here import CPP, needs_cpp
 
 
 @pytest.mark.parametrize("backend", ["cpu", pytest.param("cpp", marks=needs_cpp)])
@@ -17,12 +17,12 @@ from tests.engine.attention_cases import CASES, HEADS, KV_HEADS, POISON, case
 def test_a_cpu_s_backends_equal_the_reference(
     shape: tuple[list[int], list[int]], page: int, tree: bool, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.attention.cpp._MOST_ALONE", 1 << 20)  # whatever threads the tests run on
+    monkeypatch.setattr("native.kernels.attention._MOST_ALONE", 1 << 20)  # whatever threads the tests run on
     lengths, counts = shape
     inputs, pool = case(lengths, counts, page=page, tree=tree)
     query = torch.randn(sum(counts), 4, 16)
     own = AttentionShape(HEADS, KV_HEADS, 16, page, torch.float32, torch.device("cpu"))
-    reference, cpu = make_attention("reference"), make_attention(backend, own)
+    reference, cpu = make_attention("reference"), make_attention(backend, own, CPP)
     planned = cpu.plan(inputs)
     for layer in range(2):
         expected = reference.run(reference.plan(inputs), query, pool, layer)

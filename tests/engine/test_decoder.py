@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from engine.attention import make_attention
 from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.decoder import Decoder
+from engine.kernels.bindings import Kernels
 from engine.kv_pool import KVPool
 from engine.model_config import read_model_config
 from engine.target import TargetOutput
@@ -23,13 +24,11 @@ PAGE = 8
 PARENTS = [-1, 0, 0, 1, 1, 2, 3]
 """Of a tree's nodes; the root is node 0."""
 
-pytestmark = pytest.mark.usefixtures("kernels")
-
 
 class Alone:
     """One row that owns the pages 1, 2, ... of a pool."""
 
-    def __init__(self, folder: Path, attention: str = "auto") -> None:
+    def __init__(self, folder: Path, kernels: Kernels, attention: str = "auto") -> None:
         config = read_model_config(folder)
         shape = AttentionShape(config.heads, config.kv_heads, config.head_dim, PAGE, torch.float32, torch.device("cpu"))
         pool = KVPool(
@@ -42,7 +41,13 @@ class Alone:
         )
         weights = Weights(folder, torch.float32)
         self.decoder = Decoder(
-            config, weights, pool, make_attention(attention, shape), positions=200, boundaries=BOUNDARIES
+            config,
+            weights,
+            pool,
+            make_attention(attention, shape, kernels),
+            positions=200,
+            boundaries=BOUNDARIES,
+            kernels=kernels,
         )
         self.length = 0
 
@@ -79,23 +84,23 @@ def close(given: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_prefill_in_chunks_then_decode(models: Models, family: str) -> None:
+def test_prefill_in_chunks_then_decode(models: Models, family: str, kernels: Kernels) -> None:
     folder, model = models(family)
     ids = torch.randint(2, 300, (60,), generator=torch.Generator().manual_seed(1)).tolist()
-    expected, row = dense(model, ids), Alone(folder)
+    expected, row = dense(model, ids), Alone(folder, kernels)
     for begin, end in ((0, 23), (23, 40), *((at, at + 1) for at in range(40, 60))):
         close(row.run(ids[begin:end]).logits, expected[begin:end])
         row.length = end
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_node_of_a_tree_sees_its_path_alone(models: Models, family: str) -> None:
+def test_every_node_of_a_tree_sees_its_path_alone(models: Models, family: str, kernels: Kernels) -> None:
     folder, model = models(family)
     generator = torch.Generator().manual_seed(2)
     prefix = torch.randint(2, 300, (21,), generator=generator).tolist()
     nodes = torch.randint(2, 300, (len(PARENTS),), generator=generator).tolist()
     paths = [_path(node) for node in range(len(PARENTS))]
-    row = Alone(folder)
+    row = Alone(folder, kernels)
     row.run(prefix)
     row.length = len(prefix)
     words = [sum(1 << node for node in path) for path in paths]
@@ -105,29 +110,29 @@ def test_every_node_of_a_tree_sees_its_path_alone(models: Models, family: str) -
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_taps_are_the_residuals_that_enter_their_layers(models: Models, family: str) -> None:
+def test_taps_are_the_residuals_that_enter_their_layers(models: Models, family: str, kernels: Kernels) -> None:
     folder, model = models(family)
     ids = list(range(40, 57))
     with torch.inference_mode():
         states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-    taps = Alone(folder).run(ids, taps=True).taps
+    taps = Alone(folder, kernels).run(ids, taps=True).taps
     assert taps is not None
     close(taps, torch.cat([states[boundary][0] for boundary in BOUNDARIES], -1))
 
 
 @pytest.mark.parametrize("kind", ["linear"])
-def test_scaled_positions(tmp_path: Path, kind: str) -> None:
+def test_scaled_positions(tmp_path: Path, kind: str, kernels: Kernels) -> None:
     torch.manual_seed(3)
     rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 4.0}
     model = shaken(LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope)))
     model.save_pretrained(tmp_path)
     ids = list(range(3, 70))
-    close(Alone(tmp_path).run(ids).logits, dense(model, ids))
+    close(Alone(tmp_path, kernels).run(ids).logits, dense(model, ids))
 
 
-def test_only_wanted_rows_have_logits(models: Models) -> None:
+def test_only_wanted_rows_have_logits(models: Models, kernels: Kernels) -> None:
     folder, model = models("llama")
-    row = Alone(folder, "reference")
+    row = Alone(folder, kernels, "reference")
     whole = row.run([5, 6, 7, 8]).logits
     close(whole, dense(model, [5, 6, 7, 8]))
     assert whole.dtype == torch.float32

@@ -1,15 +1,13 @@
 """The cut of a run of committed tokens equals a loop that looks at one token after the other."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.step import Ending
 from engine.ending import cut
+from engine.kernels.bindings import Kernels
 from engine.row_tables import RowTables
-
-pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def tables(stops: list[list[int]], limits: list[int]) -> RowTables:
@@ -43,7 +41,7 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_cut_equals_a_loop(rows: list[tuple[list[int], int, list[int], int, bool]]) -> None:
+def test_cut_equals_a_loop(kernels: Kernels, rows: list[tuple[list[int], int, list[int], int, bool]]) -> None:
     width = max(len(run) for run, *_ in rows)
     # Past a row's count stands an id that some row stops at: it must not be looked at.
     tokens = torch.tensor([run + [0] * (width - len(run)) for run, *_ in rows])
@@ -51,15 +49,17 @@ def test_cut_equals_a_loop(rows: list[tuple[list[int], int, list[int], int, bool
     known = torch.tensor([length for _, length, *_ in rows])
     done = torch.tensor([over for *_, over in rows])
     made = tables([stops for _, _, stops, _, _ in rows], [length + room for _, length, _, room, _ in rows])
-    result = cut(tokens, counts, known, done, torch.arange(len(rows)), made)
+    result = kernels[cut](tokens, counts, known, done, torch.arange(len(rows)), made)
     for row, (run, length, stops, room, over) in enumerate(rows):
         expected = (0, Ending.OPEN) if over else one_by_one(run, length, stops, length + room)
         assert (int(result.counts[row]), int(result.endings[row])) == expected
 
 
-def test_the_dummy_row_never_ends() -> None:
+def test_the_dummy_row_never_ends(kernels: Kernels) -> None:
     made = tables([[1]], [5])
-    result = cut(torch.tensor([[1]]), torch.tensor([1]), torch.tensor([10**6]), torch.tensor([False]), *_dummy(made))
+    result = kernels[cut](
+        torch.tensor([[1]]), torch.tensor([1]), torch.tensor([10**6]), torch.tensor([False]), *_dummy(made)
+    )
     assert result.endings.tolist() == [Ending.OPEN]
 
 

@@ -55,7 +55,7 @@ def test_memory_that_runs_out_while_loading_says_what_gives_it_back(monkeypatch:
     def build(_: Config) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nof nothing")
 
-    monkeypatch.setattr("spec.build.build_worker", build)
+    monkeypatch.setattr("aerie.worker.build_launcher", build)
     monkeypatch.setattr("engine.lanes.place.runs_on_cpu", lambda _: False)
     with pytest.raises(
         ConfigError, match=r"while the model was loaded: CUDA out .* 2\.00 GiB\.; lower engine\.memory_share"

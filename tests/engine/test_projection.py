@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from engine.kernels.bindings import Kernels
 from engine.projection import Projection
 
 OUT, IN = 48, 40
@@ -31,16 +32,15 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("tokens", [1, 2, 12, 13, 70])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("dtype", ["bf16 numbers", "fp32 numbers"])
-def test_every_layout_multiplies(threads: int, tokens: int, biased: bool, dtype: str) -> None:
+def test_every_layout_multiplies(kernels: Kernels, threads: int, tokens: int, biased: bool, dtype: str) -> None:
     weight = bf16_numbers(OUT, IN) if dtype == "bf16 numbers" else torch.randn(OUT, IN) * 0.05
     bias = torch.randn(OUT) if biased else None
     x, residual = torch.randn(tokens, IN), torch.randn(tokens, OUT)
     expected = x.double() @ weight.double().t() + (0 if bias is None else bias.double())
-    projection = Projection(weight, bias)
+    projection = Projection(weight, bias, kernels)
     torch.testing.assert_close(projection(x).double(), expected, atol=1e-5, rtol=0)
     added = projection.add_to(residual.clone(), x)
     torch.testing.assert_close(added.double(), expected + residual.double(), atol=1e-5, rtol=0)

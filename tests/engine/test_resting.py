@@ -22,7 +22,7 @@ class Passes:
 
     def __init__(self, worker: PlainWorker, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        target: TargetModel = worker._state.target
+        target: TargetModel = worker.state.target
         forward = target.forward
 
         def counted(*given: Any, **named: Any) -> Any:

@@ -6,7 +6,7 @@ import torch
 from engine.choose import Needs, choose, filtered
 from engine.noise import gumbel
 from engine.row_tables import RowTables
-from tests.engine.triton_here import DEVICE, GPU, needs_triton
+from tests.engine.triton_here import DEVICE, GPU, TRITON, needs_triton
 
 pytestmark = needs_triton
 VOCABULARY = 128_256 if GPU else 1100
@@ -45,14 +45,14 @@ def nodes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 def test_equals_the_torch_choice(settings: dict[str, float]) -> None:
     (logits, rows, positions), made = nodes(), tables(**settings)
     needs = Needs(noise=True, filters=bool(settings), bans=False)
-    fused = choose.kernel("triton")(logits, rows, positions, made, needs)
-    assert torch.equal(fused, choose.twin(logits, rows, positions, made, needs))
+    fused = TRITON[choose](logits, rows, positions, made, needs)
+    assert torch.equal(fused, choose(logits, rows, positions, made, needs))
 
 
 def test_without_noise_it_is_the_argmax_and_ties_go_to_the_first() -> None:
     logits, rows, positions = nodes()
     logits[0, 5] = logits[0, 900] = 100.0
-    fused = choose.kernel("triton")(logits, rows, positions, tables(), Needs(noise=False, filters=False, bans=False))
+    fused = TRITON[choose](logits, rows, positions, tables(), Needs(noise=False, filters=False, bans=False))
     assert fused[0] == 5
     assert torch.equal(fused[1:], logits[1:].argmax(-1))
 
@@ -62,8 +62,8 @@ def test_stop_ids_are_banned_first() -> None:
     logits[1, 17] = 100.0
     made.stop_ids[1, 0], made.min_lengths[1] = 17, 1 << 20
     needs = Needs(noise=True, filters=False, bans=True)
-    fused = choose.kernel("triton")(logits, rows, positions, made, needs)
-    assert fused[1] != 17 and torch.equal(fused, choose.twin(logits, rows, positions, made, needs))
+    fused = TRITON[choose](logits, rows, positions, made, needs)
+    assert fused[1] != 17 and torch.equal(fused, choose(logits, rows, positions, made, needs))
 
 
 def test_thresholds_leave_the_support_that_sorting_leaves() -> None:
@@ -73,8 +73,8 @@ def test_thresholds_leave_the_support_that_sorting_leaves() -> None:
     min_ps = torch.tensor([0.02, 0.0, 0.0], device=DEVICE)
     top_ks = torch.tensor([300, 0, 5], dtype=torch.int32, device=DEVICE)
     top_ps = torch.tensor([0.8, 0.3, 1.0], device=DEVICE)
-    kept = filtered.kernel("triton")(scaled, min_ps, top_ks, top_ps)
-    assert torch.equal(kept, filtered.twin(scaled, min_ps, top_ks, top_ps))
+    kept = TRITON[filtered](scaled, min_ps, top_ks, top_ps)
+    assert torch.equal(kept, filtered(scaled, min_ps, top_ks, top_ps))
 
 
 def test_noise_is_its_twin_s() -> None:
@@ -82,5 +82,5 @@ def test_noise_is_its_twin_s() -> None:
     keys = torch.tensor([0, 2**63 - 1, 1 << 33, 12345], device=DEVICE)
     positions = torch.tensor([0, 131_000, 1, 2**31 - 1], device=DEVICE)
     tokens = torch.randint(0, 2**31 - 1, (1500,), device=DEVICE)
-    noise = gumbel.kernel("triton")(keys, positions, tokens)
-    torch.testing.assert_close(noise, gumbel.twin(keys, positions, tokens), atol=2e-5, rtol=2e-5)
+    noise = TRITON[gumbel](keys, positions, tokens)
+    torch.testing.assert_close(noise, gumbel(keys, positions, tokens), atol=2e-5, rtol=2e-5)

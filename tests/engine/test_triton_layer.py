@@ -10,7 +10,7 @@ from engine.kv_pool import KVPool
 from engine.norm import RmsNorm
 from engine.rope import rotate_
 from engine.row_tables import RowTables
-from tests.engine.triton_here import DEVICE, GPU, needs_triton
+from tests.engine.triton_here import DEVICE, GPU, TRITON, needs_triton
 
 pytestmark = needs_triton
 DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if GPU else [])]
@@ -79,6 +79,6 @@ def test_cut() -> None:
     lengths = torch.randint(0, 9, (rows,), device=DEVICE)
     done = torch.rand(rows, device=DEVICE) < 0.2
     given = (tokens, counts, lengths, done, torch.randperm(rows, device=DEVICE), tables)
-    ours, twin = cut.kernel("triton")(*given), cut.twin(*given)
+    ours, twin = TRITON[cut](*given), cut(*given)
     assert torch.equal(ours.counts, twin.counts) and torch.equal(ours.endings, twin.endings)
     assert torch.equal(ours.done, twin.done) and {int(kind) for kind in Ending} <= set(twin.endings.tolist())

@@ -9,11 +9,14 @@ import torch
 
 from engine.attention.inputs import AttentionInputs
 from engine.kv_pool import KVPool
+from spec.kernels.choice import triton_kernels
 
 GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = torch.device("cpu" if INTERPRETED or not GPU else "cuda")
 INSTALLED = importlib.util.find_spec("triton") is not None
+TRITON = triton_kernels() if INSTALLED else {}
+"""By reference."""
 
 needs_triton = pytest.mark.skipif(
     not INSTALLED or not (GPU or INTERPRETED),

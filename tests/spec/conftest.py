@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from aerie.worker import build_launcher
 from contracts.config import parse_config
 from contracts.step import Worker
-from spec.build import build_worker
-from tests.cpp_here import kernels  # noqa: F401  a fixture
+from tests.native.cpp_here import kernels  # noqa: F401  a fixture
 from tests.spec import models
 
 MakeWorker = Callable[..., Worker]
@@ -38,6 +38,6 @@ def make_worker(target_folder: Path, head_folder: Path) -> MakeWorker:
             "scheduler": {"max_running": 8, "poison": True},
             "spec": {"head": str(head_folder if head is None else head), "depth": 6, "topk": 4, "nodes": 32} | spec,
         }
-        return build_worker(parse_config(data))
+        return build_launcher(parse_config(data))
 
     return make

@@ -16,6 +16,7 @@ from contracts.sampling import MAX_STOP_IDS
 from contracts.step import PageUpdates, RowStarts
 from engine.batch import attention_inputs, cover
 from engine.choose import Needs
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.noise import gumbel
 from engine.row_tables import RowTables
 from engine.transfer import HostTransfer
@@ -42,10 +43,12 @@ class Scene:
         config: dict[str, Any],
         tensors: dict[str, Tensor],
         highest: int = models.VOCABULARY,
+        kernels: Kernels = REFERENCES,
     ) -> None:
         from tests.spec.test_loader import Lent, load
 
-        loaded = load(models.write(folder, config, tensors | models.draft_maps(VD, ordered=False)), target)
+        self.kernels = kernels
+        loaded = load(models.write(folder, config, tensors | models.draft_maps(VD, ordered=False)), target, kernels)
         layers = loaded.config.layers
         pool = type(loaded.pool)(
             layers=layers,
@@ -55,7 +58,7 @@ class Scene:
             head_dim=models.HEAD_DIM,
             dtype=torch.float32,
         )
-        self.head = Head(loaded.config, loaded.weights, pool, loaded.attention, positions=64)
+        self.head = Head(loaded.config, loaded.weights, pool, loaded.attention, positions=64, kernels=kernels)
         pool.keys.fill_(1e4)
         pool.values.fill_(-1e4)
         self.dense = DenseHead(tensors, tensors.get("embed_tokens.weight", Lent(target).embeddings), layers=layers)
@@ -96,7 +99,9 @@ class Scene:
         needs = Needs(noise=any(self.temperatures), filters=False, bans=False)
         noise = None
         if needs.noise:
-            noise = step_noise(self.tables, torch.arange(3), torch.tensor(LENGTHS), depth, models.VOCABULARY)
+            noise = step_noise(
+                self.kernels, self.tables, torch.arange(3), torch.tensor(LENGTHS), depth, models.VOCABULARY
+            )
         return ranking(
             self.tables,
             torch.arange(3),
@@ -104,6 +109,7 @@ class Scene:
             noise=noise,
             mapping=self.head.weights.draft_to_target,
             sharpness=sharpness,
+            kernels=self.kernels,
         )
 
     def z_of(self, row: int, depth: int, sharpness: float) -> list[tuple[float, Tensor]] | None:

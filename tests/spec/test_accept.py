@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.kernels.bindings import Kernels
 from spec.accept import accept
 from spec.tree import Tree, ancestor_words, chain
 
-pytestmark = pytest.mark.usefixtures("kernels")
 Law = dict[tuple[int, ...], Fraction]
 
 
@@ -52,7 +52,7 @@ def cases(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], int]:
 
 @settings(max_examples=300)
 @given(cases())
-def test_the_walk_equals_recursion(case: tuple[list[int], list[int], list[int], int]) -> None:
+def test_the_walk_equals_recursion(kernels: Kernels, case: tuple[list[int], list[int], list[int], int]) -> None:
     parents, tokens, choices, padding = case
     path, committed = walk(parents, tokens, choices)
     tree = make_tree(parents, tokens)
@@ -65,7 +65,7 @@ def test_the_walk_equals_recursion(case: tuple[list[int], list[int], list[int], 
 
     words = padded(tree.words, 0) | torch.where(torch.arange(width) < len(parents), 0, 1 << torch.arange(width))
     whole = Tree(padded(tree.tokens, choices[0]), padded(tree.depths, 0), padded(tree.parents, 0), words)
-    got = accept(whole, padded(torch.tensor([choices]), 0), torch.tensor([len(parents)]), depth)
+    got = kernels[accept](whole, padded(torch.tensor([choices]), 0), torch.tensor([len(parents)]), depth)
     count = int(got.counts[0])
     assert got.path is not None
     assert got.path[0, : count + 1].tolist() == path
@@ -73,9 +73,9 @@ def test_the_walk_equals_recursion(case: tuple[list[int], list[int], list[int], 
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4])
-def test_chains_stop_at_the_first_miss_and_at_their_end(nodes: int) -> None:
+def test_chains_stop_at_the_first_miss_and_at_their_end(kernels: Kernels, nodes: int) -> None:
     tree = chain(torch.tensor([[9, 1, 2, 3], [9, 1, 5, 3]]))
-    got = accept(tree, torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]]), torch.tensor([nodes, nodes]), 3)
+    got = kernels[accept](tree, torch.tensor([[1, 2, 3, 4], [1, 2, 3, 4]]), torch.tensor([nodes, nodes]), 3)
     assert got.counts.tolist() == [nodes - 1, min(nodes - 1, 1)]
     assert got.path is None
 
@@ -117,7 +117,7 @@ def plain_law(kind: str) -> Law:
     return law
 
 
-def spec_law(parents: list[int], tokens: list[int], kind: str, *, coupled: bool) -> Law:
+def spec_law(kernels: Kernels, parents: list[int], tokens: list[int], kind: str, *, coupled: bool) -> Law:
     """One round on this tree, then the target itself up to LENGTH tokens, every set of choices weighed exactly.
 
     `coupled`: nodes of one depth choose by one shared uniform number (as siblings share noise), else independently. The
@@ -134,7 +134,7 @@ def spec_law(parents: list[int], tokens: list[int], kind: str, *, coupled: bool)
     count = len(outcomes)
     many = Tree(*(t.expand(count, -1) for t in (tree.tokens, tree.depths, tree.parents, tree.words)))
     choices = torch.tensor([choice for choice, _ in outcomes])
-    got = accept(many, choices, torch.full((count,), len(parents)), max(depths))
+    got = kernels[accept](many, choices, torch.full((count,), len(parents)), max(depths))
     law: Law = {}
     for index, (_, share) in enumerate(outcomes):
         text = tuple(got.tokens[index, : int(got.counts[index]) + 1].tolist())
@@ -198,17 +198,19 @@ def distance(one: Law, other: Law) -> Fraction:
 @pytest.mark.parametrize("coupled", [False, True])
 @pytest.mark.parametrize("kind", ["dense", "zeros", "one-hot"])
 @pytest.mark.parametrize("parents", SHAPES)
-def test_the_law_of_committed_tokens_is_the_targets(parents: list[int], kind: str, coupled: bool) -> None:
+def test_the_law_of_committed_tokens_is_the_targets(
+    kernels: Kernels, parents: list[int], kind: str, coupled: bool
+) -> None:
     tokens = [0] * len(parents)
     for node in range(1, len(parents)):
         siblings = [n for n in range(1, node) if parents[n] == parents[node]]
         tokens[node] = (parents[node] + len(siblings)) % VOCABULARY
-    law = spec_law(parents, tokens, kind, coupled=coupled)
+    law = spec_law(kernels, parents, tokens, kind, coupled=coupled)
     assert sum(law.values()) == 1
     assert distance(law, plain_law(kind)) == 0
 
 
-def test_power_accepting_a_child_that_is_not_the_choice_changes_the_law() -> None:
+def test_power_accepting_a_child_that_is_not_the_choice_changes_the_law(kernels: Kernels) -> None:
     parents, tokens = [0, 0, 1], [0, 1, 2]
     law: Law = {}
     for choice, share in independent_choices(
@@ -216,4 +218,4 @@ def test_power_accepting_a_child_that_is_not_the_choice_changes_the_law() -> Non
     ):
         finish((1, *choice[1:2]), share, "dense", law)  # the first child always accepted
     assert distance(law, plain_law("dense")) > Fraction(1, 100)
-    assert distance(spec_law(parents, tokens, "dense", coupled=False), plain_law("dense")) == 0
+    assert distance(spec_law(kernels, parents, tokens, "dense", coupled=False), plain_law("dense")) == 0

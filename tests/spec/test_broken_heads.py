@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from aerie.worker import build_worker
 from contracts.config import parse_config
 from contracts.step import Worker
-from engine.cpp.library import missing
-from spec.build import build_worker
+from native.library import missing
 from tests.spec import models
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import SHAPES, plain_tokens, run, sampling

@@ -10,11 +10,12 @@ from contracts.config import Config, parse_config
 from contracts.errors import ConfigError
 from engine.model_config import ModelConfig, read_model_config
 from engine.plain_worker import PlainWorker
+from native.kernels.table import cpp_kernels
 from spec.build import build_worker, find_head, reserved_slots
 from spec.registry import FOLDER, Pair, head_of, read_pairs
 from spec.worker import SpecWorker
-from tests.cpp_here import needs_cpp
 from tests.house import HOME
+from tests.native.cpp_here import needs_cpp
 from tests.spec import models
 
 
@@ -25,7 +26,9 @@ def config_of(target: Path | str, **spec: Any) -> Config:
 @needs_cpp
 def test_a_head_is_held_in_eight_bits_where_the_cpu_s_kernels_are(target_folder: Path, head_folder: Path) -> None:
     whole, eight = (
-        build_worker(config_of(target_folder, head=str(head_folder), quantization=bits)).capacity.report["head_bytes"]
+        build_worker(config_of(target_folder, head=str(head_folder), quantization=bits), cpp_kernels()).capacity.report[
+            "head_bytes"
+        ]
         for bits in ("none", "auto")
     )
     assert int(str(eight)) < int(str(whole)) / 2

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from engine.kernels.bindings import Kernels
 from spec.confidence import Confidence
 from spec.ranking import log_likelihood
 from tests.engine.rounds import Rounds
@@ -46,11 +47,10 @@ def test_one_likely_path_is_reason_to_go_on() -> None:
     assert doubt.lost(torch.tensor([0.9, 1.0]).log())  # 0.486 and 0.1
 
 
-@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("count", [9, 16, 70])
-def test_a_path_is_as_likely_as_its_head_says_at_the_rows_temperature(count: int) -> None:
+def test_a_path_is_as_likely_as_its_head_says_at_the_rows_temperature(kernels: Kernels, count: int) -> None:
     torch.manual_seed(3)
     logits, ids, temperatures = 5 * torch.randn(2, count), torch.tensor([4, 7]), torch.tensor([[0.7], [1.0]])
     for given, scaled in ((None, logits), (temperatures, logits / temperatures)):
         wanted = scaled.log_softmax(-1)[torch.arange(2), ids]
-        torch.testing.assert_close(log_likelihood(logits, ids, given), wanted)
+        torch.testing.assert_close(kernels[log_likelihood](logits, ids, given), wanted)

@@ -9,6 +9,7 @@ import torch
 
 from engine.batch import cover
 from engine.choose import Needs
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.noise import gumbel
 from engine.transfer import HostTransfer
 from spec.draft import Growth, Roots, draft, scratch_slots
@@ -19,9 +20,9 @@ from tests.spec.oracle import rollout
 from tests.spec.scene import LENGTHS, PAGE, VD, Scene, grown, make_tables
 
 
-def eagle_scene(folder: Path, target: Path, temperatures: tuple[float, ...]) -> Scene:
+def eagle_scene(folder: Path, target: Path, temperatures: tuple[float, ...], kernels: Kernels = REFERENCES) -> Scene:
     tensors = models.head_tensors(draft_vocabulary=VD)
-    return Scene(folder, target, temperatures, models.head_config(draft_vocabulary=VD), tensors)
+    return Scene(folder, target, temperatures, models.head_config(draft_vocabulary=VD), tensors, kernels=kernels)
 
 
 def assert_is_rollout(scene: Scene, tree: Tree, growth: Growth, sharpness: float) -> None:
@@ -46,7 +47,6 @@ def assert_is_rollout(scene: Scene, tree: Tree, growth: Growth, sharpness: float
             assert tree.parents[row, :count].tolist() == parents
 
 
-@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("sharpness", [1.0, 1.5, math.inf])
 @pytest.mark.parametrize("temperatures", [(0, 0, 0), (0.8, 1.2, 1.0), (0.0, 1.0, 0.0)])
 @pytest.mark.parametrize(
@@ -69,19 +69,19 @@ def test_drafts_equal_the_rollout(
     taus: tuple[float, ...],
     temperatures: tuple[float, ...],
     sharpness: float,
+    kernels: Kernels,
 ) -> None:
-    scene = eagle_scene(tmp_path, target_folder, temperatures)
+    scene = eagle_scene(tmp_path, target_folder, temperatures, kernels)
     growth = grown(depth, topk, nodes, taus)
     tree = draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert_is_rollout(scene, tree, growth, sharpness)
 
 
-@pytest.mark.usefixtures("kernels")
 @torch.inference_mode()
 def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
-    tmp_path: Path, target_folder: Path
+    tmp_path: Path, target_folder: Path, kernels: Kernels
 ) -> None:
-    scene = eagle_scene(tmp_path, target_folder, (0, 0, 0))
+    scene = eagle_scene(tmp_path, target_folder, (0, 0, 0), kernels)
     before = scene.head.pool.keys.clone()
     growth = grown(4, 4, [16, 16, 16])
     draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(4, 1.5))
@@ -93,9 +93,8 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
     assert bool((own == changed).all())
 
 
-@pytest.mark.usefixtures("kernels")
-def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path) -> None:
-    scene = eagle_scene(tmp_path, target_folder, (0, 1.0, 0))
+def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path, kernels: Kernels) -> None:
+    scene = eagle_scene(tmp_path, target_folder, (0, 1.0, 0), kernels)
     growth = grown(9, 8, [64])
     tables = scene.tables
     roots = Roots(
@@ -117,7 +116,7 @@ def test_filters_cut_the_drafts_support_as_the_targets() -> None:
     tables = make_tables((1.0, 0.7, 0.0), top_ks=[2, 0, 1], top_ps=[1, 0.5, 1], min_ps=[0, 0, 0.9])
     rows, logits = torch.arange(3), torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).repeat(3, 1)
     needs = Needs(noise=True, filters=True, bans=False)
-    noise = step_noise(tables, rows, torch.tensor([4, 4, 4]), 1, 4)
+    noise = step_noise(REFERENCES, tables, rows, torch.tensor([4, 4, 4]), 1, 4)
     z = ranking(tables, rows, needs, noise=noise, mapping=None, sharpness=1.5).rank(logits, 1)
     assert torch.isfinite(z).tolist() == [[True, True, False, False], [True, False, False, False], [True] * 4]
     torch.testing.assert_close(z[2], logits[2])
@@ -127,7 +126,7 @@ def test_filters_cut_the_drafts_support_as_the_targets() -> None:
 def test_several_nodes_a_row_share_its_noise() -> None:
     tables = make_tables((1.0, 0.5))
     rows = torch.arange(2)
-    noise = step_noise(tables, rows, torch.tensor([3, 9]), 2, 6)
+    noise = step_noise(REFERENCES, tables, rows, torch.tensor([3, 9]), 2, 6)
     needs = Needs(noise=True, filters=False, bans=False)
     mapping = torch.tensor([5, 0, 2])
     rank = ranking(tables, rows, needs, noise=noise, mapping=mapping, sharpness=2.0)

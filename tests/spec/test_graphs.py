@@ -26,7 +26,7 @@ SHAPES = {"chain": {"depth": 3, "topk": 1, "nodes": 4}, "tree": {"depth": 3, "to
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """Workers are built for it; their graphs are recorded for few buckets, so that this takes a second."""
     made = StandIn()
-    monkeypatch.setattr("engine.kernels.switch.missing", lambda: "a stand-in has none")  # they are a CPU's
+    monkeypatch.setattr("native.kernels.table.missing", lambda: "a stand-in has none")  # they are a CPU's
     monkeypatch.setattr("spec.build.runtime_of", lambda device: made)
     monkeypatch.setattr("engine.build.runtime_of", lambda device: made)
     monkeypatch.setattr("spec.build.make_attention", HeldDense)
@@ -117,7 +117,7 @@ def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn)
     """Another model is loaded into the memory of this one, by a process that measures several."""
     worker = make_worker(**SHAPES["chain"])
     assert isinstance(worker, SpecWorker)
-    pools = [weakref.ref(pool) for pool in (worker._state.target.pool, worker._head.pool)]
+    pools = [weakref.ref(pool) for pool in (worker.state.target.pool, worker.head.pool)]
     lane = CudaLane(worker)
     del worker
     lane.close()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from contracts.errors import ConfigError
 from engine.attention import make_attention
+from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 from engine.model_config import read_model_config
 from spec.head import Head
@@ -26,7 +27,7 @@ class Lent:
         self.output_weight = tensors["lm_head.weight"]
 
 
-def load(folder: Path, target: Path) -> Head:
+def load(folder: Path, target: Path, kernels: Kernels = REFERENCES) -> Head:
     checkpoint = open_head(folder, read_model_config(target), torch.float32)
     config = checkpoint.config
     pool = KVPool(
@@ -37,7 +38,7 @@ def load(folder: Path, target: Path) -> Head:
         head_dim=config.head_dim,
         dtype=torch.float32,
     )
-    return Head(config, load_head(checkpoint, Lent(target)), pool, make_attention("reference"), positions=64)
+    return Head(config, load_head(checkpoint, Lent(target), kernels), pool, make_attention("reference"), positions=64)
 
 
 def outputs(head: Head) -> Tensor:

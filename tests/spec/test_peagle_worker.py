@@ -107,13 +107,13 @@ def test_drafting_takes_one_pass_whatever_the_depth(
     rounds = Rounds(worker)
     rows = [rounds.add(i, list(PROMPTS[i]), sampling(i, 0.0, max_tokens=30), drafting=True) for i in range(2)]
     widths: list[int] = []
-    right = worker._head.forward
+    right = worker.head.forward
 
     def counted(tokens: Tensor, *given: Any) -> Tensor:
         widths.append(len(tokens))
         return right(tokens, *given)
 
-    monkeypatch.setattr(worker._head, "forward", counted)
+    monkeypatch.setattr(worker.head, "forward", counted)
     rounds.decode(rows, depth=depth, topk=1, nodes=depth + 1)
     assert widths == [2 * (depth - 1)] * passes + [2 * (depth + 1)]  # the masks, then the extend of the round
 

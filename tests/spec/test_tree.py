@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.kernels.bindings import REFERENCES
 from spec.tree import Candidates, ancestor_words, below, candidate_count, chain, select, usable_nodes, with_plain_rows
 from tests.spec.oracle import brute_force_words
 from tests.spec.tree_checks import any_bits, any_candidates, check_nodes_of_any_scores
@@ -58,7 +59,7 @@ def test_selection_is_the_best_closed_set(case: tuple[list[list[tuple[float, int
 @settings(max_examples=100)
 @given(any_candidates())
 def test_any_scores_choose_nodes_with_their_parents(candidates: Candidates) -> None:
-    check_nodes_of_any_scores(None, candidates)
+    check_nodes_of_any_scores(REFERENCES, candidates)
 
 
 def test_no_child_scores_above_its_parent_nor_nan() -> None:

@@ -67,7 +67,7 @@ def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeyp
     worker = make_worker()
     rounds = Rounds(worker, end_ids=worker.capacity.end_ids)
     told: list[str] = []
-    forward = worker._head.forward
+    forward = worker.head.forward
 
     def watched(*given: Any) -> Tensor:
         told.append("head")
@@ -80,7 +80,7 @@ def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeyp
 
         type(worker).step(worker, plan, noted)
 
-    monkeypatch.setattr(worker._head, "forward", watched)
+    monkeypatch.setattr(worker.head, "forward", watched)
     monkeypatch.setattr(worker, "step", step)
     row = rounds.add(0, list(PROMPTS[0]), sampling(0, 0.0), drafting=True)
     assert told == ["answer", "head"]
@@ -193,7 +193,7 @@ def test_the_output_says_what_was_drafted_and_accepted(make_worker: MakeWorker) 
 
 def pools_after(worker: SpecWorker, row: Row, tokens: list[int]) -> tuple[Tensor, Tensor]:
     """Keys of target and head at the row's positions."""
-    state, head = worker._state, worker._head
+    state, head = worker.state, worker.head
     slots = state.tables.slots(torch.full((len(tokens),), row.index), torch.arange(len(tokens)))
     return state.target.pool.keys[:, slots], head.pool.keys[:, slots]
 
@@ -228,7 +228,7 @@ def test_slots_that_no_row_owns_may_hold_anything_finite(make_worker: MakeWorker
     params = [sampling(row, 0.8) for row in range(3)]
     worker = make_worker(page_size=4)
     assert isinstance(worker, SpecWorker)
-    for pool in (worker._state.target.pool, worker._head.pool):
+    for pool in (worker.state.target.pool, worker.head.pool):
         pool.keys.uniform_(-1e4, 1e4)
         pool.values.uniform_(-1e4, 1e4)
     rows = run(worker, params, drafting=[True] * 3, slack=9, **SHAPES[shape])
@@ -244,8 +244,8 @@ def test_a_done_row_writes_nothing_and_commits_nothing(make_worker: MakeWorker, 
     rows = [rounds.add(i, list(PROMPTS[i]), own, drafting=True) for i, own in enumerate(params)]
     while not rows[0].done:
         rounds.decode(rows, **SHAPES[shape])
-    pools = (worker._state.target.pool, worker._head.pool)
-    slots = worker._state.tables.slots(torch.zeros(40, dtype=torch.int64), torch.arange(40))
+    pools = (worker.state.target.pool, worker.head.pool)
+    slots = worker.state.tables.slots(torch.zeros(40, dtype=torch.int64), torch.arange(40))
     before = [pool.keys[:, slots].clone() for pool in pools]
     out = list(rows[0].out)
     output = rounds.decode(rows, **SHAPES[shape])
@@ -355,7 +355,7 @@ def test_a_step_in_which_nothing_drafts_is_the_plain_pass(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the head was called")
 
-    monkeypatch.setattr(type(worker._head), "forward", never)
+    monkeypatch.setattr(type(worker.head), "forward", never)
     params = [sampling(row, 0.8) for row in range(3)]
     rows = run(worker, params, drafting=[False] * 3, **SHAPES["tree"])
     assert [row.out for row in rows] == plain_tokens(make_worker, params)

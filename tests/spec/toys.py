@@ -17,6 +17,7 @@ from torch import Tensor
 from contracts.sampling import MAX_STOP_IDS, noise_key
 from contracts.spec_section import SpecConfig
 from contracts.step import Capacity, DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan
+from engine.kernels.bindings import REFERENCES
 from engine.kv_pool import KVPool
 from engine.plain_worker import PlainWorker
 from engine.state import DeviceState, make_state
@@ -55,6 +56,7 @@ class _ToyHead:
 
     def __init__(self, vocabulary: int) -> None:
         self.config = SimpleNamespace(draft_vocabulary=vocabulary, hidden=1, parallel=False, mask_token=None)
+        self.kernels = REFERENCES
         self.weights = SimpleNamespace(draft_to_target=None)
         self.attention = SimpleNamespace(plan=lambda inputs: None, see=lambda planned, words: None)
 

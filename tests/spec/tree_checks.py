@@ -1,5 +1,5 @@
 """What kernels of trees must do, in whatever language: the nodes chosen, the path walked and the KV moved are those of
-the twins in torch.
+the references in torch.
 """
 
 import math
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from engine.kernels.bindings import Kernels
 from engine.kv_pool import KVPool
 from engine.row_tables import RowTables
 from spec.accept import accept
@@ -37,14 +38,14 @@ def drafted(rows: int, topk: int, depth: int, *, ties: bool, device: str = "cpu"
     return joined(levels)
 
 
-def check_the_same_nodes(language: str, topk: int, depth: int, *, ties: bool, device: str = "cpu") -> None:
+def check_the_same_nodes(kernels: Kernels, topk: int, depth: int, *, ties: bool, device: str = "cpu") -> None:
     candidates = drafted(4, topk, depth, ties=ties, device=device)
     total = candidates.scores.shape[1]
     widest = min(total, 64, 13 if topk == 3 else 64)
     counts = torch.tensor([widest, 1, min(7, widest), min(2, widest)], device=device)
-    ours, twin = select.kernel(language)(candidates, counts, widest), select.twin(candidates, counts, widest)
+    ours, reference = kernels[select](candidates, counts, widest), select(candidates, counts, widest)
     for name in ("tokens", "depths", "parents", "words"):
-        assert torch.equal(getattr(ours, name), getattr(twin, name)), name
+        assert torch.equal(getattr(ours, name), getattr(reference, name)), name
 
 
 _SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, -3e38, -1.0, 2.0])
@@ -87,9 +88,8 @@ def sound_best(candidates: Candidates, row: int, count: int) -> list[int]:
     return sorted(sorted(range(len(scores)), key=lambda one: (-scores[one], one))[:count])
 
 
-def check_nodes_of_any_scores(language: str | None, candidates: Candidates, *, device: str = "cpu") -> None:
+def check_nodes_of_any_scores(kernels: Kernels, candidates: Candidates, *, device: str = "cpu") -> None:
     """Every implementation chooses the same nodes, with the parents that they were drafted from."""
-    chooses = select.twin if language is None else select.kernel(language)
     rows, total = candidates.scores.shape
     widest = min(total, 64)
     counts = torch.arange(rows) * 5 % widest + 1
@@ -97,7 +97,7 @@ def check_nodes_of_any_scores(language: str | None, candidates: Candidates, *, d
         *(part.to(device) for part in (candidates.tokens, candidates.scores, candidates.parents, candidates.depths)),
         candidates.deepest,
     )
-    tree = chooses(there, counts.to(device), widest)
+    tree = kernels[select](there, counts.to(device), widest)
     assert tree.parents is not None and tree.words is not None
     for row, count in enumerate(counts.tolist()):
         best = sound_best(candidates, row, count)
@@ -120,33 +120,33 @@ def guessed(tree: Tree) -> torch.Tensor:
     return choices
 
 
-def check_the_same_path(language: str, topk: int, depth: int, *, device: str = "cpu") -> None:
+def check_the_same_path(kernels: Kernels, topk: int, depth: int, *, device: str = "cpu") -> None:
     candidates = drafted(4, topk, depth, ties=False, device=device)
     widest = min(candidates.scores.shape[1], 64)
     counts = torch.tensor([widest, widest - 1, widest, 1], device=device)
-    tree = select.twin(candidates, counts, widest)
+    tree = select(candidates, counts, widest)
     choices = guessed(tree)
-    ours, twin = accept.kernel(language)(tree, choices, counts, depth), accept.twin(tree, choices, counts, depth)
-    assert twin.counts.max() > 1 and twin.counts.min() == 0
-    assert ours.path is not None and twin.path is not None
-    assert torch.equal(ours.counts, twin.counts)
-    assert torch.equal(ours.path, twin.path) and torch.equal(ours.tokens, twin.tokens)
+    ours, reference = kernels[accept](tree, choices, counts, depth), accept(tree, choices, counts, depth)
+    assert reference.counts.max() > 1 and reference.counts.min() == 0
+    assert ours.path is not None and reference.path is not None
+    assert torch.equal(ours.counts, reference.counts)
+    assert torch.equal(ours.path, reference.path) and torch.equal(ours.tokens, reference.tokens)
 
 
-def check_the_same_part_of_a_chain(language: str, width: int, *, device: str = "cpu") -> None:
+def check_the_same_part_of_a_chain(kernels: Kernels, width: int, *, device: str = "cpu") -> None:
     torch.manual_seed(width)
     tree = chain(torch.randint(0, 2, (18, width + 3), device=device)[:, :width])
     choices = torch.randint(0, 2, (18, width), device=device)
     choices[:9, :-1] = tree.tokens[:9, 1:]
     nodes = torch.randint(1, width + 1, (18,), device=device)
     nodes[:5] = width
-    ours, twin = accept.kernel(language)(tree, choices, nodes, width - 1), accept.twin(tree, choices, nodes, width - 1)
-    assert ours.path is None and twin.counts.max() == width - 1
-    assert torch.equal(ours.counts, twin.counts) and torch.equal(ours.tokens, twin.tokens)
+    ours, reference = kernels[accept](tree, choices, nodes, width - 1), accept(tree, choices, nodes, width - 1)
+    assert ours.path is None and reference.counts.max() == width - 1
+    assert torch.equal(ours.counts, reference.counts) and torch.equal(ours.tokens, reference.tokens)
 
 
 def check_a_path_s_kv_is_moved(
-    language: str, page: int, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    kernels: Kernels, page: int, *, dtype: torch.dtype = torch.float32, device: str = "cpu"
 ) -> None:
     """What the places past a path's end hold is nobody's."""
     torch.manual_seed(page)
@@ -157,7 +157,7 @@ def check_a_path_s_kv_is_moved(
     tables.pages[:3, : pages // 3] = 1 + torch.randperm(pages // 3 * 3, device=device).view(3, -1).int()[:, :32]
     past = tables.slots(torch.tensor([2, 2], device=device), torch.tensor([2, 3], device=device))
     moved: list[torch.Tensor] = []
-    for move in (compact.kernel(language), compact.twin):
+    for move in (kernels[compact], compact):
         pool = KVPool(layers=2, pages=pages + 1, page_size=page, kv_heads=3, head_dim=40, dtype=dtype, device=device)
         pool.keys.copy_(torch.arange(pool.keys.numel(), device=device).view(pool.keys.shape).remainder(251))
         pool.values.copy_(-pool.keys)

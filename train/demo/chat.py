@@ -111,7 +111,7 @@ class Chat:
         return str(
             self._tokenizer.apply_chat_template(
                 messages,
-                tools=exercise.tools or None,
+                tools=[*exercise.tools] or None,
                 add_generation_prompt=ask,
                 tokenize=False,
                 enable_thinking=exercise.thinking,

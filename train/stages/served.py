@@ -95,7 +95,7 @@ class OutputEnd:
     def logits(self, final: Tensor) -> Tensor:
         """[..., hidden] before the norm, of any dtype -> [..., vocabulary] in fp32."""
         # In torch, whichever kernels a model has taken in this process: a killed run must end in the same bytes.
-        return normed.twin(final.float(), self._norm.gain, self._norm.floor) @ self.output.T
+        return normed(final.float(), self._norm.gain, self._norm.floor) @ self.output.T
 
 
 def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:

@@ -1,0 +1,62 @@
+"""Builds the worker of a deployment: kernels for its device, the worker of `spec` on them, and on a CPU the native
+worker around it. Lanes call `build_worker` by its name, in the process that runs the steps.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from contracts.config import Config
+from contracts.errors import ConfigError
+from contracts.step import Worker
+
+if TYPE_CHECKING:
+    from engine.kernels.bindings import Kernels
+    from engine.plain_worker import PlainWorker
+    from native.worker import NativeWorker
+    from spec.worker import SpecWorker
+
+
+def build_worker(config: Config) -> "PlainWorker | SpecWorker | NativeWorker":
+    """Raises ConfigError on a model, a head or kernels that cannot be served."""
+    from native.worker import native_worker
+
+    worker = build_launcher(config)
+    native = native_worker(worker) if worker.state.kernels.language == "cpp" else None
+    return worker if native is None else native
+
+
+def build_launcher(config: Config) -> "PlainWorker | SpecWorker":
+    """A worker that launches its steps and waits for nothing, as a GPU's lane needs it. Raises ConfigError."""
+    from engine.device import resolve_device
+    from spec import build
+
+    return build.build_worker(config, choose_kernels(config, resolve_device(config)))
+
+
+def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
+    """The worker of one of several tensor-parallel ranks, which meet at `port`."""
+    from engine.sglang.place import Place, take
+
+    take(Place(rank, ranks, port))
+    return build_worker(config)
+
+
+def choose_kernels(config: Config, device: torch.device) -> "Kernels":
+    """What `engine.kernels` asks for on `device`. Raises ConfigError."""
+    from engine.kernels.bindings import REFERENCES
+    from native.kernels.table import choose_cpp
+    from spec.kernels.choice import choose_triton
+
+    setting, on_gpu = config.engine.kernels, device.type == "cuda"
+    if setting == "torch":
+        return REFERENCES
+    if setting == "triton" and not on_gpu:
+        raise _refused("triton, which needs a GPU, and this deployment runs on a CPU")
+    if setting == "cpp" and on_gpu:
+        raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
+    return choose_triton(setting, device) if on_gpu else choose_cpp(setting)
+
+
+def _refused(why: str) -> ConfigError:
+    return ConfigError(f"engine.kernels is {why}; set engine.kernels=auto", param="engine.kernels")

@@ -1,0 +1,41 @@
+"""Which implementation of each operation a worker runs: the reference in torch, or a kernel that replaces it.
+
+A reference is an ordinary function; called by its name it runs in torch. `kernels[reference]` is what a worker runs in
+its place, with the same arguments and results. The set is chosen once, when a worker is built, and handed to everything
+that the worker is made of; two workers of one process may have different ones.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    language: str | None = None
+    """`cpp` or `triton`; None where every operation is its reference."""
+    replaced: Mapping[Callable[..., Any], Callable[..., Any]] = field(default_factory=dict)
+    """By reference, the kernel that replaces it."""
+    missing: str | None = None
+    """Why a device that could have kernels has none."""
+    name: str = f"torch {torch.__version__}"
+    """What rounds: under another name, the last bits of a logit may differ."""
+
+    def __getitem__(self, reference: Callable[P, T]) -> Callable[P, T]:
+        return self.replaced.get(reference, reference)
+
+    @property
+    def report(self) -> str:
+        """For people: the kernels, or why there are none."""
+        if self.language is not None:
+            return f"{self.language}: {' '.join(sorted(reference.__name__ for reference in self.replaced))}"
+        return "none" if self.missing is None else f"none: {self.missing}"
+
+
+REFERENCES = Kernels()
+"""No kernels at all."""

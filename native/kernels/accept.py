@@ -1,0 +1,32 @@
+"""The walk along what the target chose, in C++ (native/src/rows.cpp): one call instead of a dozen."""
+
+import torch
+from torch import Tensor
+
+from native.library import library
+from spec.accept import Accepted
+from spec.tree import Tree
+
+
+def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
+    rows, width = choices.shape
+    counts = torch.empty(rows, dtype=torch.int64)
+    tokens, choices, nodes = tree.tokens.contiguous(), choices.contiguous(), nodes.contiguous()
+    given = (tokens.data_ptr(), choices.data_ptr())
+    if tree.parents is None or tree.words is None:
+        library().accepted(counts.data_ptr(), None, None, *given, None, nodes.data_ptr(), rows, width, 0)
+        return Accepted(counts, choices, None)
+    path, along = torch.empty(2, rows, depth + 1, dtype=torch.int64).unbind()
+    parents = tree.parents.contiguous()
+    library().accepted(
+        counts.data_ptr(),
+        path.data_ptr(),
+        along.data_ptr(),
+        *given,
+        parents.data_ptr(),
+        nodes.data_ptr(),
+        rows,
+        width,
+        depth + 1,
+    )
+    return Accepted(counts, along, path)

@@ -1,0 +1,110 @@
+"""Attention on a CPU in C++ (native/src/attention.cpp): keys are read where they lie, and what a query's answer is does
+not depend on what else is in the batch.
+
+It runs on one thread: where there are several, many queries go to the `cpu` backend.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from contracts.errors import ConfigError
+from engine.attention import Attention
+from engine.attention.cpu import CpuAttention
+from engine.attention.inputs import AttentionInputs, AttentionShape
+from engine.kv_pool import KVPool
+from native.library import library, missing
+from native.numbers import LANES, TYPES
+
+_MOST_ALONE = 16
+"""Queries of all rows, up to which one thread keeps up with several."""
+_DIMS = (*range(LANES, 129, LANES), 256)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    inputs: AttentionInputs
+    addresses: tuple[int, int, int, int]
+    """Of query bounds, page bounds, pages and prefix lengths, which `inputs` keeps alive."""
+    rows: int
+    words: Tensor | None
+
+
+def addresses_of(planned: object) -> tuple[tuple[int | None, ...], int, int] | None:
+    """For a kernel that attends itself: where query bounds, page bounds, pages, prefix lengths and words are, the rows,
+    and the size of a page. None of a plan that is not for such kernels.
+    """
+    if not isinstance(planned, _Plan):
+        return None
+    words = None if planned.words is None else planned.words.data_ptr()
+    return (*planned.addresses, words), planned.rows, planned.inputs.page_size
+
+
+def refusal(shape: AttentionShape | None) -> str | None:
+    """Why this backend cannot serve the shape; None where it can."""
+    if shape is None or shape.device.type != "cpu":
+        return "its kernels are a CPU's"
+    if shape.dtype not in TYPES:
+        return f"it computes in float32 and bfloat16, and the model in {str(shape.dtype).removeprefix('torch.')}"
+    if shape.head_dim not in _DIMS:
+        return f"its head sizes are {', '.join(map(str, _DIMS))} and the model's is {shape.head_dim}"
+    return missing()
+
+
+def host_attention(shape: AttentionShape | None) -> Attention:
+    """Replaces engine.attention.host_attention."""
+    return CppAttention() if refusal(shape) is None else CpuAttention()
+
+
+def compiled_attention(shape: AttentionShape | None) -> Attention:
+    """Replaces engine.attention.compiled_attention."""
+    why = refusal(shape)
+    if why is not None:
+        raise ConfigError(f"engine.attention is cpp, and {why}; set engine.attention=auto", param="engine.attention")
+    return CppAttention()
+
+
+class CppAttention:
+    """Serves what `refusal` lets pass."""
+
+    name = "cpp"
+
+    def __init__(self) -> None:
+        self._shared = CpuAttention()
+
+    def plan(self, inputs: AttentionInputs) -> object:
+        queries, rows = int(inputs.qo_indptr[-1]), inputs.prefix_lens.shape[0]
+        if queries > _MOST_ALONE and torch.get_num_threads() > 1:
+            return self._shared.plan(inputs)
+        assert inputs.prefix_lens.dtype is torch.int64  # a kernel that is given addresses cannot see it
+        arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
+        first, second, third, fourth = (array.data_ptr() for array in arrays)
+        return _Plan(inputs, (first, second, third, fourth), rows, inputs.words)
+
+    def see(self, planned: object, words: Tensor) -> object:
+        if not isinstance(planned, _Plan):
+            return self._shared.see(planned, words)  # type: ignore[arg-type]
+        return _Plan(planned.inputs, planned.addresses, planned.rows, words)
+
+    def run(self, planned: object, query: Tensor, pool: KVPool, layer: int) -> Tensor:
+        if not isinstance(planned, _Plan):
+            return self._shared.run(planned, query, pool, layer)  # type: ignore[arg-type]
+        tokens, heads, dim = query.shape
+        words = planned.words
+        wide, out = query.float(), torch.empty(tokens, heads, dim)
+        library().attended(
+            out.data_ptr(),
+            wide.data_ptr(),
+            pool.slots(layer).data_ptr(),
+            *planned.addresses,
+            None if words is None else words.data_ptr(),
+            planned.rows,
+            wide.stride(0),
+            heads,
+            pool.keys.shape[2],
+            dim,
+            planned.inputs.page_size,
+            pool.keys.dtype is torch.bfloat16,
+        )
+        return out.to(query.dtype)

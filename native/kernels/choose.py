@@ -1,0 +1,84 @@
+"""The choice of a token in C++ (src/{choice,noise,filters}.cpp): one pass over a row's logits, and a few more where
+it is filtered.
+"""
+
+import torch
+from torch import Tensor
+
+from contracts.sampling import GREEDY_BELOW
+from engine import choose as references
+from engine.choose import Needs
+from engine.row_tables import RowTables
+from native.library import library
+
+
+def choose(
+    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+) -> Tensor:
+    if logits.dtype is not torch.float32:
+        return references.choose(logits, rows, positions, tables, needs, noise=noise)
+    if needs.bans:
+        logits = references.ban_stop_ids(logits, rows, positions, tables)
+    if not needs.noise:
+        return likeliest(logits)
+    temperatures = tables.temperatures.index_select(0, rows)
+    if noise is None or needs.filters:  # what `noise` holds of the few that are left is made again
+        least = _edges(logits, temperatures, rows, tables) if needs.filters else None
+        return _drawn(logits, temperatures, least, tables.noise_keys.index_select(0, rows), positions)
+    return _chosen(logits, temperatures, noise)
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """logits [n, V] fp32 -> [n] int64, the first of equals."""
+    if logits.dtype is not torch.float32:
+        return references.likeliest(logits)
+    return _chosen(logits, None, None)
+
+
+def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -> Tensor:
+    rows, count = logits.shape
+    out = torch.empty(rows, dtype=torch.int64)
+    logits, noise = logits.contiguous(), None if noise is None else noise.contiguous()
+    library().chosen(
+        out.data_ptr(),
+        logits.data_ptr(),
+        None if temperatures is None else temperatures.data_ptr(),
+        None if noise is None else noise.data_ptr(),
+        rows,
+        count,
+        GREEDY_BELOW,
+    )
+    return out
+
+
+def _edges(logits: Tensor, temperatures: Tensor, rows: Tensor, tables: RowTables) -> Tensor:
+    """The least logit / T [n] that each row's filters leave."""
+    out, logits = torch.empty(rows.numel()), logits.contiguous()
+    filters = [table.index_select(0, rows) for table in (tables.min_ps, tables.top_ks, tables.top_ps)]
+    library().edges(
+        out.data_ptr(),
+        logits.data_ptr(),
+        temperatures.data_ptr(),
+        *(values.data_ptr() for values in filters),
+        *logits.shape,
+        GREEDY_BELOW,
+    )
+    return out
+
+
+def _drawn(logits: Tensor, temperatures: Tensor, least: Tensor | None, keys: Tensor, positions: Tensor) -> Tensor:
+    rows, count = logits.shape
+    out = torch.empty(rows, dtype=torch.int64)
+    logits, positions = logits.contiguous(), positions.long().contiguous()
+    library().drawn(
+        out.data_ptr(),
+        logits.data_ptr(),
+        temperatures.data_ptr(),
+        None if least is None else least.data_ptr(),
+        keys.data_ptr(),
+        positions.data_ptr(),
+        rows,
+        count,
+        GREEDY_BELOW,
+    )
+    return out

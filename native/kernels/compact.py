@@ -1,0 +1,28 @@
+"""Compaction in C++ (native/src/pool.cpp): only what moves is moved, in one call."""
+
+from torch import Tensor
+
+from engine.state import DeviceState
+from native.library import library
+from spec.draft import Roots
+
+
+def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
+    pool, tables = state.target.pool, state.tables
+    rows, width = path.shape
+    keys = pool.keys  # a slot's values lie right after its keys
+    number = keys.element_size()
+    library().moved(
+        keys.data_ptr(),
+        path.data_ptr(),
+        roots.owners.data_ptr(),
+        roots.lengths.data_ptr(),
+        tables.pages.data_ptr(),
+        rows,
+        width,
+        tables.pages.shape[1],
+        tables.page_size,
+        keys.shape[0],
+        keys.stride(0) * number,
+        keys.stride(1) * number,
+    )

@@ -1,0 +1,56 @@
+"""The small operations of a layer, in C++: norm, rotation with the write to the pool, and SwiGLU's product.
+
+fp32 and bf16; anything else is left to the references. Numbers of 16 bits are computed in fp32 and rounded once,
+where the references round in between. Calls give addresses, so what they name must be contiguous.
+"""
+
+import torch
+from torch import Tensor
+
+from engine import layer as references
+from engine import norm
+from engine.kv_pool import KVPool
+from native.library import library
+from native.numbers import LANES, TYPES
+
+
+def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
+    """x / hypot(|x|, floor) * gain for x [tokens, size], contiguous."""
+    size = gain.shape[0]
+    if x.dtype not in TYPES or size % LANES or not x.is_contiguous():
+        return norm.normed(x, gain, floor)
+    wide = x.float()
+    out = torch.empty_like(wide)
+    library().normed(out.data_ptr(), wide.data_ptr(), gain.data_ptr(), floor.data_ptr(), x.numel() // size, size, size)
+    return out.to(x.dtype)
+
+
+def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
+    pool.
+    """
+    tokens, every, dim = merged.shape
+    if merged.dtype not in TYPES or dim % LANES or not merged.is_contiguous():
+        references.turned(merged, heads, turns, pool, layer, slots)
+        return
+    library().turned(
+        merged.data_ptr(),
+        turns.data_ptr(),
+        pool.slots(layer).data_ptr(),
+        slots.data_ptr(),
+        tokens,
+        heads,
+        (every - heads) // 2,
+        dim,
+        merged.dtype is torch.bfloat16,
+    )
+
+
+def gated(both: Tensor) -> Tensor:
+    """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
+    tokens, inner = both.shape[0], both.shape[1] // 2
+    if both.dtype not in TYPES or inner % LANES:
+        return references.gated(both)
+    wide, out = both.float(), torch.empty(tokens, inner)
+    library().gated(out.data_ptr(), wide.data_ptr(), tokens, inner)
+    return out.to(both.dtype)

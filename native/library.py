@@ -1,0 +1,196 @@
+"""The C++ kernels as one shared library: compiled for CPUs like this one when it is first asked for, then kept.
+
+Called while a model is loaded (`native.kernels.table`). What is compiled is named by what it is for (march.py), a
+digest of the sources and one of the compiler, so that an upgrade meets no library of another version, and a machine
+without a compiler finds what another one made for it.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from ctypes import c_bool, c_char_p, c_float, c_long, c_void_p
+from functools import cache
+from pathlib import Path
+
+from engine.kernels.folder import folder, folders
+from native.compilation import compiled
+from native.march import March, lacking, march_of, runnable
+
+logger = logging.getLogger("aerie.kernels")
+
+SOURCES = Path(__file__).parent / "src"
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC")
+_COMPILERS = ("c++", "g++", "clang++")
+_NO_COMPILER = "there is no C++ compiler (Debian: g++)"
+_VERSION_SECONDS = 20
+_SECONDS = 600
+"""For one source, on a machine that does many other things besides: alone it takes some. Who gave up would compile all
+of them again in the next process."""
+_SIGNATURES: dict[str, list[type]] = {
+    "normed": [c_void_p] * 4 + [c_long] * 3,
+    "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
+    "gated": [c_void_p] * 2 + [c_long] * 2,
+    "panel_size": [],
+    "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
+    "swiglu": [c_void_p] * 9 + [c_long] * 3,
+    "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
+    "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
+    "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
+    "likelihood": [c_void_p] * 4 + [c_long] * 2,
+    "drawn": [*[c_void_p] * 6, c_long, c_long, c_float],
+    "edges": [*[c_void_p] * 6, c_long, c_long, c_float],
+    "gumbel": [c_void_p] * 4 + [c_long] * 2,
+    "accepted": [c_void_p] * 7 + [c_long] * 3,
+    "cut": [c_void_p] * 9 + [c_long] * 6,
+    "taken": [c_void_p] * 10 + [c_long] * 3,
+    "published": [c_void_p] * 10 + [c_long] * 3,
+    "slots": [c_void_p] * 4 + [c_long] * 3,
+    "moved": [c_void_p] * 5 + [c_long] * 7,
+    "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
+    "advanced": [c_void_p] * 9 + [c_long] * 6,
+    "drafted_chain": [*[c_void_p] * 4, c_long, c_float],
+    "drafted_tree": [c_void_p] * 7 + [c_long] * 3,
+    "decoded": [c_void_p] * 2,
+    "prefilled": [c_void_p] * 3,
+    "prompts_followed": [*[c_void_p] * 3, c_char_p],
+    "round_drafted": [c_void_p] * 3,
+    "round_verified": [c_void_p] * 2,
+    "round_accepted": [c_void_p] * 3,
+    "round_extended": [c_void_p] * 2,
+    "selected": [c_void_p] * 9 + [c_long] * 3,
+}
+"""Parameters of each function; addresses are not checked."""
+_RESULTS: dict[str, type] = {"drafted_chain": c_long, "panel_size": c_long}
+"""Of those that return something."""
+
+
+class Unavailable(Exception):
+    """Why this machine cannot have the kernels."""
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """For the best that this CPU has, or for AERIE_MARCH. Compiles at the first call on this machine, in some seconds;
+    where it cannot, a library that is kept for a lesser level serves. Raises Unavailable.
+    """
+    asked = os.environ.get("AERIE_MARCH")
+    levels = [_asked(asked)] if asked else runnable()
+    if why := lacking(levels[0]):
+        raise Unavailable(why)
+    try:
+        return _opened(_made(levels[0]))
+    except Unavailable as error:
+        kept = next(filter(None, map(_kept, levels)), None)
+        if kept is None:
+            raise
+        logger.warning("%s; %s, compiled before, serves", error, kept.name)
+        return _opened(kept)
+
+
+def make() -> Path:
+    """The library for AERIE_MARCH, or for the best that this CPU has, compiled where it is not there yet. It is not
+    loaded, so it may be another machine's. Raises Unavailable.
+    """
+    asked = os.environ.get("AERIE_MARCH")
+    return _made(_asked(asked) if asked else runnable()[0])
+
+
+def library_name() -> str:
+    """Of the loaded one: what it is compiled for, and digests of what it was compiled from and with."""
+    return Path(library()._name).stem
+
+
+@cache
+def missing() -> str | None:
+    """Why this machine cannot have the kernels, found out once; None where it can."""
+    try:
+        library()
+    except Unavailable as error:
+        return str(error)
+    return None
+
+
+def _asked(name: str) -> March:
+    try:
+        return march_of(name)
+    except ValueError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _made(march: March) -> Path:
+    compiler = next(filter(None, map(shutil.which, _compilers(march))), None)
+    if compiler is None:
+        package = f"g++-{march.machine}-linux-gnu".replace("_", "-")
+        raise Unavailable(
+            f"there is no C++ compiler for {march.machine} (Debian: {package})" if march.foreign else _NO_COMPILER
+        )
+    return _compiled(compiler, folder() / "cpp", march)
+
+
+def _compilers(march: March) -> Sequence[str]:
+    return (f"{march.machine}-linux-gnu-g++",) if march.foreign else _COMPILERS
+
+
+def _kept(march: March) -> Path | None:
+    """Of these very sources, by whatever compiler."""
+    return next((found for place in folders() for found in sorted((place / "cpp").glob(f"{_name(march)}-*.so"))), None)
+
+
+def _name(march: March) -> str:
+    digest = hashlib.sha256("\n".join([*_FLAGS, *march.flags, *sorted(march.features)]).encode())
+    for source in sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("*.h")]):
+        digest.update(source.read_bytes())
+    return f"{march.name}-{digest.hexdigest()[:16]}"
+
+
+def _compiled(compiler: str, kept: Path, march: March) -> Path:
+    command = [compiler, *_FLAGS, *march.flags]
+    sources = sorted(SOURCES.glob("*.cpp"), key=lambda source: -source.stat().st_size)  # the longest first
+    built = kept / f"{_name(march)}-{hashlib.sha256(_version(compiler).encode()).hexdigest()[:8]}.so"
+    if built.exists():
+        return built
+    try:
+        return compiled(command, sources, built, seconds=_SECONDS)
+    except OSError as error:
+        raise Unavailable(
+            f"the kernels cannot be kept in {kept}: {error.strerror}; AERIE_KERNELS names another folder"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{compiler} took more than {_SECONDS} seconds") from error
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(f"{compiler} failed: {error.stderr.decode(errors='replace')[-500:]}") from error
+
+
+def _version(compiler: str) -> str:
+    try:
+        found = subprocess.run(
+            [compiler, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{compiler} --version took more than {_VERSION_SECONDS} seconds") from error
+    except OSError as error:
+        raise Unavailable(f"{compiler} cannot be run: {error.strerror}") from error
+    return compiler + found.stdout
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    try:
+        opened = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be loaded: {error}") from error
+    for name, parameters in _SIGNATURES.items():
+        function = getattr(opened, name)
+        function.argtypes, function.restype = parameters, _RESULTS.get(name)
+    return opened
+
+
+if __name__ == "__main__":  # make setup: so that the first start need not compile
+    try:
+        make()
+    except Unavailable as error:
+        sys.stdout.write(f"aerie: {error}; on a CPU torch's operators serve, more slowly\n")

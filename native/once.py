@@ -1,0 +1,21 @@
+"""What is made of an object once, at the first call, and kept."""
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Once(Generic[K, V]):
+    """By the object itself, not by what it equals; the object is kept, too, so that no other takes its identity."""
+
+    def __init__(self, make: Callable[[K], V]) -> None:
+        self._make = make
+        self._kept: dict[int, tuple[K, V]] = {}
+
+    def __call__(self, of: K) -> V:
+        found = self._kept.get(id(of))
+        if found is None:
+            found = self._kept[id(of)] = (of, self._make(of))
+        return found[1]

@@ -1,0 +1,80 @@
+// A model as a whole step walks through it: a batch's tokens, from their embeddings to what is said of them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels.h"
+
+namespace aerie {
+
+// A target, or the body of a head; as native/model.py lays it out.
+struct Model {
+  const Layer* layers;
+  const float* rotations;  // [positions, dim]
+  const void* embeddings;  // [vocabulary, hidden]
+  char* pool;
+  Norm norm;
+  Matrix output;
+  long count, hidden, heads, kv_heads, dim, page_size, layer_bytes;
+  bool normed_residual, halves;
+};
+
+// What is known of each row until its next owner (engine/row_tables.py); the last is the dummy.
+struct Tables {
+  const int32_t* pages;  // [rows + 1, per_row]
+  const int64_t* noise_keys;
+  const float *temperatures, *min_ps, *top_ps;
+  const int32_t *top_ks, *limits, *min_lengths;
+  const int64_t* stop_ids;  // [rows + 1, stops]
+  long per_row, stops;
+};
+
+// Generations [2, per_turn] of what steps leave for each other (engine/future_map.py).
+struct Futures {
+  int64_t *tokens, *lengths;
+  bool* done;
+  char* seeds;  // [2, per_turn, seed_bytes]
+  long per_turn, seed_bytes;
+};
+
+// Table rows, each with the positions that it holds already.
+struct Rows {
+  const int64_t *owners, *lengths;
+  long count;
+};
+
+// Tokens of some rows on their way through a model: where each stands, and what it sees.
+class Pass {
+ public:
+  Pass(const Model& model, const Tables& tables) : model_(model), tables_(tables) {}
+
+  // So many tokens of each row, which see and write as many positions past its length, or `scratch` where those are more.
+  void lay(const Rows& rows, const int64_t* counts, long scratch = 0);
+
+  // Token i, of row `row`: its KV goes to position `place`, and it is turned as one at `position`.
+  void put(long i, long row, int64_t token, int64_t place, int64_t position);
+
+  long tokens() const { return static_cast<long>(slots_.size()); }
+
+  // Through all layers: stream [tokens, hidden] in place, with the embeddings beside it where layers read them. taps
+  // [tokens, boundaries, hidden] and words [tokens] may be null.
+  void run(float* stream, const int64_t* words, float* taps = nullptr, const int64_t* tapped = nullptr,
+           long boundaries = 0);
+
+  std::vector<float> embedded;  // [tokens, hidden]
+
+ private:
+  const Model& model_;
+  const Tables& tables_;
+  Rows rows_{};
+  std::vector<int32_t> queries_, page_bounds_, pages_;
+  std::vector<int64_t> slots_;
+  std::vector<float> turns_;
+};
+
+// What is read off a stream [tokens, hidden]: its norm, and logits [tokens, vocabulary].
+void read(std::vector<float>& normed_stream, std::vector<float>& logits, const float* stream, const Model& model,
+          long tokens);
+
+}  // namespace aerie

@@ -1,0 +1,186 @@
+// A step that drafts, in a call for each of its phases: draft, verify, accept and extend, on the rows that are still open.
+// The twin in torch is spec/draft_step.py, and the equations of the head are those of spec/head.py.
+#include <algorithm>
+
+#include "head.h"
+#include "step.h"
+#include "vectors.h"
+
+using namespace aerie;
+
+namespace {
+
+// As native/draft.py lays it out.
+struct Drafts {
+  const Head* head;
+  const float* heats;     // [depth] of a tree's edges
+  const int64_t* tapped;  // [boundaries]
+  const int32_t* nodes;   // [count] to verify of each of the plan's rows, the root included
+  long boundaries, depth, topk;
+  float floor;  // log probability of a chain that is not worth another level
+};
+
+// What the phases of one step leave for each other.
+struct Round {
+  Standing rows;
+  long width, steps;                                    // nodes of the widest row, and of the longest path
+  std::vector<int64_t> nodes, firsts;                   // [rows] of each, and where they begin in the pass
+  std::vector<int64_t> tokens, depths, parents, words;  // [rows, width]; words of trees alone
+  std::vector<int64_t> choices;                         // [rows, width], the target's
+  std::vector<int64_t> path, along;                     // [rows, steps] from the root, and what follows each
+  std::vector<float> taps, normed_stream, logits;
+};
+
+thread_local Round round_;  // of the step that is under way
+
+long candidates(long topk, long depth) { return topk == 1 ? 1 + depth : 1 + topk + (depth - 1) * topk * topk; }
+
+void draft_chains(Round& round, const Step& step, const Drafts& drafts, const Roots& roots, long depth) {
+  const long count = round.rows.count();
+  std::vector<int64_t> drafted(count * (depth + 1));
+  const long levels =
+      depth ? drafted_chain(drafted.data(), drafts.head, step.tables, &roots, depth, drafts.floor) : 0;
+  round.width = levels + 1;
+  for (long row = 0; row < count; ++row) {
+    round.nodes[row] = std::min(round.nodes[row], levels + 1);
+    for (long node = 0; node <= levels; ++node) {
+      round.tokens.push_back(node ? drafted[row * (depth + 1) + node] : roots.tokens[row]);
+      round.depths.push_back(node);
+      round.parents.push_back(std::max(node - 1, 0L));
+    }
+  }
+}
+
+void draft_trees(Round& round, const Step& step, const Drafts& drafts, const Roots& roots, long depth) {
+  const long count = round.rows.count(), total = candidates(drafts.topk, depth), width = round.width;
+  std::vector<int64_t> drafted(count * total), parents(count * total), levels{0};
+  std::vector<float> scores(count * total);
+  drafted_tree(drafted.data(), scores.data(), parents.data(), drafts.head, step.tables, &roots, drafts.heats, depth,
+               drafts.topk, total);
+  for (long level = 1; level <= depth; ++level)
+    levels.insert(levels.end(), level == 1 ? drafts.topk : drafts.topk * drafts.topk, level);
+  for (auto* part : {&round.tokens, &round.depths, &round.parents, &round.words}) part->resize(count * width);
+  selected(round.tokens.data(), round.depths.data(), round.parents.data(), round.words.data(), drafted.data(),
+           scores.data(), parents.data(), levels.data(), round.nodes.data(), count, total, width);
+}
+
+// Of the values [rows, width], those of real nodes, row by row.
+std::vector<int64_t> packed(const std::vector<int64_t>& values, const Round& round) {
+  std::vector<int64_t> flat;
+  for (long row = 0; row < round.rows.count(); ++row) {
+    const auto own = values.begin() + row * round.width;
+    flat.insert(flat.end(), own, own + round.nodes[row]);
+  }
+  return flat;
+}
+
+}  // namespace
+
+extern "C" void round_drafted(int32_t* words, const Step* given, const Drafts* drafts) {
+  const Step& step = *given;
+  const Head& head = *drafts->head;
+  const long hidden = head.body.hidden;
+  Round& round = round_;
+  round.rows.open(step, Answer(words, step.count, drafts->depth + 1));
+  const long count = round.rows.count(), most = candidates(drafts->topk, drafts->depth);
+  if (count == 0) return;
+  for (auto* part : {&round.nodes, &round.tokens, &round.depths, &round.parents, &round.words}) part->clear();
+  std::vector<float> seeds(count * hidden), temperatures(count);
+  for (long row = 0; row < count; ++row) {
+    round.nodes.push_back(std::min<long>(drafts->nodes[round.rows.places[row]], most));
+    unpack(&seeds[row * hidden], round.rows.seed(step, row), hidden, head.body.halves);
+    const float heat = step.tables->temperatures[round.rows.owners[row]];
+    temperatures[row] = heat < step.greedy_below ? 1.0f : heat;
+  }
+  round.width = *std::max_element(round.nodes.begin(), round.nodes.end());
+  const Roots roots{round.rows.rows(), round.rows.roots.data(), seeds.data(), step.samples ? temperatures.data() : nullptr};
+  const long depth = std::min(drafts->depth, round.width - 1);
+  if (drafts->topk == 1 || depth == 0)
+    draft_chains(round, step, *drafts, roots, depth);
+  else
+    draft_trees(round, step, *drafts, roots, depth);
+}
+
+extern "C" void round_verified(const Step* given, const Drafts* drafts) {
+  const Step& step = *given;
+  Round& round = round_;
+  const Rows rows = round.rows.rows();
+  if (rows.count == 0) return;
+  const std::vector<int64_t> tokens = packed(round.tokens, round), depths = packed(round.depths, round);
+  const std::vector<int64_t> words = round.words.empty() ? round.words : packed(round.words, round);
+  std::vector<int64_t> of, next, chosen;
+  Pass pass(*step.target, *step.tables);
+  pass.lay(rows, round.nodes.data());
+  round.firsts.clear();
+  for (long row = 0, i = 0; row < rows.count; ++row) {
+    round.firsts.push_back(i);
+    for (long node = 0; node < round.nodes[row]; ++node, ++i) {
+      pass.put(i, row, tokens[i], rows.lengths[row] + node, rows.lengths[row] + depths[i]);
+      of.push_back(row);
+      next.push_back(rows.lengths[row] + depths[i] + 1);
+    }
+  }
+  float* stream = pass.embedded.data();
+  round.taps.resize(pass.tokens() * drafts->boundaries * step.target->hidden);
+  pass.run(stream, words.empty() ? nullptr : words.data(), round.taps.data(), drafts->tapped, drafts->boundaries);
+  read(round.normed_stream, round.logits, stream, *step.target, pass.tokens());
+  round.rows.choose(chosen, step, round.logits.data(), of, next);
+  round.choices.assign(rows.count * round.width, 0);
+  for (long row = 0; row < rows.count; ++row)
+    std::copy_n(&chosen[round.firsts[row]], round.nodes[row], &round.choices[row * round.width]);
+}
+
+extern "C" void round_accepted(int32_t* words, const Step* given, const Drafts* drafts) {
+  const Step& step = *given;
+  const Model& target = *step.target;
+  Round& round = round_;
+  const Rows rows = round.rows.rows();
+  if (rows.count == 0) return;
+  Answer answer(words, step.count, drafts->depth + 1);
+  std::vector<int64_t> counts(rows.count);
+  round.steps = std::min(round.width, drafts->depth + 1);
+  round.path.resize(rows.count * round.steps);
+  round.along.resize(rows.count * round.steps);
+  accepted(counts.data(), round.path.data(), round.along.data(), round.tokens.data(), round.choices.data(),
+           round.parents.data(), round.nodes.data(), rows.count, round.width, round.steps);
+  for (int64_t& count : counts) ++count;  // the bonus
+  round.rows.end(step, round.along.data(), counts.data(), round.steps, answer);
+  for (long row = 0; row < rows.count; ++row) {
+    const long place = round.rows.places[row];
+    answer.accepted(place) = static_cast<int32_t>(std::min(counts[row] - 1, round.rows.kept[row]));
+    answer.drafted(place) = static_cast<int32_t>(round.nodes[row] - 1);
+  }
+  const long slot = 2 * target.kv_heads * target.dim * (target.halves ? sizeof(uint16_t) : sizeof(float));
+  moved(target.pool, round.path.data(), rows.owners, rows.lengths, step.tables->pages, rows.count, round.steps,
+        step.tables->per_row, target.page_size, target.count, target.layer_bytes, slot);
+}
+
+extern "C" void round_extended(const Step* given, const Drafts* drafts) {
+  const Step& step = *given;
+  const Head& head = *drafts->head;
+  Round& round = round_;
+  const Rows rows = round.rows.rows();
+  if (rows.count == 0) return;
+  const std::vector<int64_t>& kept = round.rows.kept;
+  const long hidden = head.body.hidden, wide = head.fuse.inputs;
+  std::vector<float> taps;
+  Pass pass(head.body, *step.tables);
+  pass.lay(rows, kept.data());
+  for (long row = 0, i = 0; row < rows.count; ++row) {
+    for (long pair = 0; pair < kept[row]; ++pair, ++i) {
+      const long at = row * round.steps + pair, length = rows.lengths[row] + pair;
+      const float* own = &round.taps[(round.firsts[row] + round.path[at]) * wide];
+      taps.insert(taps.end(), own, own + wide);
+      pass.put(i, row, round.along[at], length, length);
+    }
+  }
+  std::vector<float> stream = fused(taps, head, pass.tokens());
+  pass.run(stream.data(), nullptr);
+  std::vector<char> seed(step.futures->seed_bytes);
+  for (long row = 0, end = 0; row < rows.count; ++row) {
+    end += kept[row];
+    const long last = std::max<long>(kept[row] - 1, 0);
+    if (kept[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head.body.halves);
+    round.rows.publish(step, row, round.along[row * round.steps + last], seed.data());
+  }
+}

@@ -1,0 +1,63 @@
+// What plain steps and those that draft have in common: the rows that they find open, what is chosen, and what is left.
+#pragma once
+
+#include "model.h"
+
+namespace aerie {
+
+// A plan's rows, and what it is run on; as native/plan.py lays it out.
+struct Step {
+  const Model* target;
+  const Tables* tables;
+  const Futures* futures;
+  const int32_t *rows, *turns;  // [count]
+  long count;
+  long open, stop, full;  // codes of endings
+  float greedy_below;
+  bool samples, filters, bans;  // what some row calls for
+};
+
+// What a step says of its rows, in the order in which native/plan.py reads it; zeros so far.
+class Answer {
+ public:
+  Answer(int32_t* words, long count, long width) : words_(words), count_(count), width_(width) {}
+
+  int32_t* tokens(long row) { return words_ + row * width_; }
+  int32_t& kept(long row) { return at(0, row); }
+  int32_t& length(long row) { return at(1, row); }
+  int32_t& ending(long row) { return at(2, row); }
+  int32_t& accepted(long row) { return at(3, row); }
+  int32_t& drafted(long row) { return at(4, row); }
+
+ private:
+  int32_t& at(long part, long row) { return words_[count_ * (width_ + part) + row]; }
+
+  int32_t* words_;
+  long count_, width_;
+};
+
+// The rows that had not ended before the step.
+class Standing {
+ public:
+  // Of the others the answer says that nothing came of them, and the step after finds them as this one did.
+  void open(const Step& step, Answer answer);
+
+  Rows rows() const { return {owners.data(), lengths.data(), count()}; }
+  long count() const { return static_cast<long>(owners.size()); }
+  const char* seed(const Step& step, long row) const;
+
+  // What follows tokens of the rows `of` [tokens], to stand at `positions` [tokens]. Spoils the logits.
+  void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
+              const std::vector<int64_t>& positions) const;
+
+  // Cuts tokens [rows, width], of which counts [rows] were committed, and says so.
+  void end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer);
+
+  // Leaves a row to the step after: its last token, and its seed, unless that is null.
+  void publish(const Step& step, long row, int64_t token, const char* seed) const;
+
+  std::vector<long> places;  // among the plan's rows
+  std::vector<int64_t> owners, lengths, roots, kept, endings;
+};
+
+}  // namespace aerie

@@ -1,0 +1,132 @@
+"""The worker of a CPU: each step in one C++ call, or in one for each phase of a round, where the kernels know the step;
+every other step is its fallback's.
+
+Around the passes of a small model, operators of Python and torch cost a third of its time. What a step commits and
+leaves behind is, bit for bit, what the fallback would.
+"""
+
+import ctypes
+from collections.abc import Callable
+
+import torch
+
+from contracts.step import Capacity, StepOutput, StepPlan
+from engine.batch import stage_changes
+from engine.decoder import Decoder
+from engine.plain_worker import PlainWorker
+from native.draft import drafts_of, drafts_plainly, fits
+from native.head import native_head
+from native.library import library
+from native.model import NativeBody, native_body
+from native.plan import Plans, answer_of
+from native.prompts import prompts_of
+from spec.worker import SpecWorker, drafts
+
+Answering = Callable[[StepOutput], None]
+
+
+class NativeWorker:
+    """Implements contracts.step.Worker on the state of its fallback, which may run any step between two of its own."""
+
+    def __init__(self, fallback: PlainWorker | SpecWorker, target: NativeBody) -> None:
+        self.fallback = fallback
+        self._state = fallback.state
+        self.plans = Plans(fallback.state, target)
+        self._head = native_head(fallback.head) if isinstance(fallback, SpecWorker) else None
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._state.capacity
+
+    @torch.inference_mode()
+    def step(self, plan: StepPlan, answer: Answering) -> None:
+        """Answers before the head is extended."""
+        self._state.needs.note(plan)
+        if plan.prefill is not None:
+            ran = self._read_prompts(plan, answer)
+        elif drafts(plan):
+            ran = self._draft(plan, answer)
+        else:
+            ran = not any(plan.drafting) and self._decode(plan, answer)
+        if not ran:
+            self.fallback.step(plan, answer)
+
+    def close(self) -> None:
+        self.fallback.close()
+
+    def _decode(self, plan: StepPlan, answer: Answering) -> bool:
+        """Each of these returns False, with nothing done, where the kernels do not know the step."""
+        step = self.plans.step_of(plan, plan.rows.size)
+        if step is None:
+            return False
+        state = self._state
+        state.transfer.begin()
+        committed = answer_of(plan, 1, state.clock.start())
+        with state.clock.phase("verify"):
+            stage_changes(plan, state.tables, state.transfer)()
+            library().decoded(committed.words, ctypes.byref(step))
+        state.clock.stop()
+        answer(committed.output())
+        return True
+
+    def _read_prompts(self, plan: StepPlan, answer: Answering) -> bool:
+        work, head, followed = plan.prefill, self._head, any(plan.drafting)
+        assert work is not None
+        if followed and (head is None or work.token_ids.size > head.body.most):
+            return False
+        step = self.plans.step_of(plan, work.token_ids.size)
+        if step is None:
+            return False
+        state, kernels = self._state, library()
+        state.transfer.begin()
+        committed = answer_of(plan, 1, state.clock.start())
+        prompts = prompts_of(work, head.taps if head is not None and followed else None)
+        with state.clock.phase("prefill"):
+            stage_changes(plan, state.tables, state.transfer)()
+            kernels.prefilled(committed.words, ctypes.byref(step), ctypes.byref(prompts))
+        if head is None or not followed:
+            state.clock.stop()
+            answer(committed.output())
+            return True
+        answer(committed.output())
+        with state.clock.phase("extend"):
+            kernels.prompts_followed(
+                ctypes.byref(step), ctypes.byref(prompts), ctypes.byref(head.struct), plan.drafting.tobytes()
+            )
+        state.clock.stop()
+        return True
+
+    def _draft(self, plan: StepPlan, answer: Answering) -> bool:
+        work, head, worker = plan.decode, self._head, self.fallback
+        assert work is not None and isinstance(worker, SpecWorker)
+        step = self.plans.step_of(plan, int(sum(work.nodes))) if head is not None and fits(head, plan, work) else None
+        if head is None or step is None:
+            return False
+        config = worker.head.config
+        if not drafts_plainly(worker.spec, config, step, trees=work.topk > 1):
+            return False
+        state, kernels, phase = self._state, library(), self._state.clock.phase
+        state.transfer.begin()
+        committed = answer_of(plan, work.depth + 1, state.clock.start())
+        given = ctypes.byref(step), ctypes.byref(drafts_of(head, config, worker.spec, work))
+        with phase("draft"):
+            stage_changes(plan, state.tables, state.transfer)()
+            kernels.round_drafted(committed.words, *given)
+        with phase("verify"):
+            kernels.round_verified(*given)
+        with phase("accept"):
+            kernels.round_accepted(committed.words, *given)
+        answer(committed.output())
+        with phase("extend"):
+            kernels.round_extended(*given)
+        state.clock.stop()
+        return True
+
+
+def native_worker(fallback: PlainWorker | SpecWorker) -> NativeWorker | None:
+    """None where the kernels cannot walk through the target, or rows must agree among several ranks."""
+    state = fallback.state
+    if not isinstance(state.target, Decoder) or not state.visible or state.futures.poison:
+        return None
+    target = native_body(state.target.body)
+    return None if target is None else NativeWorker(fallback, target)

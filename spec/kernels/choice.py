@@ -1,0 +1,79 @@
+"""The Triton kernels of a GPU, by reference, and which of them `engine.kernels: auto` takes.
+
+Called by the composition root while a model is loaded.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from contracts.errors import ConfigError
+from engine.choose import choose, filtered
+from engine.device import device_name
+from engine.ending import cut
+from engine.kernels.bindings import REFERENCES, Kernels
+from engine.layer import gated, turned
+from engine.noise import gumbel
+from engine.norm import normed
+from spec.accept import accept
+from spec.round import compact
+from spec.tree import select
+
+PAYING: dict[str, frozenset[str]] = {}
+"""By what a device's name contains: kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
+Empty until a GPU has run `make gpu-bench`.
+"""
+
+
+def triton_kernels() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Every one of them. Needs the package triton."""
+    from engine.kernels import choose as choices
+    from engine.kernels import ending, layer, noise
+    from spec.kernels import compact as moves
+    from spec.kernels import trees
+
+    return {
+        choose: choices.choose,
+        filtered: choices.filtered,
+        gumbel: noise.gumbel,
+        cut: ending.cut,
+        normed: layer.normed,
+        turned: layer.turned,
+        gated: layer.gated,
+        compact: moves.compact,
+        select: trees.select,
+        accept: trees.accept,
+    }
+
+
+def choose_triton(setting: str, device: torch.device) -> Kernels:
+    """Of a GPU, by `engine.kernels`: `triton` takes all, `auto` those that pay there. Raises ConfigError."""
+    if importlib.util.find_spec("triton") is None:
+        if setting == "auto":
+            return REFERENCES
+        raise ConfigError(
+            "engine.kernels is triton, and the package triton, which pip install -e '.[gpu]' brings, is not installed; "
+            "set engine.kernels=auto",
+            param="engine.kernels",
+        )
+    paying = _paying(device)
+    taken = {
+        reference: kernel
+        for reference, kernel in triton_kernels().items()
+        if setting == "triton" or reference.__name__ in paying
+    }
+    return Kernels("triton", taken, name=f"triton {torch.__version__}") if taken else REFERENCES
+
+
+def _paying(device: torch.device) -> frozenset[str]:
+    named = device_name(device)
+    return frozenset[str]().union(*(names for part, names in PAYING.items() if part in named))
+
+
+def triton_failures() -> tuple[type[Exception], ...]:
+    """What is raised where a Triton kernel cannot be compiled or launched."""
+    from triton.errors import TritonError
+
+    return TritonError, RuntimeError

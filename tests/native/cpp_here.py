@@ -1,0 +1,20 @@
+"""Whether C++ kernels can run here, a set of them, and a fixture: a file's tests on references, then on kernels."""
+
+import os
+
+import pytest
+
+from engine.kernels.bindings import REFERENCES, Kernels
+from native.kernels.table import cpp_kernels
+from native.library import missing
+
+if os.environ.get("AERIE_MARCH") and missing() is not None:  # asked for by name: not to be skipped
+    raise RuntimeError(missing())
+
+needs_cpp = pytest.mark.skipif(missing() is not None, reason=f"no C++ kernels: {missing()}")
+CPP = cpp_kernels() if missing() is None else REFERENCES
+
+
+@pytest.fixture(params=["torch", pytest.param("cpp", marks=needs_cpp)])
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    return REFERENCES if request.param == "torch" else cpp_kernels()
