@@ -9,9 +9,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from aerie.worker import build_worker
+from contracts.config import parse_config
 from contracts.sampling import SamplingParams
 from contracts.step import Ending, StepOutput
-from tests.engine.rounds import Row
+from native.worker import NativeWorker
+from tests.engine.rounds import Rounds, Row
 from tests.native.cpp_here import needs_cpp
 from tests.native.whole_steps import Pair, make_worker, write_pair
 from tests.spec.test_worker import PROMPTS, SHAPES
@@ -235,3 +238,24 @@ def test_power_what_is_left_in_the_heads_pool_is_seen(pair: tuple[Path, Path]) -
     worker.head.pool.keys[:, worker.state.tables.slots(torch.tensor([0]), torch.tensor([2]))] += 1
     with pytest.raises(AssertionError):
         both.decode(rows, **SHAPES["tree"])
+
+
+def test_workers_of_one_process_have_kernels_of_their_own(pair: tuple[Path, Path]) -> None:
+    """One built after the other, stepped in turns: neither changes what the other runs, and the texts are the same."""
+    target, head = pair
+    given = {"model": {"path": str(target), "dtype": "float32"}, "spec": {"head": str(head)}}
+    engines = ({"kv_tokens": 1024, "kernels": language} for language in ("cpp", "torch", "cpp"))
+    workers = [build_worker(parse_config(given | {"engine": engine})) for engine in engines]
+    assert [isinstance(worker, NativeWorker) for worker in workers] == [True, False, True]
+    reports = [str(worker.capacity.report["kernels"]) for worker in workers]
+    assert reports[0] == reports[2] and reports[0].startswith("cpp: ") and reports[1] == "none"
+    rounds = [Rounds(worker) for worker in workers]
+    params = SamplingParams(temperature=0.9, seed=4, max_tokens=12)
+    rows = [each.add(0, list(PROMPTS[0]), params, drafting=True) for each in rounds]
+    while not rows[0].done:
+        for each, row in zip(rounds, rows, strict=True):
+            if not row.done:
+                each.decode([row], **SHAPES["chain"])
+    for each, row in zip(rounds, rows, strict=True):
+        each.finish([row], **SHAPES["chain"])
+    assert rows[0].out == rows[1].out == rows[2].out and len(rows[0].out) == 12
