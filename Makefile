@@ -35,7 +35,7 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -134,6 +134,13 @@ check: $(STAMP) ## formatting, lint and types
 format: $(STAMP) ## rewrite the sources in the one format
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+size: ## lines of Python, C++, tests and docs by top-level folder
+	@git ls-files '*.py' '*.cpp' '*.c' '*.h' '*.md' | xargs wc -l | awk '$$2 != "total" { \
+		folder = $$2 ~ /\// ? $$2 : "."; sub(/\/.*/, "", folder); \
+		kind = folder == "tests" ? "tests" : $$2 ~ /\.py$$/ ? "Python" : $$2 ~ /\.md$$/ ? "docs" : "C++"; \
+		lines[kind "\t" folder] += $$1; all[kind] += $$1 } \
+		END { for (key in lines) print key "\t" lines[key]; for (kind in all) print kind "\tall\t" all[kind] }' | sort | expand -t 10,24
 
 experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (docs/training.md; hours)
 	@$(BIN)/python -m aerie.experiments
