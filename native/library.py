@@ -53,8 +53,6 @@ _SIGNATURES: dict[str, list[type]] = {
     "moved": [c_void_p] * 5 + [c_long] * 7,
     "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
     "advanced": [c_void_p] * 9 + [c_long] * 6,
-    "drafted_chain": [*[c_void_p] * 4, c_long, c_float],
-    "drafted_tree": [c_void_p] * 7 + [c_long] * 3,
     "decoded": [c_void_p] * 2,
     "prefilled": [c_void_p] * 3,
     "prompts_followed": [*[c_void_p] * 3, c_char_p],
@@ -65,7 +63,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
 """Parameters of each function; addresses are not checked."""
-_RESULTS: dict[str, type] = {"drafted_chain": c_long, "panel_size": c_long}
+_RESULTS: dict[str, type] = {"panel_size": c_long}
 """Of those that return something."""
 
 
