@@ -10,7 +10,7 @@ from native.products import addresses_of
 from spec.head import Head
 
 
-class _Head(ctypes.Structure):
+class HeadStructure(ctypes.Structure):
     _fields_ = (
         ("body", Model),
         ("mapping", c_void_p),
@@ -23,7 +23,7 @@ class _Head(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class NativeHead:
-    struct: _Head
+    struct: HeadStructure
     body: NativeBody
     pre_norms: "ctypes.Array[Norm]"
     taps: "ctypes.Array[c_int64]"
@@ -38,7 +38,7 @@ def native_head(head: Head) -> NativeHead | None:
     if body is None or fuse is None:
         return None
     norms = (Norm * len(weights.pre_norms))(*map(norm_at, weights.pre_norms))
-    struct = _Head(
+    struct = HeadStructure(
         body.model,
         None if mapping is None else mapping.data_ptr(),
         Matrix(*fuse, *weights.fc.shape),

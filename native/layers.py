@@ -23,7 +23,7 @@ class Matrix(ctypes.Structure):
     )
 
 
-class _Layer(ctypes.Structure):
+class LayerStructure(ctypes.Structure):
     _fields_ = (
         *((name, Norm) for name in ("embedding", "input", "query", "key", "post")),
         *((name, Matrix) for name in ("qkv", "output", "gate_up", "down")),
@@ -34,7 +34,7 @@ class _Layer(ctypes.Structure):
 class NativeLayers:
     """A stack as kernels read it."""
 
-    layers: "ctypes.Array[_Layer]"
+    layers: "ctypes.Array[LayerStructure]"
     most: int
     """Tokens up to which all matrices are read in panels."""
 
@@ -45,10 +45,10 @@ def native_layers(stack: Stack) -> NativeLayers | None:
     known = [layer for layer in layers if layer is not None]
     if len(known) < len(layers) or not known:
         return None
-    return NativeLayers((_Layer * len(known))(*known), min(matrix.few for matrix in stack.matrices))
+    return NativeLayers((LayerStructure * len(known))(*known), min(matrix.few for matrix in stack.matrices))
 
 
-def _layer(layer: Layer) -> _Layer | None:
+def _layer(layer: Layer) -> LayerStructure | None:
     attention, hidden = layer.attention, layer.input_norm.gain.numel()
     sizes = (hidden, attention.head_dim, layer.mlp.inner)
     matrices = [addresses_of(matrix, 1) for matrix in layer.matrices]
@@ -62,7 +62,7 @@ def _layer(layer: Layer) -> _Layer | None:
         (hidden, layer.mlp.inner),
     )
     norms = (layer.embedding_norm, layer.input_norm, attention.q_norm, attention.k_norm, layer.post_norm)
-    return _Layer(
+    return LayerStructure(
         *(norm_at(norm) for norm in norms),
         *(Matrix(*found, *shape) for found, shape in zip(matrices, shapes, strict=True) if found is not None),
     )

@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from ctypes import c_bool, c_char_p, c_float, c_long, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_float, c_int64, c_long, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from engine.kernels.folder import folder, folders
 from native.compilation import compiled
@@ -35,6 +36,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
     "gated": [c_void_p] * 2 + [c_long] * 2,
+    "layout": [c_char_p],
     "panel_size": [],
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "swiglu": [c_void_p] * 9 + [c_long] * 3,
@@ -63,7 +65,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
 """Parameters of each function; addresses are not checked."""
-_RESULTS: dict[str, type] = {"panel_size": c_long}
+_RESULTS: dict[str, Any] = {"layout": POINTER(c_int64), "panel_size": c_long}
 """Of those that return something."""
 
 

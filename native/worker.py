@@ -16,6 +16,7 @@ from engine.decoder import Decoder
 from engine.plain_worker import PlainWorker
 from native.draft import drafts_of, drafts_plainly, fits
 from native.head import native_head
+from native.layouts import check_layouts
 from native.library import library
 from native.model import NativeBody, native_body
 from native.plan import Plans, answer_of
@@ -128,5 +129,6 @@ def native_worker(fallback: PlainWorker | SpecWorker) -> NativeWorker | None:
     state = fallback.state
     if not isinstance(state.target, Decoder) or not state.visible or state.futures.poison:
         return None
+    check_layouts()
     target = native_body(state.target.body)
     return None if target is None else NativeWorker(fallback, target)

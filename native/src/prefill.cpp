@@ -10,16 +10,6 @@ using namespace aerie;
 
 namespace {
 
-// As native/prompts.py lays it out: [count] of the plan's rows.
-struct Prompts {
-  const int32_t* tokens;  // of all chunks
-  const int32_t *starts, *counts;
-  const int32_t* next;    // the token after each chunk; none after the last of a prompt
-  const bool* last;
-  const int64_t* tapped;  // [boundaries]
-  long boundaries;
-};
-
 // What the first call leaves for the second: of every row its chunk, and of those that read their last what was chosen.
 struct Chunks {
   std::vector<int64_t> owners, starts, counts;

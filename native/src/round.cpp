@@ -10,16 +10,6 @@ using namespace aerie;
 
 namespace {
 
-// As native/draft.py lays it out.
-struct Drafts {
-  const Head* head;
-  const float* heats;     // [depth] of a tree's edges
-  const int64_t* tapped;  // [boundaries]
-  const int32_t* nodes;   // [count] to verify of each of the plan's rows, the root included
-  long boundaries, depth, topk;
-  float floor;  // log probability of a chain that is not worth another level
-};
-
 // What the phases of one step leave for each other.
 struct Round {
   Standing rows;

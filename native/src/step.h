@@ -2,20 +2,9 @@
 #pragma once
 
 #include "model.h"
+#include "plans.h"
 
 namespace aerie {
-
-// A plan's rows, and what it is run on; as native/plan.py lays it out.
-struct Step {
-  const Model* target;
-  const Tables* tables;
-  const Futures* futures;
-  const int32_t *rows, *turns;  // [count]
-  long count;
-  long open, stop, full;  // codes of endings
-  float greedy_below;
-  bool samples, filters, bans;  // what some row calls for
-};
 
 // What a step says of its rows, in the order in which native/plan.py reads it; zeros so far.
 class Answer {

@@ -1,0 +1,45 @@
+"""Compares how Python and the compiler lay out what crosses between them. Called when a worker is built."""
+
+import ctypes
+
+from native.draft import Drafts
+from native.head import HeadStructure
+from native.layers import LayerStructure, Matrix, Norm
+from native.library import library
+from native.model import Futures, Model, Tables
+from native.plan import Step
+from native.prompts import Prompts
+
+STRUCTURES: dict[str, type[ctypes.Structure]] = {
+    "Norm": Norm,
+    "Matrix": Matrix,
+    "Layer": LayerStructure,
+    "Model": Model,
+    "Tables": Tables,
+    "Futures": Futures,
+    "Step": Step,
+    "Prompts": Prompts,
+    "Drafts": Drafts,
+    "Head": HeadStructure,
+}
+"""By their names in C++."""
+
+
+def check_layouts() -> None:
+    """Raises AssertionError where a structure differs: its kernels would read garbage."""
+    for name, structure in STRUCTURES.items():
+        ours, theirs = layout_of(structure), _compiled(name)
+        assert ours == theirs, f"{name}: size and offsets are {ours} in Python and {theirs} in the library"
+
+
+def layout_of(structure: type[ctypes.Structure]) -> list[int]:
+    """The size, then the offset of each field."""
+    return [ctypes.sizeof(structure), *(getattr(structure, field[0]).offset for field in structure._fields_)]
+
+
+def _compiled(name: str) -> list[int]:
+    words = library().layout(name.encode())
+    found: list[int] = []
+    while words and words[len(found)] != -1:
+        found.append(words[len(found)])
+    return found

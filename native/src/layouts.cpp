@@ -1,0 +1,52 @@
+// How the compiler lays out what Python hands over: native/layouts.py compares it with its own when a worker is built.
+#include <cstddef>
+#include <cstring>
+
+#include "head.h"
+#include "plans.h"
+
+using namespace aerie;
+
+namespace {
+
+struct Layout {
+  const char* name;
+  int64_t words[20];  // the size, then the offset of each field; -1 ends them
+};
+
+const Layout kLayouts[] = {
+    {"Norm", {sizeof(Norm), offsetof(Norm, gain), offsetof(Norm, floor), -1}},
+    {"Matrix", {sizeof(Matrix), offsetof(Matrix, panels), offsetof(Matrix, scales), offsetof(Matrix, bias),
+     offsetof(Matrix, outputs), offsetof(Matrix, inputs), -1}},
+    {"Layer", {sizeof(Layer), offsetof(Layer, embedding), offsetof(Layer, input), offsetof(Layer, query),
+     offsetof(Layer, key), offsetof(Layer, post), offsetof(Layer, qkv), offsetof(Layer, output), offsetof(Layer,
+     gate_up), offsetof(Layer, down), -1}},
+    {"Model", {sizeof(Model), offsetof(Model, layers), offsetof(Model, rotations), offsetof(Model, embeddings),
+     offsetof(Model, pool), offsetof(Model, norm), offsetof(Model, output), offsetof(Model, count), offsetof(Model,
+     hidden), offsetof(Model, heads), offsetof(Model, kv_heads), offsetof(Model, dim), offsetof(Model, page_size),
+     offsetof(Model, layer_bytes), offsetof(Model, normed_residual), offsetof(Model, halves), -1}},
+    {"Tables", {sizeof(Tables), offsetof(Tables, pages), offsetof(Tables, noise_keys), offsetof(Tables, temperatures),
+     offsetof(Tables, min_ps), offsetof(Tables, top_ps), offsetof(Tables, top_ks), offsetof(Tables, limits),
+     offsetof(Tables, min_lengths), offsetof(Tables, stop_ids), offsetof(Tables, per_row), offsetof(Tables, stops), -1}},
+    {"Futures", {sizeof(Futures), offsetof(Futures, tokens), offsetof(Futures, lengths), offsetof(Futures, done),
+     offsetof(Futures, seeds), offsetof(Futures, per_turn), offsetof(Futures, seed_bytes), -1}},
+    {"Step", {sizeof(Step), offsetof(Step, target), offsetof(Step, tables), offsetof(Step, futures), offsetof(Step,
+     rows), offsetof(Step, turns), offsetof(Step, count), offsetof(Step, open), offsetof(Step, stop), offsetof(Step,
+     full), offsetof(Step, greedy_below), offsetof(Step, samples), offsetof(Step, filters), offsetof(Step, bans), -1}},
+    {"Prompts", {sizeof(Prompts), offsetof(Prompts, tokens), offsetof(Prompts, starts), offsetof(Prompts, counts),
+     offsetof(Prompts, next), offsetof(Prompts, last), offsetof(Prompts, tapped), offsetof(Prompts, boundaries), -1}},
+    {"Drafts", {sizeof(Drafts), offsetof(Drafts, head), offsetof(Drafts, heats), offsetof(Drafts, tapped),
+     offsetof(Drafts, nodes), offsetof(Drafts, boundaries), offsetof(Drafts, depth), offsetof(Drafts, topk),
+     offsetof(Drafts, floor), -1}},
+    {"Head", {sizeof(Head), offsetof(Head, body), offsetof(Head, mapping), offsetof(Head, fuse), offsetof(Head,
+     pre_norms), offsetof(Head, parts), offsetof(Head, norm_output), -1}},
+};
+
+}  // namespace
+
+// The size and the offsets of a structure, ended by -1; null for a name that is not known.
+extern "C" const int64_t* layout(const char* name) {
+  for (const Layout& one : kLayouts)
+    if (std::strcmp(one.name, name) == 0) return one.words;
+  return nullptr;
+}
