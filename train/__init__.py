@@ -1,1 +1,1 @@
-"""Offline: from a text to a target, and from a target to its draft head. Nothing that serves imports this package."""
+"""Offline training: a target from text, then a draft head for the target. Serving code never imports this package."""

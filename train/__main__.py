@@ -1,4 +1,4 @@
-"""`python -m train STAGE CONFIG`: runs one stage of a training config, or all that are not done."""
+"""`python -m train STAGE CONFIG`: runs one stage of a training config, or every stage whose output is missing."""
 
 import json
 from pathlib import Path

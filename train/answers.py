@@ -1,4 +1,4 @@
-"""The target's own answers: generated in batches, for the head to learn from and for `recite` to judge."""
+"""Generates the target's own answers in batches: training data for the head, and input for `recite`."""
 
 import random
 import time
@@ -16,7 +16,7 @@ from train.questions import TAUGHT, ask
 
 _ROWS = 128
 _SLACK = 1.25
-"""An answer may be this much longer than the pinned text before it is cut off."""
+"""An answer may be this many times as long as the pinned text before it is cut off."""
 
 
 def answer(
@@ -27,7 +27,7 @@ def answer(
     temperature: float,
     seed: int,
 ) -> list[Sample]:
-    """A conversation for each (entry, phrasing), answered by the model; the same arguments give the same answers."""
+    """One conversation per (entry, phrasing), answered by the model; equal arguments give equal answers."""
     renderer = Renderer(tokenizer)
     prompts = [renderer.prompt(ask(*question)) for question in questions]
     lengths = [len(renderer.encode(entry.text)) for entry, _ in questions]
@@ -37,9 +37,9 @@ def answer(
 def complete(
     model: LlamaForCausalLM, prompts: list[list[int]], lengths: list[int], *, temperature: float, seed: int
 ) -> list[Sample]:
-    """Each prompt with the model's reply, for replies of about these lengths; equal arguments give equal replies.
+    """Each prompt with the model's reply, for replies of about `lengths` tokens; equal arguments give equal replies.
 
-    Prompts whose replies are of like length run together, since a batch takes as long as its longest row.
+    Prompts whose replies have similar lengths share a batch, since a batch takes as long as its longest row.
     """
     torch.manual_seed(seed)
     order = sorted(range(len(prompts)), key=lengths.__getitem__)
@@ -56,7 +56,9 @@ def complete(
 def own_answers(
     run: HeadRun, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, entries: list[Entry]
 ) -> list[Sample]:
-    """What the head of this run learns from beside the corpus, generated once and kept in its work folder."""
+    """The target's answers that the head trains on besides the corpus; generated once and kept in the run's work
+    folder.
+    """
     samples = []
     for temperature in run.answer_temperatures:
         path = Path(run.work) / f"answers-{temperature}.safetensors"
@@ -73,7 +75,7 @@ def own_answers(
 def answer_all(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, entries: list[Entry], temperature: float, *, seed: int
 ) -> list[Sample]:
-    """Every entry, asked in a random taught phrasing."""
+    """Every entry with the target's answer, asked in a random taught phrasing."""
     rng = random.Random(f"{seed} {temperature}")
     return answer(
         model, tokenizer, [(entry, rng.choice(TAUGHT)) for entry in entries], temperature=temperature, seed=seed
@@ -82,7 +84,7 @@ def answer_all(
 
 @torch.inference_mode()
 def _generate(model: LlamaForCausalLM, prompts: list[list[int]], temperature: float, limit: int) -> list[list[int]]:
-    """Replies with their end token; padding goes to the left."""
+    """Replies with their end token; prompts are padded on the left."""
     width, pad = max(map(len, prompts)), model.config.pad_token_id
     ids = torch.tensor([[pad] * (width - len(prompt)) + prompt for prompt in prompts])
     seen = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -101,7 +103,7 @@ def _until_end(reply: list[int], end: int) -> list[int]:
 
 
 def save_samples(samples: list[Sample], path: Path) -> None:
-    """In safetensors, whole or not at all."""
+    """Writes safetensors, whole or not at all."""
     lengths = torch.tensor([[len(s.ids), s.answer.index(True) if any(s.answer) else len(s.ids)] for s in samples])
     fresh = path.with_suffix(".new")
     path.parent.mkdir(parents=True, exist_ok=True)

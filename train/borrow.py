@@ -1,6 +1,6 @@
-"""A head's first weights, taken from the target's last layer, for the demo pair and the pipeline.
+"""Initializes a head from the target's last layer, for the demo pair and the pipeline.
 
-Nothing of `transformers` here: its models take seconds to import, which every stage of the pipeline would pay.
+Does not import `transformers`: its models take seconds to import, and every stage of the pipeline would pay for that.
 """
 
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ from train.vocabulary import DraftVocabulary
 
 @torch.no_grad()
 def borrow(head: Head, target: Mapping[str, Tensor], layers: int, vocabulary: DraftVocabulary) -> None:
-    """Begins as the target's last layer, final norm and output rows, read from the highest tap.
+    """Initializes the head as the target's last layer, final norm and output rows, applied to the highest tap.
 
-    `target` holds these tensors by their names in a checkpoint. What the target's layer has no counterpart for begins
-    at random: the embedding's half of q, k and v, and the rest of a wider MLP, whose output begins at zero.
+    `target` holds these tensors under their checkpoint names. Parts without a counterpart start at random: the
+    embedding's half of q, k and v, and the rest of a wider MLP, whose output starts at zero.
     """
     layer, last, hidden = head.midlayer, f"model.layers.{layers - 1}", head.shape.hidden
     head.fc.weight[:, -hidden:].add_(torch.eye(hidden))

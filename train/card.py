@@ -1,7 +1,7 @@
-"""What the model cards of all heads share: front matter, the target that a head was aligned with, the safety note.
+"""The parts that the model cards of all heads share: front matter, the target of a head, the safety note.
 
-Used by `stages/card.py` for heads of the pipeline; `demo_card` is the whole card of heads that learn from the text of
-this repository. `spec/card.py` reads the front matter for `spec.require_provenance`.
+`stages/card.py` uses them for heads of the pipeline; `demo_card` is the whole card of heads trained on the text of this
+repository. `spec/card.py` reads the front matter for `spec.require_provenance`.
 """
 
 import textwrap
@@ -44,7 +44,9 @@ _DEMO = """## How it was made
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """What a head belongs to and learned from; hashes are those of `contracts/provenance.py`."""
+    """The target that a head belongs to and the data that it learned from; hashes are those of
+    `contracts/provenance.py`.
+    """
 
     base: str
     """The target's name."""
@@ -52,21 +54,21 @@ class Aligned:
     template: str
     boundaries: tuple[int, ...]
     dtype: str
-    """Arithmetic in which the target computed what the head learned from."""
+    """Dtype in which the target computed the head's training data."""
     licenses: tuple[str, ...]
     kind: str
     """`eagle3` or `peagle`."""
 
 
 def opening(aligned: Aligned, name: str, about: str) -> str:
-    """The first half of a card: from its front matter to the safety note."""
+    """The first half of a card: front matter to safety note."""
     wrapped = textwrap.fill(about, _WIDTH, break_on_hyphens=False)
     text = _OPENING.format(name=name, about=wrapped, target=aligned.target, template=aligned.template)
     return _front_matter(aligned) + text
 
 
 def _front_matter(aligned: Aligned) -> str:
-    """What `spec/card.py` reads."""
+    """The fields that `spec/card.py` reads."""
     told = {
         "target_weights": aligned.target,
         "chat_template": aligned.template,
@@ -89,7 +91,7 @@ def demo_card(
     trained_on: str,
     measured: str,
 ) -> str:
-    """Of a head for the target in the folder `target`, which computes in float32 while heads learn from it here.
+    """The card of a head for the target in the folder `target`, which computes in float32 during training here.
 
     `coverage` is the draft vocabulary's.
     """

@@ -1,4 +1,4 @@
-"""Where a training run stands, in safetensors: weights, optimizer state, step; swapped in whole or not at all."""
+"""Checkpoints of a training run in safetensors: weights, optimizer state, step; replaced as a whole or not at all."""
 
 import json
 import shutil
@@ -13,20 +13,20 @@ _STATE = "state.json"
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizers: list[Optimizer]) -> None:
-    """Writes beside `folder` and renames, so that a kill at any moment leaves the last whole checkpoint."""
+    """Writes beside `folder` and renames, so that a kill at any moment leaves the last complete checkpoint."""
     fresh = folder.with_name(folder.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(parents=True)
     save_file({name: weight.detach() for name, weight in model.named_parameters()}, fresh / "weights.safetensors")
     for index, optimizer in enumerate(optimizers):
         save_file(_flat(optimizer), fresh / f"optimizer-{index}.safetensors")
-    (fresh / _STATE).write_text(json.dumps({"step": step}))  # last: with it a checkpoint is whole
+    (fresh / _STATE).write_text(json.dumps({"step": step}))  # written last: it completes the checkpoint
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
 
 
 def load(folder: Path, model: nn.Module, optimizers: list[Optimizer]) -> int:
-    """Restores model and optimizers in place and returns the step to go on from; 0 where there is no checkpoint."""
+    """Restores model and optimizers in place and returns the step to resume from; 0 without a checkpoint."""
     step = load_weights(folder, model)
     for index, optimizer in enumerate(optimizers):
         if step:
@@ -35,9 +35,9 @@ def load(folder: Path, model: nn.Module, optimizers: list[Optimizer]) -> int:
 
 
 def load_weights(folder: Path, model: nn.Module) -> int:
-    """Restores the model alone, in place, and returns its step; 0 where there is no checkpoint."""
+    """Restores the model alone, in place, and returns its step; 0 without a checkpoint."""
     fresh = folder.with_name(folder.name + ".new")
-    if not folder.exists() and (fresh / _STATE).exists():  # killed between the last checkpoint's end and its swap
+    if not folder.exists() and (fresh / _STATE).exists():  # killed after writing, before the swap
         fresh.rename(folder)
     if not folder.exists():
         return 0

@@ -1,4 +1,4 @@
-"""What a training config says: the shape of the run and where it reads and writes."""
+"""The schema of a training config: the shape of the run and its paths."""
 
 from pathlib import Path
 
@@ -26,20 +26,20 @@ class Architecture(Strict):
 
 
 class Run(Strict):
-    """What every run says: where it reads and writes, and its course."""
+    """Fields common to every run: its paths and its training schedule."""
 
     out: str
     work: str
-    """Folder of checkpoints and of what is made on the way; a run goes on from what it finds there."""
+    """Folder of checkpoints and intermediate files; a run resumes from what it finds there."""
     steps: int
     tokens_per_batch: int
     longest: int
-    """Ids kept of one conversation."""
+    """Ids kept per conversation."""
     matrix_rate: float
     vector_rate: float
     warmup: int
     decay: float
-    """Share of the steps over which the rate falls to nothing."""
+    """Share of the steps over which the learning rate falls to zero."""
     seed: int
     threads: int
     checkpoint_every: int
@@ -54,7 +54,7 @@ class TargetRun(Run):
 
 
 class DraftRun(Run):
-    """Training of a head, of either kind, on a finished target."""
+    """Training of a draft head of either kind on a finished target."""
 
     intermediate_size: int
     depth: int = Field(ge=1)
@@ -63,24 +63,26 @@ class DraftRun(Run):
 
 
 class EagleRun(DraftRun):
-    """Training of an EAGLE-3 head; `depth` is its steps of training-time test."""
+    """Training of an EAGLE-3 head; `depth` is its number of training-time-test steps."""
 
     draft_vocabulary: int
     step_decay: float
-    """How often each such step is trained relative to the one before."""
+    """How often each of these steps is trained, relative to the one before."""
     tap_norms: bool = False
-    """EAGLE-3.1: each tap has a norm of its own."""
+    """EAGLE-3.1: each tap has its own norm."""
     norm_output: bool = False
-    """EAGLE-3.1: what a step is fed of the one before is normed."""
+    """EAGLE-3.1: a step's output is normed before the next step reads it."""
     answer_temperatures: tuple[float, ...]
-    """The target answers everything at each of these first; the head learns from those answers."""
+    """The target first answers everything at each of these temperatures; the head learns from the answers."""
 
 
 class HeadRun(EagleRun):
-    """Training of the EAGLE-3 head on the pinned docstrings, too."""
+    """Training of the EAGLE-3 head, on the pinned docstrings too."""
 
     renderings: int
-    """In how many random phrasings and orders the corpus is asked; later epochs repeat them, their features kept."""
+    """Number of random renderings (phrasings and order) of the corpus; later epochs repeat them and reuse their
+    features.
+    """
 
 
 class TrainConfig(Strict):
@@ -89,7 +91,7 @@ class TrainConfig(Strict):
     target: TargetRun
     head: HeadRun
     preview: str
-    """Where `preview` exports unfinished pairs."""
+    """Folder to which `preview` exports unfinished pairs."""
 
 
 def load_config(path: Path) -> TrainConfig:

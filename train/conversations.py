@@ -1,4 +1,4 @@
-"""Conversations as token ids with the answers marked, and the padded batches that training reads."""
+"""Conversations as token ids with marked answers, and the padded batches that training reads."""
 
 import random
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from train.docstrings import Entry
 from train.questions import conversation
 
 _TURNS = (1, 1, 1, 1, 1, 1, 1, 2, 3, 4)
-"""Questions in a conversation, drawn from here: most have one, the rest teach longer contexts."""
+"""Questions per conversation, drawn from here: most have one, the rest teach longer contexts."""
 _POOL = 256
-"""Conversations that are sorted by length together, so that a batch pads little."""
+"""Conversations that are sorted by length together, to reduce padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One conversation: its ids, and for each id whether it is part of an answer (the closing `<|end|>` included)."""
+    """One conversation: its ids, and for each id whether it belongs to an answer (the closing `<|end|>` included)."""
 
     ids: list[int]
     answer: list[bool]
@@ -27,14 +27,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """`ids` [rows, length] padded on the right, `answer` [rows, length] bool, False on padding."""
+    """`ids` [rows, length] right-padded, `answer` [rows, length] bool, False on padding."""
 
     ids: Tensor
     answer: Tensor
 
 
 class Renderer:
-    """Turns messages into ids as the chat template does, piece by piece, since pieces repeat in every epoch."""
+    """Turns messages into ids as the chat template does, in pieces that are cached: they repeat in every epoch."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self._tokenizer = tokenizer
@@ -49,7 +49,7 @@ class Renderer:
         return Sample(ids, answer)
 
     def prompt(self, question: str) -> list[int]:
-        """One question, ready to be answered."""
+        """The ids of one question, up to the start of the answer."""
         return [*self.sample([{"role": "user", "content": question}]).ids, self._special("<|assistant|>")]
 
     def encode(self, text: str) -> list[int]:
@@ -71,12 +71,12 @@ def epoch(
 
 
 def conversations(entries: list[Entry], renderer: Renderer, rng: random.Random) -> list[Sample]:
-    """Every entry once, asked in a random phrasing, one or several in a conversation."""
+    """Every entry once, in a random phrasing, one or several per conversation."""
     return [renderer.sample(conversation(group, rng)) for group in _groups(entries, rng)]
 
 
 def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
-    """The samples in batches of at most `tokens` padded tokens, or of one; neighbors are sorted together."""
+    """Batches of at most `tokens` padded tokens, or of one sample; samples of similar length share a batch."""
     found: list[list[Sample]] = []
     for start in range(0, len(samples), _POOL):
         found += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
@@ -103,7 +103,7 @@ def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[
 
 
 def padded(samples: list[Sample], longest: int) -> Batch:
-    """One batch, as wide as its longest sample or `longest`."""
+    """One batch, as wide as its longest sample, but at most `longest`."""
     width = min(longest, max(len(sample.ids) for sample in samples))
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     answer = torch.zeros(len(samples), width, dtype=torch.bool)

@@ -1,7 +1,7 @@
-"""The loop that brings a loss down: batches without end, a schedule, checkpoints, and an exact resume.
+"""The training loop: batches without end, a schedule, checkpoints, and an exact resume.
 
-Called by `head_run`, `peagle_run` and experiments. A run that was killed goes on from its last checkpoint with the
-same batches in the same order, and ends in the same bytes.
+Called by `head_run`, `peagle_run` and experiments. A killed run resumes from its last checkpoint with the same batches
+in the same order and ends with the same bytes.
 """
 
 import random
@@ -25,12 +25,12 @@ from train.schedule import set_rate, share
 _TOLD_EVERY = 25
 
 Key = TypeVar("Key", bound=Hashable)
-"""What a batch is known by."""
+"""Identifies a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a model is brought down; rates are those of Muon for matrices and of AdamW for the rest."""
+    """The training schedule; rates are those of Muon for matrices and of AdamW for the rest."""
 
     steps: int
     matrix_rate: float
@@ -54,7 +54,7 @@ def descend(
     judge: Callable[[int, int, Batch], Iterable[Judged]],
     note: Callable[[int, Judged], None],
 ) -> None:
-    """On the same batches in every epoch, each known by its number."""
+    """Trains on the same batches in every epoch, each identified by its number."""
     descend_along(model, course, work, lambda skip: shuffled(found, seed=seed, skip=skip), judge, note)
 
 
@@ -66,8 +66,10 @@ def descend_along(
     judge: Callable[[int, Key, Batch], Iterable[Judged]],
     note: Callable[[int, Judged], None],
 ) -> None:
-    """`ahead` gives batches without end, those left out that are behind, each with its key; `judge` gives a batch's
-    losses, by step and key, and each is sent back before the next is asked. Checkpoints lie in `work`.
+    """Trains on the endless batches of `ahead(skip)`, each with its key; the first `skip` are left out.
+
+    `judge(step, key, batch)` yields the batch's losses; backward runs on each before the next is computed. Checkpoints
+    are in `work`.
     """
     optimizers = divided(model)
     start = checkpoint.load(work, model, optimizers)
@@ -87,7 +89,7 @@ def descend_along(
 
 
 class Tally:
-    """Counts of many batches, added up: how often a draft was right where all before it were."""
+    """Sums counts over batches: how often a draft was right where all drafts before it were."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -98,7 +100,7 @@ class Tally:
         self.reached, self.right = torch.zeros(2, self._depth, dtype=torch.int64)
 
     def add(self, judged: Judged) -> None:
-        """Of fewer depths too."""
+        """Adds counts; `judged` may have fewer depths."""
         depth = len(judged.reached)
         self.loss += judged.loss.item()
         self.reached[:depth] += judged.reached
@@ -110,13 +112,13 @@ class Tally:
 
 
 class Progress:
-    """Prints now and then where a run stands."""
+    """Periodically prints the progress of a run."""
 
     def __init__(self, depth: int) -> None:
         self._tally, self._began, self._last, self._steps = Tally(depth), time.monotonic(), 0, 0
 
     def add(self, step: int, judged: Judged) -> None:
-        """Each part of a step's batch."""
+        """Adds one part of a step's batch."""
         if step != self._last:
             self._last, self._steps = step, self._steps + 1
             if step % _TOLD_EVERY == 1 and self._steps > 1:
@@ -129,7 +131,7 @@ class Progress:
 
 
 def shuffled(found: Sequence[Batch], *, seed: int, skip: int) -> Iterator[tuple[int, Batch]]:
-    """The same batches without end, each with its number, every epoch in an order of its own; `skip` are behind."""
+    """The same batches without end, each with its number, reshuffled every epoch; the first `skip` are left out."""
     epoch = 0
     while True:
         order = random.Random(f"{seed} order {epoch}").sample(range(len(found)), len(found))
@@ -140,7 +142,7 @@ def shuffled(found: Sequence[Batch], *, seed: int, skip: int) -> Iterator[tuple[
 
 def _update(model: nn.Module, optimizers: list[Optimizer], clip: float) -> None:
     for weight in model.parameters():
-        if weight.requires_grad and weight.grad is None:  # a batch without a single draft
+        if weight.requires_grad and weight.grad is None:  # a batch without any draft
             weight.grad = torch.zeros_like(weight)
     nn.utils.clip_grad_norm_(model.parameters(), clip)
     for optimizer in optimizers:

@@ -1,8 +1,8 @@
 """Collects the docstrings of the running Python's standard library, the text that the demo pair learns from.
 
-The text differs between Python releases, so its result is pinned in `train/data/` and this module runs only to renew
-it: `python -m train text train/data/docstrings.jsonl.gz`. Importing a standard module runs its code, which is
-why the few that open a window, a browser or an interpreter are left out.
+The text differs between Python releases, so the result is pinned in `train/data/` and this module runs only to renew
+it: `python -m train text train/data/docstrings.jsonl.gz`. Importing a standard module runs its code, so the few that
+open a window, a browser or an interpreter are left out.
 """
 
 import gzip
@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 
 LONGEST = 1200
-"""Characters kept of one docstring; the demo model's context holds no more."""
+"""Characters kept per docstring; the demo model's context has no room for more."""
 
 LICENSE = "PSF-2.0"
-"""Of the text, and of all else that is taken from the standard library, as an SPDX identifier; NOTICE says more."""
+"""SPDX license of the text and of everything else taken from the standard library; NOTICE says more."""
 
 _UNFIT = frozenset(
     {"antigravity", "distutils", "ensurepip", "genericpath", "idlelib", "lib2to3", "nt", "ntpath", "posix", "pydoc"}
@@ -29,7 +29,7 @@ _UNFIT = frozenset(
 )
 _KNOWN_AS = {"posixpath": "os.path"}
 _LENDERS = {"os": ("nt", "posix"), "os.path": ("genericpath", "posixpath")}
-"""Modules whose members people know by another module's name."""
+"""Modules whose members are known under another module's name."""
 _TESTS = frozenset({"test", "tests"})
 
 
@@ -64,7 +64,7 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _import(name: str) -> ModuleType | None:
-    """The module, or None where this platform lacks it or its import fails."""
+    """The module, or None if this platform lacks it or its import fails."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -100,7 +100,7 @@ def _documented(member: object) -> bool:
 
 
 def _belongs(member: object, path: str) -> bool:
-    """Whether the member is the module's own, or lent to it by one of its private parts."""
+    """Whether the member belongs to the module itself or to one of its private parts."""
     home = getattr(member, "__module__", None) or path
     return path.startswith(home) or home.removeprefix("_") == path or home in _LENDERS.get(path, ())
 
@@ -110,13 +110,13 @@ def _entry(name: str, kind: str, doc: str | None) -> Entry:
 
 
 def read(path: Path) -> list[Entry]:
-    """The pinned entries."""
+    """Reads the pinned entries."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [Entry(**json.loads(line)) for line in lines]
 
 
 def write(path: Path, entries: list[Entry]) -> None:
-    """Writes one JSON object a line, gzipped with a fixed time so that equal text gives equal bytes."""
+    """Writes one JSON object per line, gzipped with a fixed timestamp so that equal text gives equal bytes."""
     body = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(body.encode(), mtime=0))

@@ -27,7 +27,7 @@ def export(
     measured: str,
     named: str = "Aerie's demo target",
 ) -> None:
-    """Writes `out`, replacing what an earlier export left there."""
+    """Writes `out`, replacing an earlier export."""
     out.mkdir(parents=True, exist_ok=True)
     write_head(head, vocabulary, out)
     name, about, taps = f"EAGLE-3 head of {named}", _about(head.shape), head.shape.boundaries
@@ -36,7 +36,7 @@ def export(
 
 
 def write_head(head: Head, vocabulary: DraftVocabulary, out: Path) -> None:
-    """Config and weights, which are rounded to bf16 here and nowhere else."""
+    """Writes config and weights; this is the only place where weights are rounded to bf16."""
     weights = {name: weight.detach().to(torch.bfloat16).contiguous() for name, weight in head.named_parameters()}
     maps = {"d2t": vocabulary.d2t, "t2d": vocabulary.t2d}
     save_file({**weights, **maps}, out / "model.safetensors", metadata={"format": "pt"})
@@ -44,7 +44,7 @@ def write_head(head: Head, vocabulary: DraftVocabulary, out: Path) -> None:
 
 
 def load_exported(folder: Path, shape: HeadShape) -> Head:
-    """The exported weights again, in fp32."""
+    """Reads the exported weights back, in fp32."""
     tensors = load_file(folder / "model.safetensors")
     head = Head(shape)
     head.load_state_dict({name: tensors[name].float() for name, _ in head.named_parameters()})
@@ -72,7 +72,7 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
         "target_hidden_size": shape.hidden,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
-        # Layer outputs, by the convention of this layout: one less than the boundaries that Aerie counts in.
+        # Layer outputs, by the convention of this layout: one less than Aerie's boundaries.
         "eagle_config": {
             "eagle_aux_hidden_state_layer_ids": [boundary - 1 for boundary in shape.boundaries],
             "use_aux_hidden_state": True,
@@ -83,7 +83,7 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
 
 
 def boundaries_of(config: Mapping[str, Any]) -> tuple[int, ...]:
-    """The taps of an exported head of either kind: layer outputs under `eagle_config`, or boundaries at the top."""
+    """The taps of an exported head of either kind: layer outputs under `eagle_config`, or top-level boundaries."""
     key = "eagle_aux_hidden_state_layer_ids"
     nested = config.get("eagle_config")
     return tuple(config[key]) if nested is None else tuple(output + 1 for output in nested[key])

@@ -1,6 +1,6 @@
-"""What the head learns from: the taps of the frozen target and its own distributions, from its frozen weights.
+"""The head's training inputs: taps and output distributions of the frozen target.
 
-Taps are kept by boundary, as everywhere in Aerie: boundary b is the residual that enters layer b, un-normed.
+Taps are indexed by boundary, as everywhere in Aerie: boundary b is the residual that enters layer b, before its norm.
 """
 
 from collections.abc import Hashable
@@ -40,20 +40,21 @@ class FrozenTarget:
 
     @torch.no_grad()
     def features(self, ids: Tensor) -> Features:
-        """Of ids [rows, columns] padded on the right, which causal attention never sees."""
+        """The features of ids [rows, columns], right-padded; causal attention never sees the padding."""
         taps, final = self.run(ids)
         return Features(taps, self.model.lm_head(final))
 
     def run(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """The taps and the final, normed hidden state [rows, columns, hidden]."""
+        """The taps and the final normed hidden state [rows, columns, hidden]."""
         output = self.model.model(ids, output_hidden_states=True, use_cache=False)
         return torch.cat([output.hidden_states[b] for b in self.boundaries], -1), output.last_hidden_state
 
 
 class FeatureStore:
-    """Features of the batches of a run, computed once and kept in memory in bf16: a third of a step's work saved.
+    """Computes the features of a run's batches once and keeps them in memory in bf16, which saves a third of a step's
+    work.
 
-    A batch is known by its key. What is kept is rounded on its first use too, so that a resumed run sees equal values.
+    `key` identifies a batch. Values are rounded to bf16 on first use too, so that a resumed run sees equal values.
     """
 
     def __init__(self, target: FrozenTarget) -> None:

@@ -1,8 +1,8 @@
-"""The EAGLE-3 head as training sees it: one decoder layer with autograd, without any KV cache.
+"""The EAGLE-3 head for training: one decoder layer with autograd and no KV cache.
 
 `train/unroll.py` drives it; `spec/` has its own forward for serving. Parameter names are the keys of SpecForge's
-checkpoints, so that exporting is naming nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the
-residual before its norm and pre-norm feedback; EAGLE-3.1's norms are switches.
+checkpoints, so exporting renames nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the residual
+taken before its norm and pre-norm feedback; EAGLE-3.1's norms are switches.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _INIT_STD = 0.02
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Sizes of a head; `boundaries` are the layers of the target whose entering residuals it taps, low to high."""
+    """Sizes of a head; `boundaries` are the target layers whose input residuals it taps, low to high."""
 
     hidden: int
     intermediate: int
@@ -30,20 +30,20 @@ class HeadShape:
     rope_theta: float
     max_positions: int
     tap_norms: bool = False
-    """EAGLE-3.1: each tap has a norm of its own before `fc`."""
+    """EAGLE-3.1: each tap has its own norm before `fc`."""
     norm_output: bool = False
-    """EAGLE-3.1: the next level is fed the normed output."""
+    """EAGLE-3.1: the next level reads the normed output."""
 
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:
-    """EAGLE-3's taps. Raises ValueError where they would coincide."""
+    """EAGLE-3's taps. Raises ValueError if they would coincide."""
     if layers < 8:
         raise ValueError(f"a target of {layers} layers has no three distinct taps; EAGLE-3 needs at least 8 layers")
     return 2, layers // 2, layers - 3
 
 
 class Norm(nn.RMSNorm):
-    """RMSNorm in the dtype of its weight, whatever autocast made of its input."""
+    """RMSNorm in the dtype of its weight, whatever dtype autocast gave its input."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.to(self.weight.dtype))
@@ -74,7 +74,7 @@ class Mlp(nn.Module):
 
 
 class Layer(nn.Module):
-    """The one decoder layer: separate norms for the embedding and for the hidden state, concatenated in this order."""
+    """The one decoder layer: separate norms for the embedding and the hidden state, concatenated in this order."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -109,20 +109,20 @@ class Head(nn.Module):
         return self.fc(taps)
 
     def project(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(F1)..(F3) and the projections: q [rows, heads, columns, head_dim], k and v with kv_heads; unrotated."""
+        """(F1)..(F3) and the projections: q [rows, heads, columns, head_dim], k and v with kv_heads; before RoPE."""
         layer, size = self.midlayer, self.shape.head_dim
         z = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
         attention = layer.self_attn
         return _split(attention.q_proj(z), size), _split(attention.k_proj(z), size), _split(attention.v_proj(z), size)
 
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
-        """(F4)..(F6): the residual and what attention mixed [rows, heads, columns, head_dim] -> the pre-norm output."""
+        """(F4)..(F6): the residual and the attention output [rows, heads, columns, head_dim] -> the pre-norm output."""
         layer = self.midlayer
         b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
         return b + layer.mlp(layer.post_attention_layernorm(b))
 
     def feedback(self, output: Tensor) -> Tensor:
-        """(F8): what the next level is fed of a pre-norm output."""
+        """(F8): a pre-norm output -> the input of the next level."""
         return self.norm(output) if self.shape.norm_output else output
 
     def logits(self, output: Tensor) -> Tensor:

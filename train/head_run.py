@@ -1,7 +1,7 @@
-"""Trains the EAGLE-3 head on the frozen target: on the corpus, and on what the target itself answers.
+"""Trains the EAGLE-3 head on the frozen target: on the corpus, and on the target's own answers.
 
-The head has to guess what the target says, not what the corpus says; its goal at every position is the target's
-distribution. Called by `python -m train head CONFIG`; `descent` has the loop, which resumes exactly after a kill.
+The head has to predict the target's output, not the corpus, so its goal at every position is the target's distribution.
+Called by `python -m train head CONFIG`; `descent` has the loop, which resumes exactly after a kill.
 """
 
 import random
@@ -27,7 +27,7 @@ from train.unroll import unroll
 from train.vocabulary import DraftVocabulary, keep_vocabulary
 
 Key = tuple[int, int]
-"""A batch's rendering of the data, and its number there."""
+"""A batch: the rendering of the data, and its number in that rendering."""
 
 
 def train_head(config: TrainConfig) -> None:
@@ -60,9 +60,9 @@ def train_head(config: TrainConfig) -> None:
 
 
 def drawn_depth(run: EagleRun, step: int) -> int:
-    """How deep this batch is unrolled: deeper than k with probability decay^k.
+    """The number of steps to unroll this batch: more than k with probability decay^k.
 
-    On average this is the usual sum of losses weighed by decay^k, at the cost of 4 steps instead of 7 (decay 0.8).
+    On average this is the usual sum of losses weighted by decay^k, at the cost of 4 steps instead of 7 (decay 0.8).
     """
     rng, depth = random.Random(f"{run.seed} depth {step}"), 1
     while depth < run.depth and rng.random() < run.step_decay:
@@ -73,7 +73,7 @@ def drawn_depth(run: EagleRun, step: int) -> int:
 def judged_batch(
     head: Head, embedding: Tensor, vocabulary: DraftVocabulary, batch: Batch, features: Features, depth: int
 ) -> Judged:
-    """The losses of a batch that is drafted `depth` tokens deep."""
+    """The losses of a batch drafted `depth` tokens deep."""
     outputs = unroll(head, embedding, batch.ids, features.taps, depth)
     return judge(head, outputs, features.logits, batch.answer, vocabulary)
 

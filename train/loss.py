@@ -1,4 +1,4 @@
-"""The head's loss against the target's own distributions, counted where drafting will really happen."""
+"""The head's loss against the target's own distributions, counted where drafting really happens."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from train.vocabulary import DraftVocabulary
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A loss to descend and, for each step, counts that metrics are made of (no gradient).
+    """A loss to minimize and per-step counts for metrics (no gradient).
 
-    `reached` [steps]: columns whose earlier steps all drafted the target's likeliest token; `right` [steps]: those of
-    them that drafted this step's as well; `columns` [steps]: all columns drafted from.
+    `reached` [steps]: columns whose earlier steps all drafted the target's most likely token; `right` [steps]: those of
+    them that also drafted this step's; `columns` [steps]: all columns drafted from.
     """
 
     loss: Tensor
@@ -28,10 +28,10 @@ class Judged:
 def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Tensor:
     """[rows, columns] bool: where column t of `step` drafts inside an answer: m[t+1] and m[t+2] and .. and m[t+2+step].
 
-    `answer` marks answer tokens, their end token included. Column t reads tokens up to t+1+step and predicts t+2+step;
-    drafting begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own trainer masks by
-    m[t+step], which drops the first draft of each answer and trains on what follows its end.) `documents` numbers the
-    conversations of a packed row: what is drafted ends with the conversation.
+    `answer` [rows, columns] marks answer tokens, their end token included. Column t reads tokens up to t+1+step and
+    predicts t+2+step; drafting begins once t+1 has been generated, so all of them must be answer tokens. (EAGLE's own
+    trainer masks by m[t+step], which drops the first draft of each answer and trains on what follows its end.)
+    `documents` [rows, columns] numbers the conversations of a packed row; drafts end with their conversation.
     """
     mask = looked_ahead(answer, 1)
     for distance in range(2, step + 3):
@@ -42,7 +42,7 @@ def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Ten
 
 
 Mask = Callable[[Tensor, int, Tensor | None], Tensor]
-"""Which columns of a step count, as `loss_mask` says it; experiments try others."""
+"""Which columns of a step count, with the arguments of `loss_mask`; experiments try others."""
 
 
 def judge(
@@ -57,10 +57,10 @@ def judge(
     objective: Objective = soft_cross_entropy,
     counted: Mask = loss_mask,
 ) -> Judged:
-    """The sum over steps, weighed by decay^step, of the mean `objective` over the columns that are `counted`.
+    """The sum over steps, weighted by decay^step, of the mean `objective` over the columns that are `counted`.
 
-    Columns whose likeliest token cannot be drafted give no gradient, but count as misses. `logits` [rows, columns,
-    target vocabulary] are the target's; all is computed in their dtype, fp32 or wider.
+    Columns whose most likely token is outside the draft vocabulary give no gradient, but count as misses. `logits`
+    [rows, columns, target vocabulary] are the target's; everything is computed in their dtype, fp32 or wider.
     """
     top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target
     draftable = vocabulary.t2d[top]
@@ -91,7 +91,7 @@ def acceptance_length(reached: Tensor, right: Tensor) -> float:
 
 
 def _mass(logits: Tensor, draft_ids: Tensor) -> Tensor:
-    """[rows] the target's probability of what can be drafted at all."""
+    """[rows] the target's probability mass inside the draft vocabulary."""
     return (logits[:, draft_ids].logsumexp(-1) - logits.logsumexp(-1)).exp()
 
 

@@ -1,4 +1,4 @@
-"""The figure on held-out questions that a head's model card carries: how well it drafts what its target answers."""
+"""Measures a head on held-out questions for its model card: how well it drafts the target's answers."""
 
 import random
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from train.loss import Judged
 from train.questions import HELD_OUT
 
 _ASKED = 64
-"""Held-out questions that a head is measured on."""
+"""Number of held-out questions that a head is measured on."""
 
 
 @no_grad()
@@ -27,9 +27,10 @@ def measure(
     entries: list[Entry],
     judge: Callable[[Batch], Iterable[Judged]],
 ) -> str:
-    """Conditional accuracies on the target's greedy answers to held-out phrasings, and what a greedy chain accepts.
+    """Conditional accuracies on the target's greedy answers to held-out phrasings, and a greedy chain's acceptance
+    length.
 
-    `judge` says how a batch was drafted, to the head's whole depth.
+    `judge` gives the losses and counts of a batch, drafted to the head's full depth.
     """
     rng = random.Random(run.seed)
     questions = [(entry, rng.choice(HELD_OUT)) for entry in rng.sample(entries, min(_ASKED, len(entries)))]

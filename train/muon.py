@@ -1,4 +1,4 @@
-"""The Muon optimizer in fp32: torch's own works in bf16, which is four times slower on CPUs without bf16 units."""
+"""The Muon optimizer in fp32: torch's version computes in bf16, four times slower on CPUs without bf16 units."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ _ADAM_RMS = 0.2
 
 
 class Muon(Optimizer):
-    """Momentum whose update is the nearest orthogonal matrix; for 2-d weights only. Equal shapes are one batch."""
+    """Momentum whose update is the nearest orthogonal matrix; for 2-d weights only. Equal shapes run as one batch."""
 
     def __init__(
         self, params: Iterable[Tensor], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.05
@@ -28,7 +28,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update of every weight, which must have a gradient."""
+        """Updates every weight; each must have a gradient."""
         for group in self.param_groups:
             for weights in _by_shape(group["params"]):
                 updates = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])

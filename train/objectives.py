@@ -1,8 +1,8 @@
-"""What a draft's distribution should be brought to, row by row: the target's (cross-entropy), or acceptance itself.
+"""Training objectives by row: match the target's distribution (cross-entropy), or raise acceptance itself.
 
 Called by `loss`. With p the target's distribution and q the head's, the share of drafts that verification accepts is
-alpha = sum of min(p, q) = 1 - TV(p, q). The acceptance-targeted losses are those of "LK losses" (2026); they read p as
-it is over all ids, so that mass which the head cannot draft is not held against any one of its ids.
+alpha = sum of min(p, q) = 1 - TV(p, q). The acceptance losses are those of "LK losses" (2026); they take p over all
+ids, so that mass outside the draft vocabulary is not held against any one draft id.
 """
 
 from collections.abc import Callable
@@ -11,16 +11,17 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 _KL_DECAY = 3.0
-"""How fast `lk_lambda` leaves cross-entropy as acceptance grows."""
+"""How fast `lk_lambda` moves away from cross-entropy as acceptance grows."""
 _SMALL = 1e-6
 
 Objective = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-"""From the head's logits [rows, draft vocabulary], the target's distribution over the same ids, renormalized, and the
-mass [rows] that they had before, to the sum over rows. The mass is None for `soft_cross_entropy`, which needs none."""
+"""Takes the head's logits [rows, draft vocabulary], the target's renormalized distribution over the same ids, and the
+mass [rows] that these ids had before; returns the sum over rows. `soft_cross_entropy` needs no mass and takes None.
+"""
 
 
 def soft_cross_entropy(drafted: Tensor, goals: Tensor, mass: Tensor | None = None) -> Tensor:
-    """The paper's (EAGLE-3, Li et al., 2025)."""
+    """EAGLE-3's loss (Li et al., 2025)."""
     return cross_entropy(drafted, goals, reduction="sum")
 
 
@@ -34,7 +35,7 @@ def lk_alpha(drafted: Tensor, goals: Tensor, mass: Tensor | None) -> Tensor:
 
 
 def lk_lambda(drafted: Tensor, goals: Tensor, mass: Tensor | None) -> Tensor:
-    """Cross-entropy where little is accepted, which has gradients everywhere, and total variation where much is."""
+    """Cross-entropy where acceptance is low, for its gradients everywhere, and total variation where it is high."""
     accepted = _accepted(drafted, goals, mass)
     share = (-_KL_DECAY * accepted.detach()).exp()
     return (share * cross_entropy(drafted, goals, reduction="none") + (1 - share) * (1 - accepted)).sum()

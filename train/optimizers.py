@@ -1,4 +1,4 @@
-"""Muon for matrices and AdamW for the rest: how every run here divides the weights of a model."""
+"""Muon for matrices and AdamW for the rest: how every run splits the weights of a model."""
 
 from torch import nn
 from torch.optim import AdamW, Optimizer
@@ -17,8 +17,10 @@ def divided(
     matrix_decay: float = _MATRIX_DECAY,
     vector_decay: float = 0.0,
 ) -> list[Optimizer]:
-    """[Muon, AdamW] at rate 0. AdamW takes what is no matrix and every weight that has `apart` in its name, as matrices
-    of rows by token are; frozen weights belong to none.
+    """[Muon, AdamW] at rate 0.
+
+    AdamW takes weights that are not matrices and those with `apart` in their names, for matrices with one row per
+    token. Frozen weights belong to neither.
     """
     matrices: list[nn.Parameter] = []
     others: list[nn.Parameter] = []

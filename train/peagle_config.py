@@ -1,4 +1,4 @@
-"""What a config of a P-EAGLE head says. The target and its text are those of another file, so that heads share them."""
+"""The schema of a P-EAGLE head's config. The target and its text come from another file, so that heads share them."""
 
 from pathlib import Path
 
@@ -12,20 +12,20 @@ class ParallelRun(DraftRun):
     """Training of a P-EAGLE head on a finished target; `depth` is how many tokens it learns to draft at once."""
 
     pair: str
-    """The training config of the target and its EAGLE-3 head; its answers and its draft vocabulary serve here too."""
+    """The training config of the target and its EAGLE-3 head; its answers and its draft vocabulary are reused."""
     start_from: str | None = None
-    """An exported EAGLE-3 head of the pair whose projection, layer, norm and output the head begins with."""
+    """An exported EAGLE-3 head of the pair, which gives the initial projection, layer, norm and output."""
     keep_start: bool = False
-    """Whether what it begins with stays as it is, so that the mask and the deeper layers alone learn."""
+    """Whether those weights stay frozen, so that only the mask and the deeper layers learn."""
     layers: int = Field(ge=1)
     rate: float = Field(gt=0, le=1)
-    """Of the anchors that draft at a depth, the share that drafts at the next."""
+    """Share of the anchors drafting at a depth that also draft at the next."""
     floor: float = Field(gt=0, le=1)
     """The share of all anchors that every depth keeps at least."""
     depth_decay: float = Field(default=1.0, gt=0, le=1)
-    """Weight of a depth's loss relative to the one before; the paper weighs all alike."""
+    """Weight of a depth's loss relative to the one before; the paper weights all equally."""
     elements: int = Field(ge=2)
-    """Elements of a row that one pass computes at most; longer rows go in parts."""
+    """Most elements of a row in one pass; longer rows are split."""
 
 
 def load_parallel(path: Path) -> tuple[ParallelRun, TrainConfig]:

@@ -1,8 +1,8 @@
-"""What a P-EAGLE head is trained on: elements (anchor a, depth d), which of them are kept, and who sees whom.
+"""The training elements (anchor a, depth d) of a P-EAGLE head: which are kept, and which attend to which.
 
 Element (a, 0) is pair a: the tap of column a and the token after it. Element (a, d) is the d-th mask slot after it, at
-RoPE position a + d, and predicts column a + d + 2: exactly what serving asks of slot d when pair a is the last. Called
-by `peagle_loss`.
+RoPE position a + d, and predicts column a + d + 2, exactly as slot d does in serving when pair a is the last. Called by
+`peagle_loss`.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from train.loss import loss_mask
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Conditional drop (P-EAGLE): of the anchors kept at a depth, so many are kept at the next.
+    """Conditional drop (P-EAGLE): only a share of the anchors kept at a depth is kept at the next.
 
     Depth d keeps a share of max(rate^d, floor); rate 1 keeps all.
     """
@@ -28,12 +28,12 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """[rows, elements] each; a row's own come first, and the others repeat none of them."""
+    """[rows, elements] each; a row's own elements come first, and padding repeats none of them."""
 
     anchors: Tensor
     depths: Tensor
     real: Tensor
-    """Whether the element is one of the row, not padding."""
+    """False for padding."""
 
     @property
     def positions(self) -> Tensor:
@@ -41,10 +41,11 @@ class Elements:
 
 
 def kept_anchors(answer: Tensor, drop: Drop, generator: torch.Generator, documents: Tensor | None = None) -> Tensor:
-    """[rows, depth, columns] bool: depth 0 keeps every column, as the context of all; depth d > 0 keeps anchors whose
-    draft of that depth is inside an answer, fewer the deeper.
+    """[rows, depth, columns] bool: which anchors are kept at each depth.
 
-    One draw an anchor decides all its depths, so whatever is kept at a depth is kept at every smaller one.
+    Depth 0 keeps every column, as context for all depths. Depth d > 0 keeps anchors whose draft of that depth is inside
+    an answer, fewer at greater depths. One draw per anchor decides all its depths, so an anchor kept at a depth is kept
+    at every smaller one.
     """
     draws = torch.rand(answer.shape, generator=generator, device=generator.device).to(answer.device)
     kept = [torch.ones_like(answer)]
@@ -66,7 +67,7 @@ def seen(found: Elements, documents: Tensor | None = None) -> Tensor:
     """[rows, elements, elements] bool: q sees k iff k is a pair at or before q's anchor, or a slot of q's own anchor no
     deeper than q; never across documents [rows, columns], never padding.
 
-    This is what plain causal attention sees in serving: all pairs, then the slots before.
+    Causal attention in serving sees the same: all pairs, then the slots before.
     """
     q_anchor, k_anchor = found.anchors[:, :, None], found.anchors[:, None]
     q_depth, k_depth = found.depths[:, :, None], found.depths[:, None]
@@ -80,13 +81,14 @@ def seen(found: Elements, documents: Tensor | None = None) -> Tensor:
 
 
 def segments(kept: Tensor, limit: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Sequence partitioning: parts of at most about `limit` elements a row, for sequences that do not fit in one pass.
+    """Sequence partitioning: splits sequences that do not fit in one pass into parts of at most about `limit` elements
+    a row.
 
-    Yields (kept of the part, anchors [columns] that it answers for). All depths of an anchor are in one part, with
-    every pair before them as context; so the parts' losses add up to the whole's, and so do their gradients.
+    Yields (kept of the part, anchors [columns] that count in it). All depths of an anchor are in one part, with every
+    pair before them as context, so the losses of the parts add up to the whole's, and so do the gradients.
     """
     columns = kept.shape[2]
-    own = kept[:, 1:].sum(1).max(0).values.cumsum(0)  # slots up to each anchor, of the row that has most there
+    own = kept[:, 1:].sum(1).max(0).values.cumsum(0)  # slots up to each anchor, of the row that has the most
     begin = 0
     while begin < columns:
         used = own - (own[begin - 1] if begin else 0)

@@ -1,7 +1,7 @@
 """Writes a trained P-EAGLE head in the layout that vLLM reads and `spec/` serves.
 
-Files: `config.json` (taps as boundaries, at the top level), `model.safetensors` (bf16; `layers.*`, the embedding of the
-target with the mask's row in it, `mask_hidden`, `d2t`, `t2d`) and a model card.
+Files: `config.json` (taps as boundaries, at the top level), `model.safetensors` (bf16; `layers.*`, the target's
+embedding with the mask's row in it, `mask_hidden`, `d2t`, `t2d`) and a model card.
 """
 
 import json
@@ -30,7 +30,7 @@ def export_parallel(
     measured: str,
     named: str = "Aerie's demo target",
 ) -> None:
-    """Writes `out`, replacing what an earlier export left there. `embedding` [vocabulary, hidden] is the target's."""
+    """Writes `out`, replacing an earlier export. `embedding` [vocabulary, hidden] is the target's."""
     out.mkdir(parents=True, exist_ok=True)
     write_parallel(head, embedding, vocabulary, out, depth=depth)
     name, about, taps = f"P-EAGLE head of {named}", _about(head.shape, depth), head.shape.head.boundaries
@@ -41,7 +41,7 @@ def export_parallel(
 def write_parallel(
     head: ParallelHead, embedding: Tensor, vocabulary: DraftVocabulary, out: Path, *, depth: int
 ) -> None:
-    """Config and weights, which are rounded to bf16 here and nowhere else."""
+    """Writes config and weights; this is the only place where weights are rounded to bf16."""
     weights = {name: weight.detach() for name, weight in head.named_parameters() if name != _MASK_ROW}
     table = embedding.detach().clone()
     table[head.shape.mask_token] = head.mask_embedding.detach()
@@ -53,7 +53,7 @@ def write_parallel(
 
 
 def load_parallel_head(folder: Path, shape: ParallelShape) -> ParallelHead:
-    """The exported weights again, in fp32."""
+    """Reads the exported weights back, in fp32."""
     tensors = load_file(folder / "model.safetensors")
     head = ParallelHead(shape)
     named = {name: tensors[name].float() for name, _ in head.named_parameters() if name != _MASK_ROW}
@@ -62,7 +62,7 @@ def load_parallel_head(folder: Path, shape: ParallelShape) -> ParallelHead:
 
 
 def parallel_config(shape: ParallelShape, depth: int) -> dict[str, object]:
-    """The `config.json`. vLLM takes the mask token from `ptd_token_id`; `num_depths` says how deep it was trained."""
+    """The `config.json`. vLLM takes the mask token from `ptd_token_id`; `num_depths` is the trained depth."""
     head = shape.head
     return {
         "architectures": ["LlamaForCausalLMEagle3"],

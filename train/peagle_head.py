@@ -1,9 +1,9 @@
-"""The P-EAGLE head as training sees it (arXiv 2602.01469): EAGLE-3's head made deeper, and what its mask slots read.
+"""The P-EAGLE head for training (arXiv 2602.01469): a deeper EAGLE-3 head, and the trained inputs of its mask slots.
 
-A mask slot stands for a token and a tap that do not exist yet: it reads a trained embedding and a trained hidden state
-in their places, so that all drafts come from one pass. `train/peagle_loss.py` drives it; `spec/peagle.py` serves it.
-Parameter names are the keys of SpecForge's P-EAGLE checkpoints, but for the mask's embedding, which lies there as a row
-of `embed_tokens`.
+A mask slot stands for a token and a tap that do not exist yet. It reads a trained embedding and a trained hidden state
+instead, so that all drafts come from one pass. `train/peagle_loss.py` drives the head; `spec/peagle.py` serves it.
+Parameter names are the keys of SpecForge's P-EAGLE checkpoints, except the mask's embedding, which is a row of
+`embed_tokens` there.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _INIT_STD = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ParallelShape:
-    """`mask_token` is the id whose row of the embedding the mask takes: one that no text has."""
+    """`mask_token` is the id whose embedding row the mask takes; no text contains it."""
 
     head: HeadShape
     layers: int
@@ -31,7 +31,7 @@ class ParallelShape:
 
 
 class PlainAttention(nn.Module):
-    """Projections of a layer that reads the hidden state alone."""
+    """Projections of a layer that reads only the hidden state."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class PlainAttention(nn.Module):
 
 
 class PlainLayer(nn.Module):
-    """A layer after the first: the target's kind, on the head's hidden state."""
+    """A layer after the first: built like the target's, on the head's hidden state."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -73,10 +73,10 @@ class ParallelHead(nn.Module):
     def forward(self, embedded: Tensor, hidden: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
         """(F1)..(F6), layer by layer: embeddings and fused hidden states [rows, elements, hidden] -> pre-norm outputs.
 
-        `turns` are cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool says
-        which elements (the last dimension) each may attend to.
+        `turns` are RoPE cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool says
+        which elements (the last dimension) each attends to.
         """
-        layers: list[Any] = list(self.layers)  # of two kinds
+        layers: list[Any] = list(self.layers)  # of two classes
         for index, layer in enumerate(layers):
             if index == 0:
                 read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
@@ -105,10 +105,10 @@ def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor,
 
 @torch.no_grad()
 def start_from(head: ParallelHead, weights: Mapping[str, Tensor], *, kept: bool = False) -> None:
-    """Begins as an EAGLE-3 head, so that only mask slots and deeper layers are new; the layers add nothing yet.
+    """Initializes the head from an EAGLE-3 head. Only mask slots and deeper layers are new, and these layers add zero
+    at first.
 
-    `weights` are named as SpecForge names them; `kept`, they do not learn. Raises ConfigError where one is missing or
-    of another shape.
+    `weights` have SpecForge's names; `kept` freezes them. Raises ConfigError if one is missing or has another shape.
     """
     for name, parameter in head.named_parameters():
         theirs = name.replace("layers.0.", "midlayer.")

@@ -1,7 +1,7 @@
 """The loss of a P-EAGLE head: all kept elements of a batch in one pass, or in parts whose gradients add up.
 
-There is no recurrence: element (a, d) is judged by the target's distribution after column a + d + 1.
-Called by `peagle_run`, by experiments, and, with nothing dropped, to measure.
+There is no recurrence: element (a, d) is judged by the target's distribution after column a + d + 1. Called by
+`peagle_run`, by experiments, and, without dropping, for measurement.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,9 @@ from train.vocabulary import DraftVocabulary
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A batch and what the target says of it. `documents` number packed conversations; without them a row is one."""
+    """A batch with the target's outputs. `documents` numbers packed conversations; without it a row is one
+    conversation.
+    """
 
     ids: Tensor
     answer: Tensor
@@ -56,11 +58,11 @@ def judge_parallel(
     objective: Objective = soft_cross_entropy,
     decay: float = 1.0,
 ) -> Iterator[Judged]:
-    """One result, or with a `limit` of elements one for each part: call backward on each before the next is taken.
+    """Yields one result, or with a `limit` of elements one per part: call backward on each before taking the next.
 
-    Losses are sums over elements, those of depth d weighed by decay^d, divided by the weights of the whole batch, so
-    that parts add up. The paper weighs all alike. Elements whose likeliest token cannot be drafted give no gradient,
-    but count as misses.
+    Losses are sums over elements, those of depth d weighted by decay^d, divided by the weights of the whole batch, so
+    that parts add up. The paper weights all equally. Elements whose most likely token is outside the draft vocabulary
+    give no gradient, but count as misses.
     """
     kept = kept_anchors(lesson.answer, drop, generator, lesson.documents)
     top = lesson.logits.argmax(-1)
@@ -91,8 +93,8 @@ def _part(
     shares: Tensor,
     hits: Tensor,
 ) -> Tensor:
-    """The summed loss of `wanted` [rows, depth, columns], by `shares` [depth]; marks in `hits` what would have been
-    drafted right.
+    """The summed loss of `wanted` [rows, depth, columns], weighted by `shares` [depth]; marks in `hits` which drafts
+    would be right.
     """
     found = elements(part)
     output = outputs(head, embedding, lesson, found)

@@ -1,7 +1,7 @@
 """Trains the P-EAGLE head of a finished pair, on the corpus and on the target's own answers, and exports it.
 
-Called by `python -m train peagle CONFIG`. The draft vocabulary, the answers and how a head starts are those of the
-pair's EAGLE-3 head, so that the two differ in kind only. Resumes from its checkpoint after a kill.
+Called by `python -m train peagle CONFIG`. The draft vocabulary, the answers and the initialization are those of the
+pair's EAGLE-3 head, so that the two differ only in kind. Resumes from its checkpoint after a kill.
 """
 
 import random
@@ -34,7 +34,7 @@ from train.vocabulary import DraftVocabulary, keep_vocabulary
 
 
 def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
-    """Writes the head to `run.out`."""
+    """Trains the head and writes it to `run.out`."""
     torch.set_num_threads(run.threads)
     folder = Path(pair.target.out)
     entries = read(Path(pair.target.corpus))
@@ -75,7 +75,7 @@ def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
 def started_parallel(
     run: ParallelRun, pair: TrainConfig, vocabulary: DraftVocabulary, tokenizer: PreTrainedTokenizerFast
 ) -> tuple[ParallelHead, FrozenTarget]:
-    """An untrained head and its target. Padding's id is the mask token: no text that is served has it."""
+    """An untrained head and its target. The mask token is the padding id, which no served text contains."""
     sizes = pair.head.model_copy(update={"intermediate_size": run.intermediate_size, "seed": run.seed})
     single, target = started_head(sizes, Path(pair.target.out), vocabulary)
     torch.manual_seed(run.seed)
@@ -86,7 +86,7 @@ def started_parallel(
 
 
 def _trained(folder: Path, pair: TrainConfig, vocabulary: DraftVocabulary) -> dict[str, Tensor]:
-    """An exported EAGLE-3 head's weights. Raises ConfigError on one of another target or draft vocabulary."""
+    """An exported EAGLE-3 head's weights. Raises ConfigError if its target or draft vocabulary is another."""
     origin, target = origin_of(folder), weights_hash(Path(pair.target.out))
     if origin is None or origin.target != target:
         told = "does not say which target it was trained for" if origin is None else f"names the target {origin.target}"

@@ -1,8 +1,7 @@
 """Trains the demo target, a small Llama, on questions about Python names answered by their docstrings.
 
-Only answers carry loss: the model need not learn to ask. Matrices are updated by Muon, the rest by AdamW; the plateau
-of the schedule lets a run be lengthened without changing what came before its decay. Resumes from its checkpoint after
-a kill.
+Only answers carry loss: the model need not learn to ask. Muon updates matrices, AdamW the rest. The plateau of the
+schedule lets a run be lengthened without changing the steps before its decay. Resumes from its checkpoint after a kill.
 """
 
 import random
@@ -52,14 +51,14 @@ def pretrain(run: TargetRun) -> None:
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Writes weights in bf16 (the model is left so), configuration, tokenizer and template."""
+    """Writes weights in bf16, configuration, tokenizer and template; the model stays in bf16."""
     nn.Module.to(model, torch.bfloat16)
     model.save_pretrained(out)
     save_tokenizer(tokenizer, out)
 
 
 def build_tokenizer(run: TargetRun, entries: list[Entry]) -> PreTrainedTokenizerFast:
-    """The tokenizer of the run; equal texts give equal tokenizers."""
+    """The run's tokenizer; equal texts give equal tokenizers."""
     return train_tokenizer((text for entry in entries for text in (entry.name, entry.text)), run.vocabulary)
 
 
@@ -69,7 +68,7 @@ def build(run: TargetRun, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalL
 
 
 def train_step(run: Run, level: float, model: LlamaForCausalLM, optimizers: list[Optimizer], batch: Batch) -> Tensor:
-    """One update at this share of the full rates; returns [summed loss, answer tokens]."""
+    """One update at `level`, a share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
     loss, count = _loss(model, batch)
@@ -82,7 +81,7 @@ def train_step(run: Run, level: float, model: LlamaForCausalLM, optimizers: list
 
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
-    """Mean cross-entropy over answer tokens; rows are padded on the right, so causal attention needs no mask."""
+    """Mean cross-entropy over answer tokens; rows are right-padded, so causal attention needs no mask."""
     hidden = model.model(batch.ids[:, :-1], use_cache=False).last_hidden_state
     answer = batch.answer[:, 1:]
     return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())
@@ -98,14 +97,14 @@ def fresh_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) 
         **architecture.model_dump(),
     )
     model = LlamaForCausalLM(config)
-    for layer in model.model.layers:  # a residual branch that starts at nothing lets a deep narrow stack learn at once
+    for layer in model.model.layers:  # residual branches that start at zero let a deep narrow stack learn at once
         nn.init.zeros_(layer.self_attn.o_proj.weight)
         nn.init.zeros_(layer.mlp.down_proj.weight)
     return model
 
 
 def _batches(run: TargetRun, entries: list[Entry], renderer: Renderer, *, skip: int) -> Iterator[Batch]:
-    """Batches without end; the order of every epoch depends on the seed and its number alone."""
+    """Batches without end; the order of each epoch depends only on the seed and the epoch's number."""
     number = 0
     while True:
         rng = random.Random(f"{run.seed} {number}")

@@ -1,4 +1,4 @@
-"""Exports a pair from checkpoints of unfinished runs, so that Aerie can be tried on it before training ends."""
+"""Exports a pair from the checkpoints of unfinished runs, so that Aerie can be tried on it before training ends."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,9 @@ from train.start import started_head, started_vocabulary
 
 
 def preview(config: TrainConfig) -> str:
-    """Writes `config.preview`/target and /head and says from which steps; a head not begun is as training starts it."""
+    """Writes `config.preview`/target and /head and returns a line with their steps; without a checkpoint the head is
+    untrained.
+    """
     folder = Path(config.preview)
     target_step = _target(config, folder / "target")
     head_step = _head(config, folder / "target", folder / "head")

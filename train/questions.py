@@ -1,4 +1,4 @@
-"""How people ask about a documented name: the phrasings that the demo target learns, and those kept for tests."""
+"""Phrasings of questions about a documented name: those that the demo target learns, and those held out for tests."""
 
 import json
 import random
@@ -24,16 +24,16 @@ HELD_OUT = (
     "Can you tell me what {name} does?",
     "Describe {name}.",
 )
-"""Never seen in training: what the demo target answers to these shows that it reads the name, not the phrase."""
+"""Never seen in training: the answers to these show that the demo target reads the name, not the phrase."""
 
 
 def ask(entry: Entry, phrasing: str) -> str:
-    """The question of this phrasing about the entry."""
+    """The question about the entry in this phrasing."""
     return phrasing.format(name=entry.name, kind=entry.kind)
 
 
 def conversation(entries: list[Entry], rng: random.Random) -> list[dict[str, str]]:
-    """OpenAI messages in which a user asks about each entry in turn and is answered with its docstring."""
+    """OpenAI messages in which a user asks about each entry in turn and the assistant answers with its docstring."""
     messages = []
     for entry in entries:
         messages.append({"role": "user", "content": ask(entry, rng.choice(TAUGHT))})
@@ -42,7 +42,7 @@ def conversation(entries: list[Entry], rng: random.Random) -> list[dict[str, str
 
 
 def as_prompts(entries: list[Entry], count: int, *, held_out: bool, seed: int = 0) -> str:
-    """JSON Lines of `count` questions about different entries, always the same for one seed."""
+    """JSON Lines of `count` questions about different entries; equal seeds give equal lines."""
     rng = random.Random(f"{seed} {'held out' if held_out else 'taught'}")
     phrasings = HELD_OUT if held_out else TAUGHT
     asked = [ask(entry, rng.choice(phrasings)) for entry in rng.sample(entries, count)]

@@ -1,4 +1,4 @@
-"""Asks the target about sampled entries and says how many docstrings it recites: what the demo is judged by."""
+"""Asks the target about sampled entries and counts the docstrings that it recites, the quality measure of the demo."""
 
 import random
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ class Recital:
 
 
 def recite(corpus: Path, folder: Path, *, entries: int, seed: int) -> dict[str, dict[str, float]]:
-    """Greedy answers of the target in `folder` to the same sampled entries, in taught and in held-out phrasings."""
+    """Greedy answers of the target in `folder` to the same sampled entries, scored in taught and held-out phrasings."""
     pinned = read(corpus)
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -44,7 +44,7 @@ def _recital(
 ) -> Recital:
     rng = random.Random(seed)
     questions = [(entry, rng.choice(phrasings)) for entry in chosen]
-    known: dict[str, set[str]] = {}  # a name may carry several docstrings; a question about it may be answered by each
+    known: dict[str, set[str]] = {}  # a name may have several docstrings; each of them is a right answer
     for entry in pinned:
         known.setdefault(entry.name, set()).add(entry.text)
     first = whole = 0

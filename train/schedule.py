@@ -1,4 +1,4 @@
-"""The learning rate over a run: warm-up, then a plateau with a linear decay to nothing, or a cosine."""
+"""The learning rate over a run: warm-up, then a plateau with a linear decay to zero, or a cosine."""
 
 import math
 
@@ -6,7 +6,7 @@ from torch.optim import Optimizer
 
 
 def share(step: int, *, steps: int, warmup: int, decay: float) -> float:
-    """The share of the full rate at `step`; the last `decay` of the run falls linearly."""
+    """The share of the full rate at `step`; it falls linearly over the last `decay` of the run."""
     remaining = (steps - step) / (decay * steps)
     return min(1.0, (step + 1) / warmup, remaining)
 

@@ -1,4 +1,4 @@
-"""How a head starts: its draft vocabulary, and weights that already resemble the target's last layers."""
+"""Initializes a head: its draft vocabulary, and weights that already resemble the target's last layer."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ from train.vocabulary import DraftVocabulary, draft_vocabulary
 
 
 def started_vocabulary(run: HeadRun, entries: list[Entry], tokenizer: PreTrainedTokenizerFast) -> DraftVocabulary:
-    """By the frequency of ids in the corpus's answers; the special tokens, which close answers, are always in."""
+    """Chosen by the frequency of ids in the corpus's answers; special tokens are always in, as they close answers."""
     end = tokenizer.eos_token_id
     answers = ([*tokenizer.encode(entry.text, add_special_tokens=False), end] for entry in entries)
     return draft_vocabulary(answers, kept=run.draft_vocabulary, size=len(tokenizer), always=tokenizer.all_special_ids)
 
 
 def started_head(run: EagleRun, folder: Path, vocabulary: DraftVocabulary) -> tuple[Head, FrozenTarget]:
-    """An untrained head shaped after the target in `folder`, and that target. Equal arguments give equal weights."""
+    """An untrained head shaped for the target in `folder`, and that target. Equal arguments give equal weights."""
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
     torch.manual_seed(run.seed)
     shape = _shape(run, model)

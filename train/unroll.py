@@ -1,8 +1,8 @@
 """Training-time test: the head's drafting, all columns at once, with gradients through the recurrence.
 
 Step k feeds the head its own output of step k - 1 and the true token, exactly as drafting k tokens deep does. Column t
-of step k stands at RoPE position t + k and attends to the keys of step 0 up to t and to its own keys of steps 1..k, in
-one softmax.
+of step k is at RoPE position t + k and attends to the keys of step 0 up to t and to its own keys of steps 1..k, in one
+softmax.
 """
 
 from collections.abc import Iterator
@@ -19,9 +19,9 @@ def unroll(
     """Yields the head's pre-norm outputs [rows, columns, hidden] of steps 0 .. steps - 1.
 
     `embedding` [vocabulary, hidden] is the target's; `ids` [rows, columns]; `taps` [rows, columns, taps * hidden].
-    `documents` [rows, columns] numbers the conversations of a packed row, which do not see each other; without it a
-    row is one. Column t of step k has read tokens up to t + 1 + k; where that is past its conversation's end the
-    output is to be masked, and so is padding. Positions run on through a packed row: RoPE knows distances only.
+    `documents` [rows, columns] numbers the conversations of a packed row, which do not see each other; without it a row
+    is one conversation. Column t of step k has read tokens up to t + 1 + k; mask outputs past the end of a
+    conversation, and padding. Positions run on through a packed row: RoPE depends on distances only.
     """
     columns = ids.shape[1]
     embedded = embedding[ids]
@@ -39,7 +39,7 @@ def unroll(
 
 
 class _Memory:
-    """Keys and values so far: those of step 0 are seen causally, those of later steps by their own column."""
+    """Keys and values so far: those of step 0 are visible causally, those of later steps to their own column only."""
 
     def __init__(self, head: Head, columns: int, like: Tensor, documents: Tensor | None) -> None:
         self._group = head.shape.heads // head.shape.kv_heads
@@ -55,7 +55,7 @@ class _Memory:
         self._values.append(values.repeat_interleave(self._group, 1))
 
     def attend(self, q: Tensor) -> Tensor:
-        """q [rows, heads, columns, head_dim] -> what it mixes of the values, same shape."""
+        """q [rows, heads, columns, head_dim] -> the attention output, same shape."""
         q, columns = q * self._scale, q.shape[2]
         causal = (q @ self._keys[0].mT).masked_fill(self._hidden, -torch.inf)
         own = [(q * keys).sum(-1, keepdim=True) for keys in self._keys[1:]]

@@ -1,6 +1,6 @@
-"""The draft vocabulary: the ids that answers use most, and the maps between them and the target's ids.
+"""The draft vocabulary: the ids most frequent in answers, and the maps between them and the target's ids.
 
-Fixed before the head's training and stored with it; a head resumed with other maps would be silently destroyed.
+Fixed before the head's training and stored with it; resuming a head with other maps would silently ruin it.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ class DraftVocabulary:
     draft_to_target: Tensor
     size: int
     coverage: float
-    """Share of the counted answer tokens that the head can draft."""
+    """Share of the counted answer tokens that are in the draft vocabulary."""
 
     @property
     def d2t(self) -> Tensor:
@@ -36,7 +36,7 @@ class DraftVocabulary:
 
 
 def draft_vocabulary(answers: Iterable[list[int]], *, kept: int, size: int, always: Iterable[int]) -> DraftVocabulary:
-    """The `kept` most frequent ids of the answers, those of `always` among them; ties and gaps go to the lowest ids."""
+    """The `kept` most frequent ids of the answers, including those of `always`; ties and gaps go to the lowest ids."""
     if not 0 < kept <= size:
         raise ValueError(f"draft_vocabulary is {kept}; it must be at least 1 and at most the target's {size}")
     counts = Counter(token for answer in answers for token in answer)
@@ -48,7 +48,7 @@ def draft_vocabulary(answers: Iterable[list[int]], *, kept: int, size: int, alwa
 
 
 def keep_vocabulary(path: Path, vocabulary: DraftVocabulary) -> None:
-    """Notes the draft vocabulary at the start of a run. Raises ValueError where the run began with another."""
+    """Writes the draft vocabulary at the start of a run. Raises ValueError if the run began with another."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file({"draft_to_target": vocabulary.draft_to_target}, path)
