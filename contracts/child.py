@@ -1,10 +1,10 @@
-"""Child processes that know nothing of their parent's program: how the server starts its scheduler, and a scheduler its
-lane.
+"""Child processes that import nothing of their parent's program: how the server starts its scheduler, and a scheduler
+its lane.
 
-A child imports what its task names and nothing else: the parent's main module, which multiprocessing would run again,
-may be a user's script that starts a model as it is imported. Invariants: a Ctrl-C, which reaches every process of a
-terminal, and a SIGTERM, which a supervisor may send to all of a service, are the first process's affair alone, from a
-child's first moment on; and a child that starts ends with its parent.
+A child imports only what its task names. It does not run the parent's main module again, as multiprocessing would: that
+module may be a user's script that loads a model on import. Invariants: from its first moment a child ignores Ctrl-C,
+which reaches every process of a terminal, and SIGTERM, which a supervisor may send to all of a service: only the first
+process handles them. A started child ends with its parent.
 """
 
 import multiprocessing
@@ -27,10 +27,10 @@ ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def start_child(task: Callable[..., object], *arguments: Any, name: str, daemon: bool = False) -> BaseProcess:
-    """A running process of its own interpreter that calls `task`, a function of a module, with these arguments."""
+    """Starts a new interpreter that calls `task`, a function of a module, with these arguments; returns the process."""
     given = (task, level_here(), *arguments)
     process = multiprocessing.get_context("spawn").Process(target=begin, args=given, name=name, daemon=daemon)
-    # First of all, since its start ends with these signals let through again.
+    # Must come first: starting the tracker ends by unblocking these signals.
     resource_tracker.ensure_running()
     main = sys.modules["__main__"]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
@@ -55,7 +55,7 @@ def begin(task: Callable[..., object], log_level: int | None, *arguments: Any) -
 
 @contextmanager
 def ending_with_parent(tidy: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """A child's start, while which it ends at once, tidied up, when its parent does; a loop looks after that later."""
+    """Guards a child's start: if the parent ends meanwhile, calls `tidy` and exits. Later the child's loop checks."""
     starting = True
     parent = multiprocessing.parent_process()
 

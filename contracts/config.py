@@ -1,4 +1,4 @@
-"""What a deployment says: YAML, then `key=value` overrides.
+"""A deployment's settings: YAML, then `key=value` overrides.
 
 An unknown key is an error that names the nearest known one.
 """
@@ -21,7 +21,7 @@ from contracts.spec_section import SpecConfig
 
 _ROUTE = r"^/[\w./-]+$"
 MAX_SECONDS = 1e6
-"""Of a setting that is a time: eleven days."""
+"""Upper limit of settings in seconds: eleven days."""
 
 
 class ModelConfig(Section):
@@ -30,118 +30,122 @@ class ModelConfig(Section):
     revision: str | None = None
     """Branch, tag or commit of a hub id."""
     offline: bool = False
-    """Take hub ids, the head's too, from the local cache only and never ask the network."""
+    """Resolve hub ids, the head's too, in the local cache only; never use the network."""
     served_name: str | None = None
-    """Name under /v1/models; the folder's name or the hub id by default."""
+    """Name under /v1/models; by default the folder's name or the hub id."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """`auto` is the checkpoint's own."""
+    """`auto` is the checkpoint's dtype if the device computes it natively, else float32 on a CPU and float16 on a GPU.
+    """
     weights: Literal["safetensors", "dummy"] = "safetensors"
-    """`dummy` draws random weights of the shape that config.json gives, for the head too; only for measurements."""
+    """`dummy` draws random weights of the shapes that config.json gives, for the head too; for measurements only."""
     max_length: int | None = Field(default=None, ge=2)
-    """Tokens of prompt and answer together; the model's own limit by default."""
+    """Tokens of prompt and answer together; by default the model's limit."""
 
 
 class EngineConfig(Section):
     kind: Literal["native", "sglang-model", "sglang"] = "native"
-    """Whose models run: Aerie's own; SGLang's under Aerie's scheduler; SGLang's whole engine."""
+    """`native` runs Aerie's models, `sglang-model` SGLang's models under Aerie's scheduler, `sglang` SGLang's whole
+    engine."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """`auto` is the GPU where there is one."""
+    """`auto` is the GPU if there is one."""
     attention: Literal["auto", "reference", "cpu", "cpp", "flashinfer", "triton"] = "auto"
-    """The attention backend; `auto` is the fastest of the device."""
+    """The attention backend; `auto` is the fastest for the device."""
     kernels: Literal["auto", "torch", "cpp", "triton"] = "auto"
-    """Aerie's own kernels; `auto` takes those in C++ where a CPU's compiler is, and on a GPU those in Triton that a
-    committed measurement found faster."""
+    """Aerie's kernels; `auto` uses the C++ kernels on a CPU with a compiler, and on a GPU those Triton kernels that a
+    committed measurement shows to be faster."""
     lane: Literal["auto", "inline", "process"] = "auto"
-    """Where steps run: in the scheduler's process, or in one of their own."""
+    """Where steps run: in the scheduler's process or in a separate one."""
     threads: int | None = Field(default=None, ge=1)
-    """Threads of a CPU lane; by default one fewer than the cores of its affinity and quota."""
+    """Threads of a CPU lane; by default one fewer than the cores that its affinity and quota allow."""
     graphs: bool = True
     """Replay steps as CUDA graphs."""
     page_size: int = Field(default=16, ge=1)
-    """Tokens of a KV page."""
+    """Tokens in a KV page."""
     kv_tokens: int | None = Field(default=None, ge=64)
-    """Tokens that the KV pool holds; by default what the memory share gives, at most max_running * max_length."""
+    """Tokens that the KV pool holds; by default what the memory share allows, at most max_running * max_length."""
     memory_share: float | None = Field(default=None, gt=0, le=1)
-    """Share of the free memory for the KV pools; by default 0.3 on a CPU, and 0.9 of what weights leave on a GPU."""
+    """Share of the free memory for the KV pools; by default 0.3 on a CPU, and on a GPU 0.9 of what the weights leave.
+    """
 
 
 class SchedulerConfig(Section):
     overlap: bool = True
-    """Plan the next step while the device runs this one; false is the synchronous twin."""
+    """Plan the next step while the device runs this one; false plans and runs steps one after the other."""
     max_running: int = Field(default=64, ge=1)
     """Requests that decode at once."""
     max_waiting: int = Field(default=256, ge=0)
-    """Places in the queue beyond the running requests; a request that finds none is answered 503."""
+    """Places in the queue beyond the running requests; when all are taken, a new request is answered 503."""
     prefill_chunk: int = Field(default=256, ge=1)
-    """Prompt tokens in one step."""
+    """The most prompt tokens in one step."""
     long_prefill_threshold: int | None = Field(default=None, ge=1)
-    """A prompt with more tokens than this to read is long; `prefill_chunk` by default."""
+    """A prompt with more tokens than this to compute is long; by default `prefill_chunk`."""
     long_prefill_chunk: int | None = Field(default=None, ge=1)
-    """Tokens of a step that all long prompts share while other requests are open; `long_prefill_threshold` by default.
-    A smaller number lets short requests wait less; waiting long raises it."""
+    """Tokens of a step that all long prompts share while other requests are open; by default `long_prefill_threshold`.
+    A smaller number shortens the wait of short requests; the share grows with a long prompt's wait."""
     prefix_cache: bool = True
-    """Keep the KV of finished prompts for later ones that begin alike."""
+    """Reuse the KV of earlier prompts and answers for prompts that begin with the same tokens."""
     poison: bool = False
-    """Debug: a FutureMap read spoils what it read, so that a missed publish fails loudly."""
+    """Debug: a FutureMap read overwrites what it read, so that a missed publish fails loudly."""
 
 
 class ServerConfig(Section):
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
-    """0 takes a free one."""
+    """The port to listen on; 0 takes a free one."""
     api_key: str | None = Field(default=None, min_length=1)
-    """Asked of all requests but /health, /ready, /version and /metrics, as a bearer token; shown nowhere."""
+    """Bearer token required by every route except /health, /ready, /version and /metrics; never shown."""
     playground: bool = True
-    """Serve the page at /."""
+    """Serve the playground page at /."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API; `*` for all."""
     keep_alive_seconds: float = Field(default=75.0, ge=0, le=MAX_SECONDS)
-    """Of idle connections; longer than a proxy's, so that the proxy closes first."""
+    """How long an idle connection stays open; choose more than a proxy's timeout, so that the proxy closes first."""
     header_seconds: float = Field(default=20.0, gt=0, le=MAX_SECONDS)
-    """How long the head of a request may take to arrive; then it is answered 408."""
+    """How long a request's headers may take to arrive; after that it is answered 408."""
     body_seconds: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
-    """How long its body may take after that."""
+    """How long a request's body may take after that."""
     max_connections: int = Field(default=1000, ge=1)
-    """Connections at once. One more closes that whose client has been quiet for longest; where all wait for answers,
-    the new one is answered 503."""
+    """Connections at once. One more closes the connection whose client has been quiet for longest; if all wait for
+    answers, the new one is answered 503."""
     ping_seconds: float = Field(default=15.0, gt=0, le=MAX_SECONDS)
-    """Between comments on a silent stream."""
+    """Time between comments on a silent stream."""
     drain_seconds: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
-    """How long SIGTERM waits for running requests."""
+    """How long SIGTERM waits for running requests to finish."""
     chat_template: str | None = None
-    """A file that replaces the tokenizer's template."""
+    """A file that replaces the tokenizer's chat template."""
     special_tokens_in_content: Literal["text", "tokens"] = "text"
-    """What control tokens are that a chat's messages spell, such as the end of a turn: plain text, or the tokens."""
+    """How to read control tokens, such as the end of a turn, that a chat message spells out: as plain text or as the
+    tokens."""
     health_route: str | None = Field(default=None, pattern=_ROUTE)
-    """Another path that answers as /ready does; managed platforms choose one."""
+    """A second path that answers as /ready does, for managed platforms that choose one."""
     predict_route: str | None = Field(default=None, pattern=_ROUTE)
-    """Another path for requests: bodies of the OpenAI API, alone or several as `instances`."""
+    """A second path for requests: bodies of the OpenAI API, one alone or several as `instances`."""
     log_requests: bool = True
     """Write one JSON line for each finished request to stderr."""
     log_prompts: bool = False
-    """Put the text of prompts into these lines."""
+    """Include the text of prompts in these lines."""
     trace_url: str | None = None
-    """An OTLP/HTTP collector that gets spans of each request, as in http://127.0.0.1:4318; needs the extra `traces`."""
+    """An OTLP/HTTP collector for spans of each request, such as http://127.0.0.1:4318; needs the extra `traces`."""
 
 
 class LimitsConfig(Section):
     max_body_bytes: int = Field(default=4 << 20, ge=1)
-    """Of a request; a larger one is answered 413."""
+    """The largest request body; a larger one is answered 413."""
     max_choices: int = Field(default=16, ge=1)
     """The largest `n`."""
     max_stop_strings: int = Field(default=16, ge=0)
-    """The most stop strings of a request."""
+    """The most stop strings in a request."""
     max_stop_length: int = Field(default=256, ge=1)
-    """Characters of a stop string."""
+    """The most characters in a stop string."""
     temperature_max: float = Field(default=2.0, ge=0, allow_inf_nan=False)
     """The highest temperature."""
     require_seed: bool = False
-    """Refuse sampled requests without a seed."""
+    """Reject sampled requests without a seed."""
     queue_seconds: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
-    """How long a request may wait while no row or too few KV pages are free; then it is answered 503."""
+    """How long a request may wait while no row or too few KV pages are free; after that it is answered 503."""
     total_seconds: float = Field(default=600.0, gt=0, le=MAX_SECONDS)
-    """How long a request may take in all; then it ends with an error."""
+    """How long a request may take in total; after that it ends with an error."""
 
 
 _PATHS = (("model", "path"), ("spec", "head"), ("server", "chat_template"))
@@ -182,7 +186,7 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path) -> None:
-    """Those of a file are relative to the file; those that overrides bring, to the working directory."""
+    """Makes the file's paths relative to the file; paths in overrides stay relative to the working directory."""
     for section, key in _PATHS:
         part = data.get(section)
         if isinstance(part, dict) and isinstance(part.get(key), str) and part[key] not in _NO_PATHS:
@@ -199,7 +203,7 @@ def parse_config(data: dict[str, Any]) -> Config:
 
 
 def masked(config: Config) -> dict[str, Any]:
-    """The config as plain data, secrets replaced by `***`; what the log and /config show."""
+    """The config as plain data with secrets replaced by `***`, for the log and /config."""
     data: dict[str, Any] = json.loads(config.model_dump_json())
     if data["server"]["api_key"] is not None:
         data["server"]["api_key"] = "***"

@@ -1,4 +1,4 @@
-"""What can go wrong, said so that a person can act: what happened, the limit and the value given, what to do."""
+"""What can go wrong. Every text tells what happened, the limit and the value given, and what to do."""
 
 
 class AerieError(Exception):
@@ -35,7 +35,7 @@ class Unauthorized(AerieError):
 
 
 class RequestTimeout(AerieError):
-    """A request that did not arrive whole in its time."""
+    """A request that did not arrive completely in time."""
 
     status = 408
     kind = "invalid_request_error"
@@ -60,7 +60,7 @@ class UnsupportedEncoding(AerieError):
 
 
 class Overloaded(AerieError):
-    """No place in the queue. `retry_after` is in whole seconds."""
+    """The queue is full. `retry_after` is in whole seconds."""
 
     status = 503
     kind = "overloaded_error"
@@ -72,7 +72,7 @@ class Overloaded(AerieError):
 
 
 class QueueTimeout(AerieError):
-    """A request that got no row in its time (limits.queue_seconds); worth sending again later."""
+    """A request that got no row in time (limits.queue_seconds); worth sending again later."""
 
     status = 503
     kind = "timeout_error"
@@ -80,7 +80,7 @@ class QueueTimeout(AerieError):
 
 
 class DeadlineExceeded(AerieError):
-    """A request that ran out of its total time (limits.total_seconds); sent again it would take as long."""
+    """A request that exceeded its total time (limits.total_seconds); sent again, it would take as long."""
 
     status = 503
     kind = "timeout_error"

@@ -1,14 +1,14 @@
-"""What is not real about a deployment: said in capitals in the log, in /config and in every report.
+"""Labels for what is not real about a deployment, shown in capitals in the log, in /config and in every report.
 
-Called by whoever shows or writes what a deployment did. Invariant: a number of dummy weights or of simulated acceptance
-never stands without its label.
+Called by everything that shows or writes what a deployment did. Invariant: a number from dummy weights or simulated
+acceptance never appears without its label.
 """
 
 from contracts.config import Config
 
 
 def labels(config: Config) -> dict[str, str]:
-    """By what it concerns; empty for a deployment whose weights and acceptance are its own."""
+    """Labels by subject; empty for a deployment with trained weights and checked acceptance."""
     found = {}
     if config.model.weights == "dummy":
         found["weights"] = "DUMMY WEIGHTS: RANDOM NUMBERS, THE TEXT IS NONSENSE"

@@ -1,7 +1,7 @@
 """What crosses between server and scheduler.
 
 For every `Generate` the scheduler answers any number of `Tokens` and then exactly one of `Finished` and `Failed`,
-whatever happens in between. A late or unknown id in an `Abort` is no error.
+whatever happens in between. An `Abort` with a late or unknown id is ignored.
 """
 
 from typing import Literal
@@ -27,23 +27,23 @@ class Generate(_Message, frozen=True, kw_only=True):
     choice: int = 0
     """Index among the `n` choices of one HTTP request."""
     cache_salt: str = ""
-    """Prompts share cached pages only within one salt."""
+    """Prompts share cached pages only if they have the same salt."""
     queue_deadline: float | None = None
     deadline: float | None = None
 
 
 class Abort(_Message, frozen=True, kw_only=True):
-    """The caller has gone or has all it wants; answered by `Finished(reason="abort")` if the id was still open."""
+    """The client has left or has all it wants; answered by `Finished(reason="abort")` if the id was still open."""
 
     id: str
 
 
 class Stop(_Message, frozen=True, kw_only=True):
-    """The server is leaving: fail what is open and end the scheduler process."""
+    """The server is leaving: fail all open requests and end the scheduler process."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one committed token: its own log probability under the target and the likeliest tokens with theirs."""
+    """One committed token's log probability under the target, and the likeliest tokens with theirs."""
 
     logprob: float
     rank_ids: list[int]
@@ -85,7 +85,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finished(_Message, frozen=True, kw_only=True):
-    """The end of a request that ran to an end. `stop_id` is the token that ended it, if one did (in `Tokens` too)."""
+    """The regular end of a request. `stop_id` is the token that ended it, if one did (it is in `Tokens` too)."""
 
     id: str
     reason: FinishReason
@@ -94,7 +94,7 @@ class Finished(_Message, frozen=True, kw_only=True):
 
 
 class Failed(_Message, frozen=True, kw_only=True):
-    """The end of a request that could not be served; `code` is that of an error in `contracts.errors`."""
+    """The end of a request that could not be served; `code` is the code of an error in `contracts.errors`."""
 
     id: str
     code: str
@@ -103,7 +103,7 @@ class Failed(_Message, frozen=True, kw_only=True):
 
 
 class Ready(_Message, frozen=True, kw_only=True):
-    """The first message of a scheduler: it can take requests.
+    """The first message of a scheduler: it is ready for requests.
 
     `report` is what `/config` shows of the engine, in bytes and tokens.
     """
@@ -116,11 +116,11 @@ class Ready(_Message, frozen=True, kw_only=True):
 
 
 STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
-"""Upper edges of the sizes of steps that a Snapshot counts."""
+"""Upper edges of the step-size histogram in a Snapshot, in tokens."""
 
 
 class Snapshot(_Message, frozen=True, kw_only=True):
-    """The scheduler's gauges and counters since its start, sent about once a second and at idle."""
+    """The scheduler's gauges and its counters since the start, sent about once a second and when it becomes idle."""
 
     running: int
     waiting: int
@@ -132,32 +132,32 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     preemptions: int
     steps: int
     step_tokens: list[int]
-    """How many steps took at most STEP_TOKENS[i] tokens and more than the edge before; the last, more than all edges.
+    """Steps with at most STEP_TOKENS[i] tokens and more than the edge before; the last entry, more than all edges.
 
-    A step takes the prompt tokens that it computes and the tokens that it commits. Empty where steps are not known.
+    A step's tokens are the prompt tokens that it computes and the tokens that it commits. Empty if steps are not known.
     """
     prefill_tokens: int
     drafts: int
-    """Rows drafted for, summed over steps."""
+    """Drafts made: rows that drafted, summed over steps."""
     drafted: int
     accepted: int
     accepted_per_position: list[int]
     head_off: bool = False
-    """The head was useless for long and is not asked any more."""
+    """The head was useless for long and is switched off."""
     committed: int
     phase_seconds: dict[str, float]
-    """Seconds of the lane by phase: prefill, draft, verify, accept, extend."""
+    """The lane's seconds by phase: prefill, draft, verify, accept, extend."""
     idle_seconds: float
     """Seconds in which requests waited or ran and the lane had no work."""
     busy_seconds: float
     host_seconds: float
-    """Seconds that the scheduler itself worked."""
+    """Seconds of the scheduler's own work."""
 
 
 class Batch(_Message, frozen=True, kw_only=True):
-    """What one turn of the scheduler has to say, in order, in one frame.
+    """All replies of one turn of the scheduler, in order, in one frame.
 
-    A frame of its own for each row would cost the scheduler more than the rest of a step.
+    One frame for each row would cost the scheduler more than the rest of a step.
     """
 
     messages: list[Tokens | Finished | Failed | Snapshot]

@@ -27,8 +27,8 @@ def lay_over(data: dict[str, Any], override: str, *, texts: Container[str]) -> s
 
 
 def _value(key: str, text: str, *, is_text: bool) -> Any:
-    """YAML; but where text is wanted a number is text, as in server.api_key=123, and nothing is no text: a key that a
-    shell's unset variable was to give must not leave the server open.
+    """Parses YAML. Where text is wanted, a number stays text, as in server.api_key=123. An empty value is rejected: a
+    key that an unset shell variable was to give must not leave the server open.
     """
     if is_text and not text.strip():
         raise ConfigError(f"{key} is empty; write {key}=null to unset it", param=key)

@@ -1,5 +1,5 @@
-"""Where things lie on this machine: what ships beside the code, what is kept between starts, and what a file means by a
-relative path. Asked while a deployment is read or a model loaded.
+"""Where files are on this machine: what ships beside the code, what is kept between starts, and how a relative path in
+a file is resolved. Used while a deployment is read or a model loaded.
 """
 
 import os
@@ -9,11 +9,11 @@ from contracts.errors import ConfigError
 
 _TOP = Path(__file__).resolve().parents[1]
 _PACKAGED = _TOP / "aerie"
-"""Where a wheel has what a checkout has at its top (pyproject.toml, `package-dir`)."""
+"""Where a wheel keeps what a checkout has at its top (pyproject.toml, `package-dir`)."""
 
 
 def is_installed() -> bool:
-    """Whether this is a wheel's copy, without a checkout around it."""
+    """Whether this is a wheel's copy rather than a checkout."""
     return (_PACKAGED / "configs").is_dir()
 
 
@@ -23,11 +23,11 @@ def shipped() -> Path:
 
 
 def cache() -> Path:
-    """The folder for what is kept: `build` of a checkout, or Aerie's part of the user's cache (XDG_CACHE_HOME)."""
+    """The folder for kept files: `build` of a checkout, or Aerie's part of the user's cache (XDG_CACHE_HOME)."""
     if not is_installed():
         return _TOP / "build"
     named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():  # a relative one does not count, says the XDG specification
+    if named.is_absolute():  # the XDG specification ignores relative ones
         return named / "aerie"
     home = Path(os.path.expanduser("~"))
     if not home.is_absolute():
@@ -36,15 +36,15 @@ def cache() -> Path:
 
 
 def find(name: str) -> Path:
-    """A path that a person names: relative to the working directory, or else among what ships."""
+    """Resolves a path that a person gives: relative to the working directory, else among what ships."""
     path = Path(name).expanduser()
     ours = shipped() / path
     return ours if not path.exists() and ours.exists() else path
 
 
 def named_in(folder: Path, name: str) -> str:
-    """A path that a file in `folder` names: relative to that file, or else among what ships. What may be a hub id, and
-    is no path from there, stays as it is.
+    """Resolves a path that a file in `folder` gives: relative to that file, else among what ships. A name that is not a
+    path there and may be a hub id stays as it is.
     """
     path = Path(name).expanduser()
     if path.is_absolute():
@@ -59,6 +59,6 @@ def named_in(folder: Path, name: str) -> str:
 
 
 def _short(path: Path) -> str:
-    """Without `..`, where that is the same place: it is not behind every symbolic link."""
+    """Without `..`, unless that would change the place: behind some symbolic links it would."""
     short = Path(os.path.normpath(path))
     return str(short if not path.exists() or (short.exists() and short.samefile(path)) else path)

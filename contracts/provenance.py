@@ -1,7 +1,8 @@
-"""What identifies a target and its chat template: hashes that training writes into a head's card and serving compares.
+"""Hashes that identify a target and its chat template: training writes them into a head's card, and serving compares
+them.
 
-Used by `train` (the stages and the card), `spec` (`spec.require_provenance`) and the server's tokenizer, so that all
-speak of the same template. No torch.
+Used by `train` (the stages and the card), `spec` (`spec.require_provenance`) and the server's tokenizer, so that all of
+them read the same template. No torch.
 """
 
 import hashlib
@@ -24,9 +25,9 @@ def file_hash(path: Path) -> str:
 
 
 def weights_hash(folder: Path) -> str:
-    """sha256 of a model's weights: of the one safetensors file, or of the lines `name hash` of several.
+    """sha256 of a model's weights: of its one safetensors file, or of the lines `name hash` if there are several files.
 
-    Raises ConfigError where the folder has none.
+    Raises ConfigError if the folder has none.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -38,7 +39,8 @@ def weights_hash(folder: Path) -> str:
 
 
 def template_source(folder: Path, replacement: Path | None = None) -> str | None:
-    """The chat template that is served: of the replacement, else of the model's folder; None where it has none.
+    """The chat template that is served: the replacement, else the template in the model's folder; None if there is
+    none.
 
     Raises ConfigError on files that are missing or cannot be read.
     """
@@ -56,7 +58,7 @@ def template_source(folder: Path, replacement: Path | None = None) -> str | None
 
 
 def tokenizer_settings(folder: Path) -> dict[str, Any]:
-    """`tokenizer_config.json`, empty where there is none. Raises ConfigError where it is not JSON."""
+    """The content of `tokenizer_config.json`; empty if there is none. Raises ConfigError if it is not JSON."""
     path = folder / "tokenizer_config.json"
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -66,5 +68,5 @@ def tokenizer_settings(folder: Path) -> dict[str, Any]:
 
 
 def template_hash(source: str | None) -> str:
-    """sha256 of a template's text; `none` where there is none."""
+    """sha256 of a template's text; `none` if there is no template."""
     return "none" if source is None else hashlib.sha256(source.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""How a request wants its tokens chosen, and the key of the noise that chooses them."""
+"""How a request wants its tokens chosen, and the key of the Gumbel noise that chooses them."""
 
 import hashlib
 import math
@@ -8,14 +8,14 @@ import msgspec
 from contracts.errors import BadRequest
 
 MAX_STOP_IDS = 16
-"""Stop ids of one row that the device tables hold, end tokens included."""
+"""The most stop ids of a row that the device tables hold, end tokens included."""
 MAX_LOGPROBS = 20
 GREEDY_BELOW = 1e-5
-"""Temperatures under this are greedy; dividing logits by them would overflow."""
+"""Lower temperatures are greedy: dividing logits by them would overflow."""
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device needs to choose a token. `top_k` 0 and `top_p` 1 and `min_p` 0 leave the distribution alone."""
+    """What the device needs to choose a token. `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution unchanged."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -23,13 +23,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_p: float = 0.0
     max_tokens: int = 16
     min_tokens: int = 0
-    """Tokens before which no stop id is chosen."""
+    """No stop id is chosen before this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
-    """Tokens that end the request; the model's end tokens are added by the scheduler unless `ignore_eos`."""
+    """Tokens that end the request; the scheduler adds the model's end tokens unless `ignore_eos`."""
     ignore_eos: bool = False
     seed: int = 0
     logprobs: int = -1
-    """-1: none; 0: of the chosen tokens; n: of the n likeliest too. Of the target, before temperature and filters."""
+    """-1: none; 0: of the chosen tokens; n: also of the n likeliest. Under the target, before temperature and filters.
+    """
 
     @property
     def greedy(self) -> bool:
@@ -37,16 +38,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says of speculation. `max_draft_tokens` bounds the nodes drafted in a step, without the root."""
+    """A request's speculation options. `max_draft_tokens` bounds the nodes drafted in a step, without the root."""
 
     enabled: bool = True
     max_draft_tokens: int | None = None
     trees: bool = False
-    """Tell with the tokens of each step the tree that was drafted for it."""
+    """Return the drafted tree of each step with its tokens."""
 
 
 def check_sampling(params: SamplingParams, *, temperature_max: float, vocabulary: int) -> None:
-    """Raises BadRequest that names the field, its limit and the value given."""
+    """Raises BadRequest with the field, its limit and the value given."""
     _check("temperature", params.temperature, 0.0, temperature_max)
     _check("top_p", params.top_p, 0.0, 1.0, above=True)
     _check("min_p", params.min_p, 0.0, 1.0)
@@ -71,10 +72,11 @@ def _check(field: str, value: float, low: float, high: float, *, above: bool = F
 
 
 def noise_key(seed: int, prompt: list[int], choice: int) -> int:
-    """The 63-bit key of a request's noise.
+    """The 63-bit key of a request's Gumbel noise.
 
-    It depends on the seed, the prompt as first sent and the choice index, so that `n > 1` and requests that share a
-    seed but not a prompt draw different noise, and so that a request preempted and resumed draws the same.
+    It depends on the seed, the prompt as first sent and the choice index. So choices of one request (`n > 1`) and
+    requests that share only the seed draw different noise, and a request that is preempted and resumed draws the same
+    noise.
     """
     digest = hashlib.blake2b(digest_size=8)
     digest.update(seed.to_bytes(8, "little", signed=True))

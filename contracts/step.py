@@ -1,12 +1,12 @@
 """What crosses between scheduler and device.
 
-A step is one device round for a batch. The scheduler states it in a frozen `StepPlan` of small numpy arrays, which
+A step is one device round for a batch. The scheduler describes it in a frozen `StepPlan` of small numpy arrays, which
 never holds a request; the device answers with a `StepOutput`. All arrays of a plan have one entry per row of the step
-unless said otherwise.
+unless stated otherwise.
 
 Lengths count positions whose target KV is written. A row of length n has tokens x_0 .. x_(n-1) in its pages; x_n, the
-*root*, is known (on the device) but not yet run. `bound` is the host's upper bound of the length, which is all that it
-knows while another step of the row is in flight; the device reads the true length from its FutureMap table.
+*root*, is known (on the device) but not yet run. `bound` is the host's upper bound of the length: the host knows no
+more while another step of the row is in flight. The device reads the true length from its FutureMap table.
 """
 
 from collections.abc import Callable
@@ -43,9 +43,10 @@ class Ending(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RowStarts:
-    """Rows that get a new owner with this step: the device resets their tables, then keeps these values till the next.
+    """Rows that get a new owner with this step. The device resets their tables and keeps these values until the next
+    owner.
 
-    The reset points the row's whole page table at DUMMY_PAGE, and comes before the step's page updates.
+    The reset points the row's whole page table at DUMMY_PAGE. It comes before the step's page updates.
     """
 
     rows: Ints
@@ -76,7 +77,7 @@ class PageUpdates:
 
 @dataclass(frozen=True, slots=True)
 class PrefillWork:
-    """One chunk of a prompt per row. Only the last chunk of a prompt samples, and writes the row's generation."""
+    """One chunk of a prompt per row. Only a prompt's last chunk samples a token and writes the row's generation."""
 
     token_ids: Ints
     """[sum of chunk lengths], row after row."""
@@ -86,26 +87,27 @@ class PrefillWork:
     """Tokens in each row's chunk."""
     is_last: Bools
     next_ids: Ints
-    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk (the sampled)."""
+    """The prompt token after the chunk, which completes the head's last pair; -1 on a last chunk, where it is sampled.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeWork:
-    """One draft-verify round per row, the root included in `nodes`; depth 0 and one node is plain decoding."""
+    """One draft-verify round per row; `nodes` includes the root. Depth 0 and one node is plain decoding."""
 
     bounds: Ints
     """Upper bound of each row's length before the step."""
     nodes: Ints
-    """Nodes to verify of each row, 1 .. MAX_NODES."""
+    """Nodes to verify for each row, 1 .. MAX_NODES."""
     depth: int
-    """Levels drafted below the root, of the whole step; 0 drafts nothing."""
+    """Levels drafted below the root, the same for all rows; 0 drafts nothing."""
     topk: int
     """Children kept of a drafted node; 1 makes chains."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step. `turns` names the FutureMap generation each row reads; it writes `1 - turn`."""
+    """One step. `turns` names the FutureMap generation that each row reads; the step writes `1 - turn`."""
 
     number: int
     kind: StepKind
@@ -113,9 +115,9 @@ class StepPlan:
     """Indices into the device's row tables, 0 .. capacity.rows - 1, each at most once."""
     turns: Ints
     drafting: Bools
-    """Rows that the draft head follows: their committed tokens are extended into the head's KV.
+    """Rows that keep head KV: their committed tokens extend it.
 
-    Others are plain, and stay so.
+    Other rows are plain and stay plain.
     """
     prefill: PrefillWork | None
     decode: DecodeWork | None
@@ -124,12 +126,12 @@ class StepPlan:
     logprobs: int = -1
     """The most log probabilities that a row of this step wants (see SamplingParams.logprobs)."""
     trees: bool = False
-    """Some row of this step wants to see what was drafted."""
+    """Whether a row of this step wants to see what was drafted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logprobs:
-    """Of the committed tokens [rows, committed]: their own, and the likeliest `count` ids with theirs."""
+    """Log probabilities of the committed tokens [rows, committed], and the likeliest `count` ids with theirs."""
 
     chosen: Floats
     rank_ids: Ints
@@ -139,7 +141,7 @@ class Logprobs:
 
 @dataclass(frozen=True, slots=True)
 class DraftedTrees:
-    """What was verified of each row [rows, M], the root first; a row's nodes are its `drafted` + 1 first."""
+    """The verified nodes of each row [rows, M], the root first; the first `drafted` + 1 nodes of a row are real."""
 
     token_ids: Ints
     parents: Ints
@@ -148,31 +150,32 @@ class DraftedTrees:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step committed. A row that was done before the step commits nothing."""
+    """What a step committed. A row that had ended before the step commits nothing."""
 
     number: int
     token_ids: Ints
     """[rows, depth + 1]: the accepted tokens, then the bonus; entries past `counts` are undefined."""
     counts: Ints
-    """Committed tokens of each row, cut at the token that ended it; 0 for a prefill chunk that is not the last."""
+    """Committed tokens of each row, cut at the token that ended it; 0 for a prefill chunk before the last."""
     accepted: Ints
-    """How many of the committed were drafted."""
+    """How many of the committed tokens were drafted."""
     drafted: Ints
     """Nodes verified beyond the root; 0 where nothing was drafted."""
     lengths: Ints
     """True length of each row after the step."""
     endings: Ints
-    """Ending of each row."""
+    """The `Ending` of each row."""
     logprobs: Logprobs | None = None
     trees: DraftedTrees | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
-    """Device seconds by phase: prefill, draft, verify, accept, extend. What ran after the answer, told with the next
-    step's, comes first.
+    """Device seconds by phase: prefill, draft, verify, accept, extend. Work after the answer is reported with the next
+    step; it comes first here.
     """
     busy_seconds: float = 0.0
     """Time that the lane worked on this step; on a CPU lane, its CPU time divided by its threads."""
     began: float = 0.0
-    """`time.monotonic()` of the lane's machine when its phases began, and at the answer; 0 where the lane does not say.
+    """`time.monotonic()` on the lane's machine when the first phase began, and at the answer; 0 if the lane does not
+    report it.
     """
     ended: float = 0.0
 
@@ -186,7 +189,7 @@ class Capacity:
     """Page ids are 0 .. pages - 1; page 0 is the dummy."""
     page_size: int
     max_length: int
-    """Tokens that one row may hold, prompt and answer."""
+    """Tokens that one row may hold, prompt and answer together."""
     vocabulary: int
     end_ids: tuple[int, ...]
     drafts: bool
@@ -194,25 +197,25 @@ class Capacity:
     reserve: int
     """Slots past a row's bound that a decode step may write: max(nodes, head scratch). Pages must cover them."""
     report: dict[str, str | int | float | bool | None] = field(default_factory=dict)
-    """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and under /config."""
+    """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and at /config."""
 
 
 class Worker(Protocol):
-    """Runs steps in order on one device. It changes device state only; all host state is the scheduler's."""
+    """Runs steps in order on one device. It changes device state only; the scheduler owns all host state."""
 
     @property
     def capacity(self) -> Capacity: ...
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        """Runs a step. `answer` is called once, as soon as its output is known; what the step does after that, nobody
-        waits for but the next one.
+        """Runs a step. Calls `answer` once, as soon as the output is known; only the next step waits for the work after
+        that.
         """
 
     def close(self) -> None: ...
 
 
 class Lane(Protocol):
-    """Carries plans to a worker and outputs back. At most two steps are in flight, settled in the order of launch."""
+    """Carries plans to a worker and outputs back. At most two steps are in flight; they settle in launch order."""
 
     @property
     def capacity(self) -> Capacity: ...

@@ -1,6 +1,6 @@
 """How messages travel between server and scheduler: msgpack over ZeroMQ on Unix sockets in a private folder.
 
-One `PAIR` of sockets, since one server speaks to one scheduler. Nothing listens on TCP and nothing is unpickled.
+One `PAIR` of sockets, since one server talks to one scheduler. Nothing listens on TCP and nothing is unpickled.
 """
 
 import os
@@ -25,12 +25,12 @@ def encode(message: ToScheduler | ToServer) -> bytes:
 
 
 def decode_to_scheduler(frame: bytes) -> ToScheduler:
-    """Raises msgspec.DecodeError on bytes that are no such message."""
+    """Raises msgspec.DecodeError on bytes that are not a message."""
     return _to_scheduler.decode(frame)
 
 
 def decode_to_server(frame: bytes) -> ToServer:
-    """Raises msgspec.DecodeError on bytes that are no such message."""
+    """Raises msgspec.DecodeError on bytes that are not a message."""
     return _to_server.decode(frame)
 
 
@@ -42,7 +42,7 @@ def private_address() -> str:
 
 
 def remove_address(address: str) -> None:
-    """Removes the socket and its folder; a missing one is no error."""
+    """Removes the socket and its folder, if they exist."""
     socket = Path(address.removeprefix("ipc://"))
     socket.unlink(missing_ok=True)
     if socket.parent.exists():
@@ -50,14 +50,14 @@ def remove_address(address: str) -> None:
 
 
 def bind(context: "zmq.Context[_Socket]", address: str) -> _Socket:
-    """The server's end; of the context's own kind, plain or of asyncio."""
+    """Binds the server's end; the socket is plain or asyncio, as the context is."""
     socket = _pair(context)
     socket.bind(address)
     return socket
 
 
 def connect(context: "zmq.Context[_Socket]", address: str) -> _Socket:
-    """The scheduler's end."""
+    """Connects the scheduler's end."""
     socket = _pair(context)
     socket.connect(address)
     return socket
