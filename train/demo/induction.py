@@ -1,8 +1,8 @@
 """A start that can already copy: two layers of attention begin as an induction circuit instead of at random.
 
 Copying from the prompt is what the tasks share, and it dawns late in a run that has to find the circuit itself (Olsson
-et al., "In-context Learning and Induction Heads", 2022). Layer 0 begins by attending to the token before and noting it
-beside the token at hand; layer 1 begins by attending to where the token at hand was noted, and says what stood there.
+et al., "In-context Learning and Induction Heads", 2022). Layer 0 begins by noting the tokens one, two and three places
+back beside the token at hand; layer 1 begins by attending to where the same tokens came before, and says what followed.
 The weights are only a start: all of them are trained.
 """
 
@@ -13,73 +13,86 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-_NOTED = 0.25
-"""Share of the hidden size that embeddings leave free, for the note of the token before."""
+_BACK = 3
+"""Tokens that are noted; numbers are digits, and one digit says too little of where to go on."""
+_NOTED = 0.28
+"""Share of the hidden size that embeddings leave free, for the notes."""
 _DEVIATION = 0.08
 """Of the embeddings' components; large enough that the first steps of their optimizer leave them alike."""
 _CONSTANT = 4.0
 """Component 0 of every embedding, in standard deviations of the others: what attention by position alone reads."""
 _POSITION_GAIN = 2.0
 _MATCH_GAIN = 2.5
+_MATCH_DECAY = 0.7
+"""How much less a token counts in a match for each place back."""
 _COPY_GAIN = 5.0
 """How loud the copied token is beside the token at hand."""
 _FAST = 0.1
-_SLOW = 0.004
-"""Radians a position: components that rotate as fast tell neighbours apart; those that rotate no faster compare tokens
+_SLOW = 0.01
+"""Radians a position: components that rotate as fast tell neighbors apart; those that rotate no faster compare tokens
 over some hundred positions."""
 
 
 @torch.no_grad()
 def induce(model: LlamaForCausalLM) -> None:
-    """Writes the circuit into layers 0 and 1 of a fresh model. Its width must be at least twice that of two heads."""
+    """Writes the circuit into layers 0 and 1 of a fresh model."""
     config: Any = model.config
-    hidden, width = config.hidden_size, config.head_dim
-    noted = min(width, round(_NOTED * hidden))
-    spoken = hidden - noted
+    back = min(_BACK, config.num_attention_heads)
+    size = round(_NOTED * config.hidden_size / back)
+    spoken = config.hidden_size - back * size
     rows = model.model.embed_tokens.weight
     rows[:, spoken:] = 0
     rows[:, 0] = 0
     rows.mul_(_DEVIATION * spoken**0.5 / rows.norm(dim=1, keepdim=True).clamp(min=1e-3))  # no token is louder
     rows[:, 0] = _CONSTANT * _DEVIATION
-    note = _orthonormal(noted, spoken, hidden)
-    _look_back(model, note, spoken)
-    _look_up(model, note, spoken)
+    code = _orthonormal(size, spoken, config.hidden_size)
+    _look_back(model, code, spoken, back)
+    _look_up(model, code, spoken, back)
 
 
-def _look_back(model: LlamaForCausalLM, note: Tensor, spoken: int) -> None:
-    """Head 0 of layer 0 attends to the position before and writes its `note` [noted, hidden] where embeddings are 0."""
-    attention, angles = model.model.layers[0].self_attn, _angles(model)
-    width, pairs = 2 * len(angles), len(angles)
-    for weight in (attention.q_proj.weight, attention.k_proj.weight):
-        weight[:width] = 0
-    gains = _POSITION_GAIN * (angles >= _FAST)
-    attention.q_proj.weight[:pairs, 0] = gains
-    attention.k_proj.weight[:pairs, 0] = gains * angles.cos()
-    attention.k_proj.weight[pairs:width, 0] = gains * angles.sin()
-    attention.v_proj.weight[:width] = 0
-    attention.v_proj.weight[: len(note)] = note
-    places = torch.arange(len(note))
-    attention.o_proj.weight[spoken + places, places] = _DEVIATION
-
-
-def _look_up(model: LlamaForCausalLM, note: Tensor, spoken: int) -> None:
-    """One head of each key of layer 1 attends to where the token at hand was noted, and says what stands there."""
+def _look_back(model: LlamaForCausalLM, code: Tensor, spoken: int, back: int) -> None:
+    """Head h of layer 0 attends h + 1 places back; what `code` [size, hidden] reads there it notes in its own place."""
     config: Any = model.config
-    attention, angles = model.model.layers[1].self_attn, _angles(model)
-    pairs, width, keys = len(angles), config.head_dim, config.num_key_value_heads
+    attention, angles, size = model.model.layers[0].self_attn, _angles(model), len(code)
+    width, pairs = config.head_dim, len(angles)
+    gains = _POSITION_GAIN * (angles >= _FAST)
+    attention.k_proj.weight.zero_()
+    attention.v_proj.weight.zero_()
+    for key in range(config.num_key_value_heads):
+        attention.k_proj.weight[key * width : key * width + pairs, 0] = gains
+        attention.v_proj.weight[key * width : key * width + size] = code
+    for head in range(back):
+        first, places = head * width, torch.arange(size)
+        attention.q_proj.weight[first : first + width] = 0
+        attention.q_proj.weight[first : first + pairs, 0] = gains * ((head + 1) * angles).cos()
+        attention.q_proj.weight[first + pairs : first + width, 0] = -gains * ((head + 1) * angles).sin()
+        attention.o_proj.weight[spoken + head * size + places, first + places] = _DEVIATION
+
+
+def _look_up(model: LlamaForCausalLM, code: Tensor, spoken: int, back: int) -> None:
+    """One head of each key of layer 1 attends to where the tokens at hand were noted, and says what stands there."""
+    config: Any = model.config
+    attention, angles, size = model.model.layers[1].self_attn, _angles(model), len(code)
+    width, keys = config.head_dim, config.num_key_value_heads
     slow = torch.nonzero(angles <= _SLOW).flatten()
-    compared = torch.cat([slow, slow + pairs])
+    compared = torch.cat([slow, slow + len(angles)])
     said = _orthonormal(keys * width, spoken, config.hidden_size)
     for key in range(keys):
         first = key * (config.num_attention_heads // keys) * width
-        chosen = (torch.arange(len(compared)) + key * len(compared)) % len(note)
+        own = slice(key * width, (key + 1) * width)
         attention.q_proj.weight[first : first + width] = 0
-        attention.q_proj.weight[first + compared] = _MATCH_GAIN * note[chosen]
-        attention.k_proj.weight[key * width : (key + 1) * width] = 0
-        attention.k_proj.weight[key * width + compared, spoken + chosen] = _MATCH_GAIN
-        own = said[key * width : (key + 1) * width]
-        attention.v_proj.weight[key * width : (key + 1) * width] = own
-        attention.o_proj.weight[:, first : first + width] = _COPY_GAIN * _DEVIATION * own.T
+        attention.k_proj.weight[own] = 0
+        for place in range(back):
+            mixed = torch.randn(len(compared), size) * _MATCH_DECAY**place * _MATCH_GAIN / size**0.5
+            noted = slice(spoken + place * size, spoken + (place + 1) * size)
+            attention.k_proj.weight[key * width + compared, noted] = mixed
+            if place == 0:
+                attention.q_proj.weight[first + compared] += mixed @ code
+            else:
+                before = slice(noted.start - size, noted.stop - size)
+                attention.q_proj.weight[first + compared, before] = mixed
+        attention.v_proj.weight[own] = said[own]
+        attention.o_proj.weight[:, first : first + width] = _COPY_GAIN * _DEVIATION * said[own].T
 
 
 def _angles(model: LlamaForCausalLM) -> Tensor:
