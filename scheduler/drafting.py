@@ -1,12 +1,12 @@
-"""How much to draft: the shape of a step by the number of rows in it, and which rows the head follows.
+"""How much to draft: a step's shape by its number of rows, and which rows keep head KV.
 
-Used by the policy. A row that misses one extend has a hole in its head KV and cannot draft until it is recomputed, so
-turning it plain is for its life. That is why it happens only after PATIENCE decode steps in a row whose load asks for
-no drafting: a burst of short requests must not cost the long ones their head, while under lasting load the extends of
-a head that nobody uses must go, or speculation would be slower than none. Until then such rows step with depth 0.
+Used by the policy. A row that misses one extend has a hole in its head KV and could draft again only after a recompute,
+so disabling drafting is permanent for that request. It therefore happens only after PATIENCE decode steps in a row
+whose load asks for no drafting. A burst of short requests must not cost the long ones their head KV. Under lasting
+load, however, extends that nobody uses would make speculation slower than none. Until then such rows step with depth 0.
 
-A head that stays useless, as one with broken weights does, is switched off for good: its guesses change no text, and
-cost every step.
+A head that stays useless, as one with broken weights does, is switched off for good: its drafts never change the text,
+and they cost time in every step.
 """
 
 import logging
@@ -18,12 +18,12 @@ from contracts.step import MAX_NODES
 
 PATIENCE = 8
 WINDOW_DRAFTS = 500
-"""Drafts that a judgment of the head is made of."""
+"""Drafts in one window; the head is judged once a window."""
 BAD_WINDOWS = 3
-"""Judgments in a row that switch it off."""
+"""Bad windows in a row that switch the head off."""
 USELESS_BELOW = 0.02
-"""Share of drafts with a node accepted under which no head can pay for its passes: the weights are broken, or another
-target's.
+"""A bad window has a smaller share of drafts with an accepted node. No such head can pay for its passes: its weights
+are broken, or another target's.
 """
 
 logger = logging.getLogger("aerie.head")
@@ -37,7 +37,7 @@ _SWITCHED_OFF = (
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a step: levels below the root, children kept, and nodes verified of a row, root included."""
+    """A step's levels below the root, children kept, and nodes verified for each row, root included."""
 
     depth: int
     topk: int
@@ -52,7 +52,7 @@ NO_DRAFT = Shape(depth=0, topk=1, nodes=1)
 
 
 class Drafting:
-    """`head` says whether the device has one; without it nothing is ever drafted."""
+    """Chooses draft shapes. `head` says whether the device has a head; without one nothing is drafted."""
 
     def __init__(self, spec: SpecConfig, *, head: bool) -> None:
         self._by_load: list[tuple[float, Shape]] = []
@@ -74,7 +74,7 @@ class Drafting:
         return max((shape.nodes for _, shape in self._by_load), default=1)
 
     def shape(self, rows: int) -> Shape:
-        """The shape while `rows` rows run; beyond the last entry nothing is drafted, nor once the head is off."""
+        """The shape while `rows` rows run. Beyond the last entry, or once the head is off, nothing is drafted."""
         if self.switched_off:
             return NO_DRAFT
         for limit, shape in self._by_load:
@@ -83,14 +83,14 @@ class Drafting:
         return NO_DRAFT
 
     def follows(self, message: Generate, running: int) -> bool:
-        """Whether the head follows a request that becomes one of `running`, those counted that come in with it: the
-        first of a burst would be followed for a load that is gone after a step.
+        """Whether a request that becomes one of `running` keeps head KV. `running` counts requests admitted with it:
+        else the first of a burst would keep head KV for a load that is gone after one step.
         """
         wanted = message.speculation
         return wanted.enabled and max_nodes(message) > 1 and self.shape(running).drafts
 
     def judge(self, drafts: int, useful: int) -> None:
-        """Told the drafts of each step, and how many had a node accepted; switches a useless head off and says so."""
+        """Takes each step's drafts and how many had an accepted node; switches a useless head off and logs it."""
         self._drafts += drafts
         self._useful += useful
         if not self._judged or self.switched_off or self._drafts < WINDOW_DRAFTS:
@@ -102,12 +102,12 @@ class Drafting:
         self._drafts = self._useful = 0
 
     def gives_up(self, shape: Shape) -> bool:
-        """Told the shape of each decode step; True when the rows that still draft should become plain."""
+        """Takes the shape of each decode step; True when the rows that still draft should become plain."""
         self._steps_without = 0 if shape.drafts else self._steps_without + 1
         return self._steps_without >= PATIENCE
 
 
 def max_nodes(message: Generate) -> int:
-    """Nodes of a row that its request allows, root included."""
+    """Nodes that the request allows for its row, root included."""
     limit = message.speculation.max_draft_tokens
     return MAX_NODES if limit is None else min(1 + max(limit, 0), MAX_NODES)

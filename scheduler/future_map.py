@@ -1,9 +1,9 @@
-"""The host side of the FutureMap: one bit a row that names the generation holding the row's values, and an epoch.
+"""The host side of the FutureMap: for each row one bit, the generation that holds its newest values, and an epoch.
 
 The tables themselves live on the device and are never read here. Staging asks which generation a step reads and flips
-the bits of the rows that it publishes; rows absent from a step keep theirs, so decode, prefill of others and decode
-again finds every row's values. The epoch moves whenever a row's owner leaves: settle drops the results of a step that
-was launched for a former owner.
+the bits of the rows that it publishes. Rows absent from a step keep their bits, so a decode step finds every row's
+values, even with a prefill of other rows before it. The epoch moves whenever a row's owner leaves: settle drops the
+results of steps launched for a former owner.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ class FutureMap:
         self._epochs: Longs = np.zeros(rows, dtype=np.int64)
 
     def resolve(self, rows: Longs) -> Ints:
-        """The generation that each row's newest values are in: what the next step reads."""
+        """The generation with each row's newest values, which the next step reads."""
         return self._turns[rows]
 
     def publish(self, rows: Longs) -> None:
@@ -25,14 +25,14 @@ class FutureMap:
         self._turns[rows] ^= 1
 
     def stamp(self, rows: Longs) -> Longs:
-        """The owners of a step's rows at its launch."""
+        """The owners of a step's rows at launch."""
         return self._epochs[rows]
 
     def current(self, rows: Longs, stamps: Longs) -> Bools:
-        """Whether each row still has the owner it was stamped with."""
+        """Whether each row still has the owner that it was stamped with."""
         same: Bools = self._epochs[rows] == stamps
         return same
 
     def leave(self, row: int) -> None:
-        """The row's owner leaves; whatever is in flight for it is void."""
+        """The row's owner leaves; results in flight for it are void."""
         self._epochs[row] += 1

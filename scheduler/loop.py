@@ -1,8 +1,8 @@
-"""The overlapped loop, and its synchronous twin: the same turns with one step in flight instead of two.
+"""The overlapped loop, and the synchronous loop: the same turns with one step in flight instead of two.
 
-A turn plans and launches step t + 1, then settles step t: the only wait, for a step that started one turn ago. It
-learns what settled one step late, so plans use upper bounds and the surplus of done rows is dropped. Driven by
-`scheduler.process` over a socket and in place by tests, probes and the offline `LLM`. Invariant: every id submitted
+A turn plans and launches step t + 1, then settles step t. That is the only wait, for a step that started one turn ago.
+Results arrive one step late, so plans use upper bounds, and the surplus of ended rows is dropped. Driven by
+`scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every submitted id
 gets exactly one Finished or Failed, whatever happens.
 """
 
@@ -32,7 +32,7 @@ SNAPSHOT_SECONDS = 1.0
 
 
 class Scheduler:
-    """One device's requests. `dead` is the lane's error once it is gone: no turn after that does anything."""
+    """One device's requests. `dead` is the lane's error once the lane is gone: later turns do nothing."""
 
     def __init__(self, lane: Lane, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         capacity = lane.capacity
@@ -68,7 +68,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, waits, flies or is left to say: block for the next message."""
+        """No request is open, no step in flight and no reply pending: block for the next message."""
         return not (self._open or self._flights or self._outbox)
 
     def ready(self) -> Ready:
@@ -81,7 +81,7 @@ class Scheduler:
         )
 
     def submit(self, message: Generate | Abort) -> None:
-        """Takes a message in; its answers come out of turns. An Abort of an id that is not open is no error."""
+        """Takes a message in; turns return the replies. An Abort of an id that is not open is ignored."""
         if self._busy_since is None:
             self._busy_since = self._clock()
         if isinstance(message, Generate):
@@ -91,7 +91,7 @@ class Scheduler:
             self._end(request, request.finished("abort", self._clock()))
 
     def turn(self) -> list[Reply]:
-        """One round of the loop; returns what there is to say."""
+        """One turn of the loop; returns the pending replies."""
         if self.dead is None:
             now = self._clock()
             for request, error in self._deadlines.expired(now, lambda waiting: self.policy.claim(waiting, now)):
@@ -105,14 +105,14 @@ class Scheduler:
         return self.take_replies()
 
     def take_replies(self) -> list[Reply]:
-        """What is left to say, without a turn."""
+        """Drains the pending replies without running a step."""
         replies, self._outbox = self._outbox, []
         return replies
 
     def fail_all(self, error: EngineDead) -> None:
-        """The end of this scheduler: every open request fails with `error`, and no later turn does anything.
+        """Ends this scheduler: every open request fails with `error`, and later turns do nothing.
 
-        Rows and pages are left as they are, so that it works whatever state a bug has left them in.
+        Leaves rows and pages as they are, so that it works in whatever state a bug has left them.
         """
         self.dead = error
         self._flights.clear()
@@ -120,12 +120,12 @@ class Scheduler:
             self._end(request, failed(request.id, error))
 
     def check(self) -> None:
-        """The integrity check of all pages and rows; raises AssertionError. Costs a walk over the cache: for tests."""
+        """Checks all pages and rows; raises AssertionError. Walks the whole cache: for tests."""
         self.memory.check()
         self.check_rows()
 
     def check_rows(self) -> None:
-        """The cheap part of it: rows without a step in flight stand where settled steps left them."""
+        """The cheap part of `check`: rows without a step in flight are as settled steps left them."""
         flying = [flight.rows[self.rows.future.current(flight.rows, flight.stamps)] for flight in self._flights]
         self.rows.check(np.concatenate(flying) if flying else np.zeros(0, dtype=np.int64))
 
@@ -143,7 +143,7 @@ class Scheduler:
             try:
                 return self.policy.next_step(self._clock())
             except OutOfPages:
-                # What is in flight may end rows and so free pages; and nothing may be in flight for a preempted row.
+                # Steps in flight may end rows and so free pages; and a preempted row must not have a step in flight.
                 if self._flights:
                     self._settle()
                 else:
@@ -188,7 +188,7 @@ class Scheduler:
         self.policy.enqueue(request)
 
     def _leave(self, request: Request) -> None:
-        """Takes a request out of wherever it is; results still in flight for it are void."""
+        """Removes a request from the queue or its row; results in flight for it are void."""
         if request.phase is Phase.WAITING:
             self.queue.remove(request)
             request.phase = Phase.ENDED
@@ -201,7 +201,7 @@ class Scheduler:
         self._outbox.append(last)
 
     def _account(self) -> None:
-        """Adds up the time that requests were open, and says how things stand: once a second, and on becoming idle."""
+        """Adds up the time that requests were open, and sends a Snapshot: once a second, and on becoming idle."""
         now = self._clock()
         if self._busy_since is not None:
             self.stats.open_seconds += now - self._busy_since

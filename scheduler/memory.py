@@ -1,7 +1,7 @@
 """Which pages every row holds: the free list, the page table and the prefix cache as one account.
 
 Used by the policy (admission, growth), settle and the loop (publishing, release). Invariant: each page is free, the
-cache's, or owned by one row; `check` proves it. Only whole pages below a row's settled length become the cache's.
+cache's, or owned by one row; `check` verifies it. The cache takes only whole pages below a row's settled length.
 """
 
 import numpy as np
@@ -13,17 +13,17 @@ from scheduler.prefix import Node, PrefixCache
 
 
 class OutOfPages(Exception):
-    """The pool cannot cover the next step; settle what is in flight, then preempt. Never leaves the scheduler."""
+    """The pool cannot cover the next step: settle what is in flight, then preempt. Never leaves the scheduler."""
 
 
 class Memory:
-    """`released` counts releases: an admission that failed need not be tried again before it changes."""
+    """All pages of a device. `released` counts releases: retry a failed admission only after it changes."""
 
     def __init__(self, capacity: Capacity, *, prefix_cache: bool) -> None:
         page = capacity.page_size
         self.reserve = capacity.reserve
         self.allocator = PageAllocator(capacity.pages)
-        # A row that fills the whole pool is the longest that can ever be served.
+        # A row that fills the whole pool is the longest that can be served.
         self.max_length = min(capacity.max_length, self.allocator.total * page - self.reserve + 1)
         width = -(-(self.max_length + self.reserve) // page)
         self.table = PageTable(capacity.rows, width, page)
@@ -37,13 +37,13 @@ class Memory:
 
     @property
     def available(self) -> int:
-        """Pages that can be had without touching a row."""
+        """Pages that are free or can be evicted from the cache."""
         return self.allocator.free + self.prefix.evictable
 
     def admit(self, row: int, tokens: list[int], salt: str, *, headless: bool, headroom: int) -> int | None:
-        """Gives a fresh row its cached prefix and pages for all of `tokens`; returns the tokens found in the cache.
+        """Gives a fresh row its cached prefix and pages for all of `tokens`; returns the number of cached tokens.
 
-        None if that would leave fewer than `headroom` pages for the rows that already run; nothing is changed then.
+        Returns None and changes nothing if that would leave fewer than `headroom` pages for the running rows.
         """
         node: Node | None = None
         shared: list[int] = []
@@ -62,7 +62,7 @@ class Memory:
         return len(shared) * page
 
     def cover(self, rows: Longs, bounds: Ints) -> None:
-        """Lets each row hold `bounds` tokens and the reserve. Raises OutOfPages and changes nothing if it cannot."""
+        """Gives each row pages for `bounds` tokens and the reserve. Raises OutOfPages, with nothing changed."""
         short, missing = self.table.missing(rows, bounds + self.reserve)
         if not len(short):
             return
@@ -84,7 +84,7 @@ class Memory:
         pages = self.table.pages[row, walked].tolist()
         with_head = headed // self.table.page_size - first
         node, taken = self.prefix.extend(node, keys, pages, with_head)
-        # A page that the cache had already stays the row's own until it ends: swapping it would gain little.
+        # If the cache has the page already, the row keeps its copy until it ends: swapping would gain little.
         self.table.owned[row, walked] &= ~np.array(taken)
         self._nodes[row], self._walked[row] = node, walked.stop
 
@@ -116,7 +116,7 @@ class Memory:
         assert pages <= most, f"row {row} has {pages} pages of {page} for {tokens} tokens; at most {most} can be needed"
 
     def check_idle(self) -> None:
-        """The cheap form of `check` once no row holds anything."""
+        """The cheap form of `check`, for when no row holds pages."""
         assert self.allocator.held == self.prefix.size == self.prefix.evictable, (
             f"{self.allocator.held} pages are held at idle, {self.prefix.size} of them cached, "
             f"{self.prefix.evictable} evictable"

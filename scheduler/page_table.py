@@ -1,8 +1,8 @@
-"""The host's mirror of the device's page table: which pages each row holds, in order, and which of them are its own.
+"""The host's mirror of the device's page table: which pages each row holds, in order, and which of them it owns.
 
-Used by `scheduler.memory`. Every change is also noted as a delta for the next plan, so that a plan carries only what
-changed. Invariant: entries [0, counts[row]) of a row are real pages; a page is `owned` by at most one row, the others
-that hold it share it through the prefix cache, and a shared page lies wholly below the length of every row that has it.
+Used by `scheduler.memory`. Every change is also recorded as a delta, so that the next plan carries only what changed.
+Invariants: entries [0, counts[row]) of a row are real pages. At most one row owns a page; other rows that hold it share
+it through the prefix cache. A shared page lies wholly below the length of every row that holds it.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ class PageTable:
         self._deltas: list[tuple[Ints, Ints, Ints]] = []
 
     def missing(self, rows: Longs, tokens: Ints) -> tuple[Longs, Longs]:
-        """Rows too short to hold `tokens` tokens, and how many pages more each of them needs."""
+        """Rows with too few pages for `tokens` tokens, and how many more pages each of them needs."""
         short = (tokens > self.counts[rows] * self.page_size).nonzero()[0]
         rows = rows[short]
         needed = (tokens[short] + (self.page_size - 1)) // self.page_size
@@ -39,7 +39,7 @@ class PageTable:
         self._deltas.append((rows.astype(np.int32), slots.astype(np.int32), pages))
 
     def share(self, row: int, pages: Ints) -> None:
-        """Lets a fresh row begin with cached pages."""
+        """Puts cached pages at the start of a fresh row."""
         assert self.counts[row] == 0, "shared pages come first in a row"
         slots = np.arange(len(pages), dtype=np.int32)
         self.pages[row, slots] = pages
@@ -52,7 +52,7 @@ class PageTable:
         owned = self.pages[row, :count][self.owned[row, :count]]
         self.owned[row, :count] = False
         self.counts[row] = 0
-        if self._deltas:  # the device need not learn of entries that no plan has carried
+        if self._deltas:  # the device need not receive entries that no plan has carried
             kept = [(delta, delta[0] != row) for delta in self._deltas]
             self._deltas = [(rows[keep], slots[keep], pages[keep]) for (rows, slots, pages), keep in kept if keep.any()]
         return owned

@@ -1,7 +1,7 @@
 """The free list of KV pages, used by `scheduler.memory`.
 
-Invariant: a page id is either free or held by exactly one owner (a row or the prefix cache); page 0 is the dummy and
-never handed out. Target and head share the ids, so nothing here knows that speculation exists.
+Invariants: a page id is either free or held by exactly one owner (a row or the prefix cache); page 0 is the dummy and
+is never handed out. Target and head share the ids, so speculation makes no difference here.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ class PageAllocator:
     def __init__(self, pages: int) -> None:
         assert pages >= 2, f"a pool of {pages} pages has none besides the dummy"
         self.total = pages - 1
-        # A stack whose top is the end: low ids go out first, and a page just freed (its memory warm) goes out next.
+        # A stack whose top is the end: low ids go out first; a freed page, whose memory is warm, goes out next.
         self._stack: Ints = np.arange(self.total, 0, -1, dtype=np.int32)
         self.free = self.total
         self._is_free: Bools = np.ones(pages, dtype=np.bool_)
@@ -35,16 +35,16 @@ class PageAllocator:
         return taken
 
     def give(self, pages: Ints) -> None:
-        """Takes pages back. A page given twice would be handed to two rows: our bug."""
+        """Takes pages back. Raises on a page given twice, which would go to two rows."""
         assert not self._is_free[pages].any() and DUMMY_PAGE not in pages, f"pages given back twice among {pages}"
         self._is_free[pages] = True
-        # Also catches a page twice within `pages`, which the test above cannot see.
+        # This also catches a page that is twice in `pages`, which the check above cannot see.
         self._stack[self.free : self.free + len(pages)] = pages
         self.free += len(pages)
         assert self.free <= self.total, "more pages came back than exist"
 
     def check(self, held: NDArray[np.integer]) -> None:
-        """Raises AssertionError that names the pages unless free pages and `held` are every page once."""
+        """Raises AssertionError that names the pages unless the free pages and `held` together are every page once."""
         times = np.bincount(self._stack[: self.free], minlength=self.total + 1)
         times += np.bincount(held, minlength=self.total + 1)
         lost = np.flatnonzero(times[1:] == 0) + 1

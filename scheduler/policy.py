@@ -1,10 +1,10 @@
 """Who goes into the next step.
 
-Asked by the loop once a turn. One kind a step; while rows decode, at most one prefill step lies between two decode
-steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one waits.
-A request gets its row and pages with its first tokens, and so finds what prompts before it left in the prefix cache.
-Once the first in line is older than all whose prompts are being read, nobody overtakes it for want of pages. Raises
-OutOfPages before anything is changed.
+Called by the loop once a turn. A step is of one kind; while rows decode, at most one prefill step lies between two
+decode steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one
+waits. A request gets its row and pages together with its first tokens, so it finds what earlier prompts left in the
+prefix cache. Once the first in the queue is older than all requests in prefill, no other request overtakes it when
+pages lack. Raises OutOfPages before it changes anything.
 """
 
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Policy:
         self.preemptions = 0
 
     def next_step(self, now: float) -> PrefillStep | DecodeStep | None:
-        """The step to launch now, None if there is none to launch before something settles or arrives."""
+        """The step to launch now; None if there is none until something settles or arrives."""
         self._now = now
         decodable = self._rows.decodable()
         prefill = None
@@ -73,12 +73,12 @@ class Policy:
         return decode
 
     def enqueue(self, request: Request) -> None:
-        """A new request joins the line."""
+        """Adds a new request to the queue."""
         request.prefills_before = self._long.prefills
         self._queue.push(request)
 
     def claim(self, request: Request, now: float) -> bool:
-        """Gives a waiting request its row and pages before its tokens are due; False if there are none for it."""
+        """Gives a waiting request its row and pages early; False if there are none for it."""
         self._now = now
         return self._admit(request)
 
@@ -107,7 +107,7 @@ class Policy:
         return DecodeStep(rows, bounds, nodes, drafting, Shape(depth, shape.topk, shape.nodes))
 
     def _prefill(self) -> PrefillStep | None:
-        """Shares one step's tokens out; admits who gets some."""
+        """Divides one step's tokens among prompts, and admits the waiting requests that get some."""
         rows, queue = self._rows, self._queue
         first = queue.first()
         oldest = min(rows.prefilling, key=lambda request: request.number, default=None)
@@ -159,9 +159,9 @@ class Policy:
         attempt = (request.number, self._memory.released)
         if rows.full or self._refused == attempt:
             return False
-        load = min(rows.running + len(self._queue), rows.count)  # as soon as all who wait are in
+        load = min(rows.running + len(self._queue), rows.count)  # once all waiting requests are admitted
         follows = self._drafting.follows(request.message, load)
-        # A page for each row that decodes: without it the newcomer would be preempted at once.
+        # One page for each decoding row: without it the new request would be preempted at once.
         headroom = int(np.count_nonzero(rows.decoding))
         cached = rows.admit(request, drafting=follows, headroom=headroom)
         if cached is None:

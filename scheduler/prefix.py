@@ -1,12 +1,12 @@
-"""The radix prefix cache: pages of finished or running prompts and answers, found again by their tokens.
+"""The radix prefix cache: pages of finished or running prompts and answers, looked up by their tokens.
 
-Used by `scheduler.memory`. A tree whose digit is one whole page. The head's KV at position j depends on token j + 1, so
-a page's key is its tokens *and the token after them*: n matched tokens give floor((n - 1) / page) pages, the last pair
-of each is right for whoever finds it, and at least one prompt token is always left to compute. Salts have roots of
-their own. Pages that were filled without the head are `headless`: found by plain rows, a miss for drafting ones.
+Used by `scheduler.memory`. A tree with one whole page a node. The head's KV at position j depends on token j + 1, so a
+page's key is its tokens *and the token after them*. Therefore n matched tokens give floor((n - 1) / page) pages, the
+last pair of each page is right for every row that finds it, and at least one prompt token is left to compute. Each salt
+has a separate root. Pages filled without the head are `headless`: plain rows find them, drafting rows miss them.
 
-Invariants: a node's page belongs to the cache and is never written; a node that a row uses has used ancestors; only
-leaves that nobody uses are evicted, least recently used first.
+Invariants: a node's page belongs to the cache and is never written; the ancestors of a node in use are in use; only
+leaves that are not in use are evicted, least recently used first.
 """
 
 import heapq
@@ -19,7 +19,7 @@ _HEADLESS = b"headless"
 
 
 class Node:
-    """One cached page. `users` counts the rows whose path goes through it."""
+    """One cached page. `users` counts the rows whose path includes it."""
 
     __slots__ = ("children", "headless", "key", "last_used", "page", "parent", "users")
 
@@ -34,7 +34,7 @@ class Node:
 
 
 class PrefixCache:
-    """Counts of pages held: `size` in all, `evictable` of them not in use."""
+    """Cached pages by token path: `size` pages in all, of which `evictable` are not in use."""
 
     def __init__(self, page_size: int) -> None:
         self.page_size = page_size
@@ -43,7 +43,7 @@ class PrefixCache:
         self._roots: dict[str, Node] = {}
         self._clock = count(1)
         self._leaves: list[tuple[int, int, Node]] = []
-        """Heap of (last used, tie breaker, leaf); entries that no longer hold are skipped when popped."""
+        """Heap of (last used, tie breaker, leaf); stale entries are skipped when popped."""
 
     def keys(self, tokens: list[int], first: int, length: int) -> list[bytes]:
         """Keys of the whole pages first, first + 1, ... below `length` whose following token is in `tokens`."""
@@ -73,7 +73,7 @@ class PrefixCache:
         return node, pages
 
     def extend(self, node: Node, keys: list[bytes], pages: list[int], headed: int) -> tuple[Node, list[bool]]:
-        """Walks on from a used node, adding what is missing; the first `headed` keys have the head's KV too.
+        """Walks on from a used node and adds missing pages; the first `headed` keys have the head's KV too.
 
         Returns the deepest node, used in place of `node`, and which of `pages` now belong to the cache.
         """
@@ -109,7 +109,7 @@ class PrefixCache:
         self._drop_root(step)
 
     def evict(self, wanted: int) -> list[int]:
-        """Forgets least recently used pages until `wanted` are free or nothing more can go; returns the pages."""
+        """Evicts least recently used pages until `wanted` are free or no more can go; returns the pages."""
         pages: list[int] = []
         while len(pages) < wanted and self._leaves:
             last_used, _, node = heapq.heappop(self._leaves)
@@ -150,15 +150,15 @@ class PrefixCache:
         node.users += 1
 
     def _offer(self, node: Node) -> None:
-        """Notes a node as evictable if it is one."""
+        """Records a node as evictable if it is."""
         if node.parent is None or node.users or node.children:
             return
-        if len(self._leaves) > 64 + 2 * self.size:  # mostly entries that no longer hold
+        if len(self._leaves) > 64 + 2 * self.size:  # most entries are stale
             self._leaves = [entry for entry in self._leaves if entry[2].parent and entry[0] == entry[2].last_used]
             heapq.heapify(self._leaves)
         heapq.heappush(self._leaves, (node.last_used, next(self._clock), node))
 
     def _drop_root(self, root: Node) -> None:
-        """Salts come from callers without bound: a root without pages and users is forgotten."""
+        """Forgets a root without pages and users: callers may send any number of salts."""
         if root.parent is None and not root.users and not root.children:
             self._roots.pop(root.key.decode(), None)

@@ -1,8 +1,8 @@
 """The scheduler as a process: a socket to the server on one side, a lane on the other.
 
-Started by the composition root, which builds the lane. Ends when the server says Stop, when the parent process dies,
-or, with a code that is not zero, when the lane does. SIGINT and SIGTERM are ignored: a Ctrl-C reaches every process of
-the group, but it is the server that drains, then sends Stop.
+Started by the composition root, which builds the lane. Ends when the server sends Stop, when the parent process dies,
+or, with a non-zero exit code, when the lane does. Ignores SIGINT and SIGTERM: a Ctrl-C reaches every process of the
+group, but the server is the one that drains, then sends Stop.
 """
 
 import gc
@@ -23,15 +23,15 @@ from contracts.step import Lane
 from scheduler.loop import Reply, Scheduler
 
 PARENT_SECONDS = 0.5
-"""How often the parent is looked at."""
+"""Seconds between checks that the parent lives."""
 
 logger = logging.getLogger(__name__)
 
 
 def run(address: str, lane: Lane, config: Config, *, parent: int | None = None) -> int:
-    """Serves the socket at `address` until told to stop; returns the exit code. Closes the lane.
+    """Serves the socket at `address` until Stop arrives; returns the exit code. Closes the lane.
 
-    `parent` is the process to live with; by default the one that is the parent now.
+    The scheduler ends with the process `parent`, by default its parent at the call.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -58,7 +58,7 @@ class _Process:
     def serve(self) -> int:
         scheduler = self._scheduler
         self._send(scheduler.ready())
-        # What lives now lives on: collections in the loop need not walk it.
+        # Objects that live now live to the end: collections in the loop need not walk them.
         gc.collect()
         gc.freeze()
         try:
@@ -67,7 +67,7 @@ class _Process:
                 if scheduler.dead is not None:
                     logger.error("the lane is gone: %s", scheduler.dead, exc_info=scheduler.dead.__cause__)
                     return 1
-        except Exception as error:  # our bug: nobody is left waiting, and the log has the traceback
+        except Exception as error:  # a bug of ours: no client is left waiting, and the log has the traceback
             logger.exception("the scheduler failed")
             scheduler.fail_all(EngineDead(f"the scheduler failed: {type(error).__name__}; restart the server"))
             self._say(scheduler.take_replies())
@@ -77,7 +77,7 @@ class _Process:
         return 0
 
     def _receive(self) -> bool:
-        """Takes in what has arrived, waiting for it at idle; False once told to stop."""
+        """Takes in the messages that have arrived, waiting for one when idle; False after Stop."""
         if self._scheduler.idle and not self._socket.poll(int(PARENT_SECONDS * 1000)):
             return True
         while True:
@@ -95,7 +95,7 @@ class _Process:
             self._scheduler.submit(message)
 
     def _parent_lives(self) -> bool:
-        """A parent that was killed has sent no Stop; its children are adopted by another process."""
+        """A killed parent cannot send Stop; another process adopts its children."""
         now = time.monotonic()
         if now < self._look_at:
             return True

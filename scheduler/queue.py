@@ -1,7 +1,7 @@
-"""The waiting line: who came first, who needs the least, and whose time is up.
+"""The waiting requests: who came first, who needs the least, and whose time is up.
 
-Used by the policy (order) and the loop (deadlines). A preempted request comes back to the place of its arrival.
-Invariant: a request is in the line iff its phase is WAITING.
+Used by the policy (order) and the loop (deadlines). A preempted request returns to its place by arrival. Invariant: a
+request is in the queue iff its phase is WAITING.
 """
 
 import heapq
@@ -15,7 +15,7 @@ from scheduler.request import Phase, Request
 class Queue:
     def __init__(self) -> None:
         self._waiting: dict[int, Request] = {}
-        # Heaps whose entries count only while their request waits; stale ones are dropped when they come up.
+        # Entries of the heaps count only while their request waits; stale ones are dropped when they reach the top.
         self._by_arrival: list[int] = []
         self._by_length: list[tuple[int, int]] = []
 
@@ -32,14 +32,14 @@ class Queue:
         del self._waiting[request.number]
 
     def first(self) -> Request | None:
-        """Who has waited longest."""
+        """The request that has waited longest."""
         heap = self._by_arrival
         while heap and heap[0] not in self._waiting:
             heapq.heappop(heap)
         return self._waiting[heap[0]] if heap else None
 
     def shortest(self) -> Request | None:
-        """Who has the least to compute."""
+        """The request with the least to compute."""
         heap = self._by_length
         while heap:
             length, number = heap[0]
@@ -59,7 +59,7 @@ class _Deadline:
 
 
 class Deadlines:
-    """Who must be answered by when. Requests that ended in time are dropped when their deadline comes up."""
+    """When each request must be answered. Entries of requests that ended in time are dropped at their deadline."""
 
     def __init__(self) -> None:
         self._heap: list[_Deadline] = []
@@ -79,9 +79,10 @@ class Deadlines:
     def expired(
         self, now: float, claim: Callable[[Request], bool]
     ) -> list[tuple[Request, DeadlineExceeded | QueueTimeout]]:
-        """Requests past their deadline, each with the error that says which.
+        """Requests past their deadline, each with an error that says which deadline.
 
-        Where a row and pages are free, a request waits for its prefill only: `claim` then gives it both, and it stays.
+        `claim` gives a waiting request its row and pages if both are free. Such a request waits only for its prefill,
+        so it stays.
         """
         late: list[tuple[Request, DeadlineExceeded | QueueTimeout]] = []
         while self._heap and self._heap[0].at <= now:

@@ -1,7 +1,7 @@
 """A request's life on the host, from `Generate` to its one `Finished` or `Failed`.
 
-Made by the loop, moved between phases by the policy, fed by settle. Invariant: `tokens` are the prompt and every token
-that has been emitted, so recomputing them after a preemption continues exactly where the caller's text ends.
+Made by the loop, moved between phases by the policy, updated by settle. Invariant: `tokens` are the prompt and every
+emitted token, so recomputing them after a preemption continues exactly where the client's text ends.
 """
 
 from dataclasses import dataclass, field
@@ -24,10 +24,10 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Tally:
-    """What a request has taken so far, summed over the rows it has held; times are those of the loop's clock."""
+    """What a request has taken so far, summed over the rows it has held; times are by the loop's clock."""
 
     accepted_steps: Longs
-    """[depth + 1]: decode steps that accepted exactly so many nodes."""
+    """[depth + 1]: decode steps that accepted exactly 0, 1, ... nodes."""
     drafted: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
@@ -35,20 +35,20 @@ class Tally:
     first_token_at: float | None = None
 
     def add(self, drafted: int, accepted_steps: Longs) -> None:
-        """Takes over the counts of a row that the request leaves."""
+        """Adds the counts of a row that the request leaves."""
         self.drafted += drafted
         self.accepted_steps += accepted_steps
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`number` is the order of arrival. While it prefills, `computed` tokens are in its pages or in flight there."""
+    """`number` is the order of arrival. During prefill, `computed` tokens are in its pages or in flight to them."""
 
     message: Generate
     number: int
     arrived: float
     limit: int
-    """Tokens of prompt and answer at which it is done."""
+    """Tokens of prompt and answer together at which it ends."""
     noise_key: int
     stop_ids: tuple[int, ...]
     tally: Tally
@@ -57,9 +57,9 @@ class Request:
     row: int = -1
     computed: int = 0
     to_read: int = 0
-    """Tokens to prefill as it came into the line, or as it got its row: less what was cached."""
+    """Tokens to prefill when it entered the queue, or, less the cached ones, when it got its row."""
     prefills_before: int = 0
-    """Prefill steps that were planned before it arrived."""
+    """Prefill steps planned before it arrived."""
 
     @property
     def id(self) -> str:
@@ -99,7 +99,7 @@ class Request:
 def accept(
     message: Generate, capacity: Capacity, *, number: int, now: float, max_length: int, max_depth: int
 ) -> Request:
-    """A request from a message. Raises BadRequest for a prompt that this device cannot hold or run."""
+    """Makes a request from a message. Raises BadRequest for a prompt that this device cannot hold or run."""
     prompt, sampling = message.prompt, message.sampling
     if not prompt:
         raise BadRequest("the prompt has 0 tokens; at least 1 is needed", param="prompt", code="empty_prompt")

@@ -1,8 +1,8 @@
-"""The running requests: per-row numbers as numpy columns, so that planning and settling a step are a few array
-operations whatever the batch.
+"""The running requests: per-row numbers as numpy columns, so that planning and settling a step take a few array
+operations at any batch size.
 
 Used by the policy, staging and settle. Invariant: a row with an owner is PREFILL or DECODE and holds its pages in
-`memory`; a row without one is free, and no column of it is read. Indices are int64, which numpy gathers by several
+`memory`; a row without one is free, and its columns are not read. Indices are int64, by which numpy gathers several
 times faster than by int32; only plans narrow them.
 """
 
@@ -18,7 +18,7 @@ _ALWAYS = np.iinfo(np.int32).max
 
 
 class Rows:
-    """At most `limit` of the device's rows."""
+    """The columns of at most `limit` of the device's rows."""
 
     def __init__(self, capacity: Capacity, memory: Memory, *, limit: int, max_depth: int) -> None:
         rows = self.count = min(capacity.rows, limit)
@@ -26,11 +26,11 @@ class Rows:
         self.future = FutureMap(rows)
         self.owners: list[Request | None] = [None] * rows
         self.ids = [""] * rows
-        """Of the owners; theirs too are `texts`, the very lists of their tokens."""
+        """Ids of the owners; `texts` are the owners' token lists, not copies."""
         self.texts: list[list[int]] = [[] for _ in range(rows)]
         self.prefilling: list[Request] = []
         self.newcomers: list[Request] = []
-        """Owners that the device has not been told of: the next plan starts their rows."""
+        """Owners that the device does not know yet: the next plan starts their rows."""
         self.with_logprobs = 0
         """Running requests that want log probabilities."""
         self.with_trees = 0
@@ -45,18 +45,18 @@ class Rows:
         self.settled = column()
         """Tokens whose KV a settled step has written."""
         self.bounds = column()
-        """The most that the length can be once everything in flight has run: each step may add depth + 1."""
+        """Upper bound of the length once everything in flight has run: each step may add depth + 1."""
         self.pledged = column()
-        """The fewest tokens that will be known once everything in flight has run: each step adds at least one."""
+        """Lower bound of the known tokens once everything in flight has run: each step adds at least one."""
         self.limits = column()
         self.drafting: Bools = np.zeros(rows, dtype=np.bool_)
         self.headed = column()
-        """Tokens from which on the head no longer followed."""
+        """Tokens below which the row's pages have head KV."""
         self.max_nodes = column()
         self.logprobs = column()
         self.drafted = column()
         self.accepted_steps: Longs = np.zeros((rows, max_depth + 1), dtype=np.int64)
-        """Decode steps that accepted exactly so many nodes."""
+        """Decode steps that accepted exactly 0, 1, ... nodes."""
 
     @property
     def running(self) -> int:
@@ -67,7 +67,7 @@ class Rows:
         return not self._free
 
     def admit(self, request: Request, *, drafting: bool, headroom: int) -> int | None:
-        """Gives a request a row and pages for its tokens; returns the tokens found cached, None if pages lack."""
+        """Gives a request a row and pages for its tokens; returns the number of cached tokens, None if pages lack."""
         row = self._free[-1]
         salt, tokens = request.message.cache_salt, request.tokens
         cached = self.memory.admit(row, tokens, salt, headless=not drafting, headroom=headroom)
@@ -93,7 +93,7 @@ class Rows:
         return cached
 
     def begin_decoding(self, request: Request) -> None:
-        """The request's last prompt chunk is being launched: its length is certain, and a token will come."""
+        """The request's last prompt chunk is being launched: its length is known, and one token will come."""
         row, length = request.row, len(request.tokens)
         request.phase = Phase.DECODE
         self.prefilling.remove(request)
@@ -102,7 +102,7 @@ class Rows:
         self.pledged[row] = length + 1
 
     def vacate(self, request: Request, phase: Phase) -> None:
-        """Takes a request off its row, wherever it is: its settled pages go to the cache, the others are freed."""
+        """Takes a request off its row in any phase: its settled pages go to the cache, the others are freed."""
         row = request.row
         self.publish(request)
         self.memory.release(row)
@@ -126,30 +126,31 @@ class Rows:
         self.memory.publish(row, request.tokens, int(self.settled[row]), int(self.headed[row]), salt)
 
     def decodable(self) -> Longs:
-        """Rows that may decode: those certain to reach their limit with what is in flight are not planned again."""
+        """Rows that may decode: those certain to reach their limit with the steps in flight are left out."""
         rows: Longs = (self.decoding & (self.pledged < self.limits)).nonzero()[0]
         return rows
 
     def bounds_of(self, rows: Longs) -> Ints:
-        """Upper bounds of the rows' lengths before the step to plan."""
-        # The device stops a row at its limit, when its length is one less.
+        """Upper bounds of the rows' lengths before the step to be planned."""
+        # The device ends a row at its limit, when its length is one less.
         bounds: Ints = np.minimum(self.bounds[rows], self.limits[rows] - 1)
         return bounds
 
     def become_plain(self) -> None:
-        """The head stops following every row: pages from here on have no head KV."""
+        """Stops extending the head for every row: pages from here on have no head KV."""
         rows = self.drafting.nonzero()[0]
         self.headed[rows] = self.settled[rows]
         self.drafting[rows] = False
 
     def most_logprobs(self, rows: Longs) -> int:
-        """The most log probabilities that one of these rows wants; -1 if none does."""
+        """The most log probabilities that any of these rows wants; -1 if none wants them."""
         return int(self.logprobs[rows].max()) if self.with_logprobs else -1
 
     def check(self, flying: Longs) -> None:
         """Raises AssertionError unless each row without a step in flight is exactly as settled steps left it.
 
-        `flying` are the rows with one. A bound that drifts changes no text: it wastes pages, and nothing else shows it.
+        `flying` are the rows with one. A bound that drifts never changes the text; it wastes pages, and only this check
+        shows it.
         """
         resting = set(range(self.count)) - set(flying.tolist())
         for row, request in enumerate(self.owners):
@@ -165,9 +166,9 @@ class Rows:
                 assert settled == known - 1, f"{request.id} has {known} tokens and {settled} settled"
                 assert bound == settled, f"{request.id} has {settled} tokens settled and the bound {bound} at rest"
                 assert pledged == known, f"{request.id} has {known} tokens and {pledged} pledged at rest"
-            # The last plan may have covered what a step of the deepest draft would have committed.
+            # The last plan may have covered what a step of the deepest draft would commit.
             self.memory.check_row(row, known, slack=self.accepted_steps.shape[1])
 
     def youngest(self) -> Request:
-        """The running request that came last."""
+        """The running request that arrived last."""
         return max((owner for owner in self.owners if owner is not None), key=lambda request: request.number)

@@ -1,7 +1,7 @@
-"""What a finished step means: lengths, messages, ends. The only reader of a StepOutput.
+"""Applies a finished step: lengths, messages, endings. The only reader of a StepOutput.
 
-Called by the loop with the oldest flight, after the only wait. Results of a row whose owner has left since the launch
-are dropped; so is the surplus of a row that was done. Everything but the messages is arithmetic on whole columns.
+Called by the loop with the oldest flight, after the only wait. Drops results of rows whose owner has left since the
+launch, and the surplus of ended rows. Everything but the messages is arithmetic on whole columns.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ class Settler:
         self._stats = stats
 
     def settle(self, flight: Flight, output: StepOutput, now: float) -> tuple[list[Tokens], list[Finished]]:
-        """The step's messages; rows of the requests that finished are free by then."""
+        """The step's messages. The rows of requests that finished are free when it returns."""
         plan, rows = flight.plan, flight.rows
         assert output.number == plan.number, f"step {output.number} came back where {plan.number} was due"
         self._stats.count(output)
@@ -43,7 +43,7 @@ class Settler:
         return tokens, [self._finish(int(rows[index]), Ending(output.endings[index]), now) for index in ended]
 
     def _settle_decode(self, rows: Longs, work: DecodeWork, output: StepOutput) -> None:
-        """Replaces what was promised of these rows at the launch by what came of it."""
+        """Replaces the bounds set for these rows at launch by the results."""
         columns = self._rows
         columns.settled[rows] = output.lengths
         columns.bounds[rows] += output.counts - (work.depth + 1)
@@ -53,7 +53,7 @@ class Settler:
             columns.drafted[rows] += output.drafted
 
     def _settle_prefill(self, rows: Longs, live: Bools, work: PrefillWork, now: float) -> None:
-        """Chunks of prompts: their pages can be found by others from now on."""
+        """Settles prompt chunks; from now on other requests can find their pages."""
         columns = self._rows
         self._stats.prefill_tokens += len(work.token_ids)
         ends = (work.starts + work.counts).tolist()
@@ -67,7 +67,7 @@ class Settler:
                 request.tally.first_token_at = now
 
     def _emit(self, rows: Longs, output: StepOutput) -> list[Tokens]:
-        """One Tokens for each row that committed something; their requests learn the tokens."""
+        """Makes one Tokens for each row that committed something, and appends the tokens to its request."""
         counts = output.counts.tolist()
         self._stats.committed += sum(counts)
         columns = self._rows
@@ -89,7 +89,7 @@ class Settler:
         ]
 
     def _logprobs(self, rows: Longs, counts: list[int], scores: Logprobs) -> list[list[TokenLogprobs] | None]:
-        """For each row what its request asked for, or None; the device answers all with the most that any wants."""
+        """For each row what its request asked for, or None; the device returns for all rows the most that any wants."""
         listed: list[list[TokenLogprobs] | None] = []
         for index, (row, count) in enumerate(zip(rows.tolist(), counts, strict=True)):
             wanted = int(self._rows.logprobs[row])
@@ -108,7 +108,7 @@ class Settler:
         return listed
 
     def _with_trees(self, tokens: list[Tokens], rows: Longs, output: StepOutput, trees: DraftedTrees) -> list[Tokens]:
-        """Adds what was drafted to the messages of those who asked for it."""
+        """Adds the drafted trees to the messages of requests that asked for them."""
         places = {self._rows.ids[row]: index for index, row in enumerate(rows.tolist())}
 
         def drafted(message: Tokens) -> DraftTree | None:

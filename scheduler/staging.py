@@ -1,4 +1,4 @@
-"""From a decision of the policy to the arrays of a StepPlan, and the bookkeeping that launching it means.
+"""Turns a decision of the policy into the arrays of a StepPlan, and updates the rows for its launch.
 
 Called by the loop right before the launch. Invariant: a plan shares no memory with the scheduler's columns, so the lane
 may read it while the host moves on.
@@ -17,16 +17,16 @@ from scheduler.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A launched step as settle needs it."""
+    """A launched step, as settle needs it."""
 
     plan: StepPlan
     rows: Longs
     stamps: Longs
-    """The owners of its rows."""
+    """The owners of its rows at launch."""
 
 
 class Staging:
-    """Numbers the steps."""
+    """Builds and numbers plans."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -102,7 +102,7 @@ class Staging:
 
 
 def _row_starts(requests: list[Request]) -> RowStarts:
-    """What the device keeps of new owners until their rows change hands."""
+    """What the device keeps about new owners until the row's next owner."""
     stop_ids = np.full((len(requests), MAX_STOP_IDS), -1, dtype=np.int32)
     for index, request in enumerate(requests):
         stop_ids[index, : len(request.stop_ids)] = request.stop_ids

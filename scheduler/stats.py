@@ -1,7 +1,7 @@
 """Counters since the start, for the Snapshot that the server turns into metrics.
 
-Written by the loop and settle, once a step. Time is split in three: the lane's own work (it reports it), the wait in
-settle, and the rest of the time in which requests were open, which is the scheduler's work.
+Written by the loop and settle, once a step. Time has three parts: the lane's work, as the lane reports it; the wait in
+settle; and the rest of the time in which requests were open, which is the scheduler's work.
 """
 
 from bisect import bisect_left
@@ -20,7 +20,7 @@ from scheduler.rows import Rows
 @dataclass(slots=True)
 class Stats:
     accepted_steps: Longs
-    """[depth + 1]: row-steps that accepted exactly so many nodes."""
+    """[depth + 1]: row-steps that accepted exactly 0, 1, ... nodes."""
     steps: int = 0
     step_tokens: list[int] = field(default_factory=lambda: [0] * (len(STEP_TOKENS) + 1))
     prefill_tokens: int = 0
@@ -45,11 +45,11 @@ class Stats:
 
     @property
     def tokens(self) -> int:
-        """Of all steps: computed of prompts, and committed."""
+        """Prompt tokens computed and tokens committed, over all steps."""
         return self.prefill_tokens + self.committed
 
     def count(self, output: StepOutput) -> None:
-        """What a step did, whoever owns its rows by now."""
+        """Counts a step, whoever owns its rows by now."""
         self.steps += 1
         self.busy_seconds += output.busy_seconds
         for phase, seconds in output.phase_seconds.items():
@@ -61,7 +61,7 @@ class Stats:
             self.accepted_steps += np.bincount(output.accepted, minlength=len(self.accepted_steps))
 
     def end_step(self, tokens: int) -> None:
-        """`tokens`: what the step computed of prompts and what it committed."""
+        """`tokens`: the prompt tokens that the step computed plus the tokens that it committed."""
         self.step_tokens[bisect_left(STEP_TOKENS, tokens)] += 1
 
     def snapshot(self, queue: Queue, rows: Rows, policy: Policy) -> Snapshot:
