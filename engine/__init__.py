@@ -1,3 +1,3 @@
-"""The device: target models, attention backends, KV pools, row tables, noise, the plain worker, and the lanes that
-carry plans.
+"""The device side: target models, attention backends, KV pools, row tables, Gumbel noise, the plain worker, and the
+lanes that carry plans.
 """

@@ -1,7 +1,7 @@
-"""From a plan's rows to tensors on the device: what both workers need to run a pass.
+"""Turns a plan's rows into tensors on the device: what both workers need to run a pass.
 
 What the host knows is staged first, in one copy (`stage_changes`, `layout`, `cover`); then come the calls that launch
-work. Invariant: no launch here reads a value of the device.
+work. Invariant: no launch here reads a value from the device.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,16 @@ from engine.transfer import Transfer
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Ragged places of a pass: row by row, `counts` tokens each. All on the device, [tokens] unless said."""
+    """The ragged token layout of a pass: `counts` tokens per row, row after row. On the device and [tokens] unless
+    stated.
+    """
 
     counts: Ints
     """[rows], on the host."""
     owners: Tensor
-    """Index into the step's rows of each token."""
+    """Index of each token's row among the step's rows."""
     places: Tensor
-    """Place of each token in its row."""
+    """Index of each token within its row."""
     firsts: Tensor
     """[rows] index of each row's first token."""
     lasts: Tensor
@@ -49,7 +51,7 @@ class Layout:
 
 
 def layout(counts: Ints, transfer: Transfer) -> Layout:
-    """Staged by the host where rows differ, else reckoned on the device."""
+    """counts [rows]. Staged from the host where counts differ, else computed on the device."""
     if bool((counts == counts[0]).all()):
         return uniform_layout(counts.size, int(counts[0]), transfer.device)
     indptr = np.zeros(counts.size + 1, dtype=np.int32)
@@ -67,13 +69,13 @@ def layout(counts: Ints, transfer: Transfer) -> Layout:
 
 
 def uniform_layout(rows: int, width: int, device: torch.device) -> Layout:
-    """`rows` rows of `width` tokens each. Nothing is copied to the device, so that it may be captured in a graph."""
+    """`rows` rows of `width` tokens each. Copies nothing to the device, so a graph may capture it."""
     return _kept_layout(rows, width) if device.type == "cpu" else _made_layout(rows, width, device)
 
 
 @lru_cache(512)
 def _kept_layout(rows: int, width: int) -> Layout:
-    """On a CPU nothing is captured: one of a shape serves every step."""
+    """A CPU captures nothing, so one layout per shape serves every step."""
     return _made_layout(rows, width, torch.device("cpu"))
 
 
@@ -92,20 +94,20 @@ def _made_layout(rows: int, width: int, device: torch.device) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """Positions that rows' pages cover in a pass, upper bounds of the host's: what it says of them, staged."""
+    """The positions that the rows' pages cover in a pass: the host's upper bounds, staged for the device."""
 
     kv_indptr: Tensor
     """[rows + 1] int32, on the host."""
     last_page_len: Tensor
     """[rows] int32, on the host."""
     widest: int
-    """Pages of the longest row; 0 where a held plan has them."""
+    """Pages of the longest row; 0 where a held plan already has them."""
     inside: Tensor | None
-    """[pages] int32 on the device: places in [rows, widest] that are a row's; None where all are."""
+    """[pages] int32 on the device: the places in [rows, widest] that belong to a row; None if all do."""
     exact: bool = False
-    """The pages cover what the pass reads and not one position more."""
+    """The pages cover exactly what the pass reads."""
     held: Planned | None = None
-    """In a captured graph: the plan that it replays with, instead of one for these pages."""
+    """In a captured graph: the plan that it replays with, instead of a new one for these pages."""
 
 
 def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = False) -> Cover:
@@ -124,7 +126,7 @@ def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = 
 def attention_inputs(
     tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Cover, indptr: Tensor, words: Tensor | None = None
 ) -> AttentionInputs:
-    """Inputs of a pass over table rows [n] whose pages cover `covered`."""
+    """Attention inputs of a pass over table rows [n] whose pages cover `covered`."""
     flat = tables.pages[:, : covered.widest].index_select(0, rows).view(-1)
     return AttentionInputs(
         qo_indptr=indptr,
@@ -143,13 +145,13 @@ _NOISE, _FILTERS, _BANS = 1, 2, 4
 
 
 class RowNeeds:
-    """The host's copy of what each row calls for, so that a step without sampling or filters costs nothing for them."""
+    """The host's copy of what each row needs, so that a step without sampling or filters does no work for them."""
 
     def __init__(self, rows: int) -> None:
         self._of = [0] * rows
 
     def note(self, plan: StepPlan) -> None:
-        """Learns of the rows that get a new owner with a step, before it is staged."""
+        """Notes the needs of rows that get a new owner in this step. Call it before the step is staged."""
         starts = plan.starts
         if starts is None:
             return
@@ -168,7 +170,7 @@ class RowNeeds:
 
 
 def stage_changes(plan: StepPlan, tables: RowTables, transfer: Transfer) -> Callable[[], None]:
-    """Row starts, then page updates, as the contract orders them; written to the tables once called."""
+    """Stages row starts, then page updates, in the contract's order. The returned function writes them to tables."""
     writes = []
     if plan.starts is not None:
         writes.append(tables.staged_start(plan.starts, transfer))

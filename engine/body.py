@@ -1,4 +1,4 @@
-"""What a target and the recurrent part of a draft head have in common: all that tokens meet on their way to logits."""
+"""What a target and the recurrent part of a draft head share: everything between tokens and their logits."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from engine.stack import Stack
 class Body:
     stack: Stack
     norm: RmsNorm
-    """Of what leaves the stack."""
+    """Applied to the stack's output."""
     output: Projection
     embeddings: Tensor
     """[vocabulary, hidden]"""

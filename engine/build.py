@@ -1,4 +1,4 @@
-"""From a config to a loaded target, its pool and the capacity that the scheduler plans with."""
+"""Builds a loaded target, its pool and the scheduler's capacity from a config."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from engine.weights import Source, Weights
 
 
 def read_target(config: Config) -> ModelConfig:
-    """The target's shape. Raises ConfigError on a model that the engine of the config does not run."""
+    """The target's shape. Raises ConfigError for a model that the configured engine cannot run."""
     if config.engine.kind == "sglang-model":
         from engine.sglang.build import read_sglang_shape
 
@@ -118,7 +118,7 @@ def make_capacity(
 
 
 def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker:
-    """A worker without a head."""
+    """A worker without a draft head."""
     model = read_target(config)
     sizes = plan_sizes(config, model)
     target = load_target(config, model, sizes, kernels=kernels)
@@ -138,5 +138,5 @@ def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWo
 
 
 def runtime_of(device: torch.device) -> Runtime | None:
-    """None where the device is the host."""
+    """The device's runtime; None if the device is the host."""
     return Cuda(device) if device.type == "cuda" else None

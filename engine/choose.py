@@ -1,8 +1,7 @@
-"""The target's choice: argmax(logits / T + g) over the support that the request's filters leave.
+"""Chooses the target's token: argmax(logits / T + g) over the support that the request's filters leave.
 
-Filters follow vLLM's order: temperature, min-p, top-k, top-p. At temperature 0 there is neither noise nor filter.
-Both workers
-choose here and the drafter draws the same noise, which is why speculation cannot change a seeded answer.
+Filters follow vLLM's order: temperature, min-p, top-k, top-p. Temperature 0 uses neither noise nor filters. Both
+workers choose here and the drafter draws the same noise, so speculation cannot change a seeded answer.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from engine.row_tables import RowTables
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What the rows of a step call for, decided on the host so that the device never asks."""
+    """What the rows of a step need, decided on the host so that no step needs a host sync."""
 
     noise: bool
     """Some row samples."""
@@ -32,7 +31,7 @@ def choose(
 ) -> Tensor:
     """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64.
 
-    `noise` [n, V] is what `gumbel` gives here, where the caller has it already; of greedy rows it is not looked at.
+    `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it.
     """
     if needs.bans:
         logits = ban_stop_ids(logits, rows, positions, tables)
@@ -55,7 +54,7 @@ def likeliest(logits: Tensor) -> Tensor:
 
 
 def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:
-    """-inf at the stop ids of rows whose answer is still shorter than min_tokens."""
+    """logits [n, V] -> the same with -inf at the stop ids of rows whose answer is still shorter than min_tokens."""
     early = positions < tables.min_lengths[rows]
     ids = tables.stop_ids[rows]
     banned = torch.zeros_like(logits, dtype=torch.bool)
@@ -64,7 +63,9 @@ def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTab
 
 
 def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
-    """-inf outside the support. Ties at the edge of top-k stay in, and the likeliest token always does."""
+    """scaled [n, V] -> the same with -inf outside the support. Ties at the edge of top-k and the most likely token
+    stay.
+    """
     peak = scaled.max(-1, keepdim=True).values
     scaled = scaled.masked_fill(scaled < peak + min_ps[:, None].log(), float("-inf"))
     ordered, _ = scaled.sort(-1, descending=True)
@@ -72,13 +73,15 @@ def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> 
     ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
-    kept = ((before < top_ps[:, None]) | (top_ps[:, None] >= 1)) & (ordered > float("-inf"))  # sums of parts pass 1
+    kept = ((before < top_ps[:, None]) | (top_ps[:, None] >= 1)) & (ordered > float("-inf"))  # rounded sums can pass 1
     floor = ordered.gather(1, (kept.sum(-1, keepdim=True) - 1).clamp(min=0))
     return scaled.masked_fill(scaled < floor, float("-inf"))
 
 
 def token_logprobs(logits: Tensor, chosen: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the raw target: the chosen tokens' [n], and the `count` likeliest ids and theirs [n, count]."""
+    """Under the unfiltered target: log probabilities of `chosen` [n], then the `count` most likely ids and theirs [n,
+    count].
+    """
     logprobs = logits.log_softmax(-1)
     values, ids = logprobs.topk(count, -1)
     return logprobs.gather(1, chosen[:, None]).squeeze(1), ids, values

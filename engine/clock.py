@@ -1,6 +1,7 @@
-"""Seconds of a step by phase, and the time that the lane worked on it: by the host's clock, or by the device's events.
+"""Measures a step's seconds by phase and the lane's busy time, by the host's clock or by events of the device.
 
-A worker calls `start`, marks phases, and `stop`; what `start` gave is asked when the step's results are read.
+A worker calls `start`, marks phases, and calls `stop`. `start` returns a function that reads the times, called when the
+step's results are read.
 """
 
 import time
@@ -14,7 +15,7 @@ from engine.cuda import Event, Runtime
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of one step, as StepOutput has them."""
+    """Times of one step, as StepOutput reports them."""
 
     phases: dict[str, float]
     busy: float
@@ -34,13 +35,14 @@ class Clock(Protocol):
 
 
 class StepClock:
-    """By the wall; busy is the CPU time over the lane's threads. What runs after a step's times were read is told with
-    the next step's.
+    """By wall clock; busy time is CPU time divided by the lane's threads. What runs after a step's times were read is
+    reported with the next step.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        # Of several threads only the process's time is known, a lane's reading and writing of frames included.
+        # With several threads only the process's time is known, which includes the lane's reading and writing of
+        # frames.
         self._cpu_time = time.thread_time if threads == 1 else time.process_time
         self._phases: dict[str, float] = {}
         self._busy = 0.0
@@ -77,8 +79,8 @@ class _Mark:
 
 
 class EventClock:
-    """By events of a stream. Phases that have not run when a step's times are read are told with the step after: no
-    second is lost, and none is waited for.
+    """By events of a stream. Phases that have not run when a step's times are read are reported with the next step: no
+    time is lost, and nothing waits.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -87,7 +89,7 @@ class EventClock:
         self._last = self._event()
         self._late: list[_Mark] = []
         self._anchor = (self._last, time.monotonic())
-        """An event that has passed, and when."""
+        """An event that has passed, and the host's time of it."""
 
     def start(self) -> ReadTimes:
         marks: list[_Mark] = []
@@ -103,7 +105,7 @@ class EventClock:
         self._marks.append(_Mark(name, since, self._last))
 
     def stop(self) -> None:
-        """The last phase's end is the step's."""
+        """The last phase ends when the step ends."""
 
     def _read(self, marks: list[_Mark]) -> Times:
         phases: dict[str, float] = {}
@@ -113,7 +115,7 @@ class EventClock:
         self._late = marks
         for mark in passed:
             phases[mark.name] = phases.get(mark.name, 0.0) + mark.since.elapsed_time(mark.until) / 1e3
-        last = passed[-1].until if passed else marks[0].since  # results may be there before their phase has ended
+        last = passed[-1].until if passed else marks[0].since  # results may arrive before their phase has ended
         ended = self._time_of(last)
         self._anchor = (last, ended)
         return Times(phases, sum(phases.values()), began, ended)

@@ -1,6 +1,6 @@
-"""Numbers of a `config.json`, each held to what it can mean: a file that says anything else is refused by its key.
+"""Numbers of a `config.json`, each checked against its valid range: an invalid value is rejected by its key.
 
-Targets and draft heads are read through it, so that nonsense ends at the start and not in a step.
+Targets and draft heads are read through it, so that invalid values fail at startup and not in a step.
 """
 
 import math
@@ -13,13 +13,13 @@ from contracts.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class ConfigNumbers:
-    """Of one object of the file. Every method raises ConfigError; a key that is missing or null has its default."""
+    """Reads one object of the file. Every method raises ConfigError. A missing or null key takes its default."""
 
     data: Mapping[str, Any]
     where: str
-    """The file as the error names it."""
+    """The file, as errors name it."""
     param: str
-    """The setting that chose it."""
+    """The setting that chose the file."""
 
     def size(self, key: str, otherwise: int | None = None) -> int:
         value = self._value(key, otherwise)
@@ -28,7 +28,7 @@ class ConfigNumbers:
         return value
 
     def number(self, key: str, otherwise: float, *, least: float = 0.0) -> float:
-        """Finite; above 0, or no less than `least`."""
+        """A finite number above 0, or of at least `least` where that is given."""
         value = self._value(key, otherwise)
         fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         if not fits or value < least or value <= 0:
@@ -37,7 +37,7 @@ class ConfigNumbers:
         return float(value)
 
     def attention(self, hidden: int) -> tuple[int, int, int]:
-        """Heads, heads of keys and values, and numbers of a head."""
+        """Attention heads, KV heads, and the size of a head."""
         heads = self.size("num_attention_heads")
         kv_heads = self.size("num_key_value_heads", heads)
         if heads % kv_heads:

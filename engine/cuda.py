@@ -1,6 +1,6 @@
-"""The few calls of CUDA that a lane and its graphs make, behind one value, so that a stand-in can take its place.
+"""The few CUDA calls that a lane and its graphs make, behind one value that tests can replace.
 
-Made by the lane's builder. Everything is launched on one stream; plans, page tables and kernels keep their order there.
+The lane's builder makes it. All work is launched on one stream, which keeps plans, page tables and kernels in order.
 """
 
 import gc
@@ -14,7 +14,7 @@ from torch import Tensor
 T = TypeVar("T")
 
 _WARM_UPS = 2
-"""Runs before a capture: libraries make their workspaces in the first, kernels are chosen in the second."""
+"""Runs before a capture: libraries allocate their workspaces in the first, kernels are selected in the second."""
 
 
 class Event(Protocol):
@@ -29,11 +29,11 @@ class Event(Protocol):
         """Waits until the device has passed it."""
 
     def elapsed_time(self, end_event: Any) -> float:
-        """Milliseconds of the device to a later one that it has passed."""
+        """Milliseconds on the device until `end_event`, which it has passed."""
 
 
 class Recording(Generic[T]):
-    """A captured function: `outputs` are what it returned, and every replay fills the same tensors again."""
+    """A captured function: `outputs` is what it returned, and every replay fills the same tensors."""
 
     def __init__(self, outputs: T, replay: Callable[[], None]) -> None:
         self.outputs = outputs
@@ -44,28 +44,28 @@ class Runtime(Protocol):
     device: torch.device
 
     def active(self) -> AbstractContextManager[None]:
-        """Inside, work is launched on the runtime's stream."""
+        """A context in which work is launched on the runtime's stream."""
 
     def catch_up(self) -> None:
-        """Waits for whatever was launched on any stream: models are loaded on another one than steps run on."""
+        """Waits for all work launched on any stream: models are loaded on a different stream than steps run on."""
 
     def event(self) -> Event: ...
 
     def pinned(self, size: int) -> Tensor:
-        """Bytes [size] of the host that the device copies without waiting."""
+        """Page-locked host bytes [size], which the device copies without waiting."""
 
     def capture(self, function: Callable[[], T]) -> Recording[T]:
         """Runs `function` as a warm-up, then records it. It may read only tensors that outlive the recording."""
 
     def graph_bytes(self) -> int:
-        """Memory that recordings hold."""
+        """Bytes of memory that recordings hold."""
 
     def release(self) -> None:
-        """Gives the device back what nobody holds any more, for whoever is loaded next by this process."""
+        """Returns unused memory to the device, for the next model that this process loads."""
 
 
 class Cuda:
-    """The real one. Graphs share one pool: they are replayed one after the other."""
+    """The real runtime. Graphs share one memory pool, since they are replayed one after the other."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -104,6 +104,6 @@ class Cuda:
 
     def release(self) -> None:
         gc.collect()
-        with suppress(torch.AcceleratorError):  # a device that failed keeps everything until the process ends
+        with suppress(torch.AcceleratorError):  # a device that failed keeps its memory until the process ends
             self.catch_up()
             torch.cuda.empty_cache()

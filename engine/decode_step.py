@@ -1,5 +1,5 @@
-"""A step that drafts nothing, whole: staged, passed, left to the step after, and its answer on its way. Both workers
-call it for rows that no head follows.
+"""A whole step without drafts: stage, run the pass, publish to the next step, send the answer. Both workers call it for
+rows that no head extends.
 """
 
 from contracts.step import StepPlan

@@ -19,7 +19,7 @@ from engine.weights import Source
 
 
 class Decoder:
-    """Implements TargetModel. Weights are held merged; nothing in a pass depends on values on the device."""
+    """Implements TargetModel. Weights are stored merged; nothing in a pass depends on values on the device."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class Decoder:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all weights as they are held: merged ones once, a tied output's layout of its own beside the
-        embeddings.
+        """Bytes of all weights as stored: merged weights count once; a tied output with a layout of its own counts
+        beside the embeddings.
         """
         body, embeddings = self.body, self.body.embeddings
         shared = self.config.tied_embeddings and body.output.shares(embeddings)
@@ -67,12 +67,12 @@ class Decoder:
 
     @property
     def embeddings(self) -> Tensor:
-        """[vocabulary, hidden]: what a head without its own embedding shares."""
+        """[vocabulary, hidden], shared with heads that have no embedding."""
         return self.body.embeddings
 
     @property
     def output_weight(self) -> Tensor:
-        """[vocabulary, hidden]: what a head without its own output layer borrows."""
+        """[vocabulary, hidden], shared with heads that have no output layer."""
         return self.body.output.weight
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -166,8 +166,8 @@ def attention_weights(
     eps: float = 1e-6,
     kernels: Kernels = REFERENCES,
 ) -> AttentionWeights:
-    """Takes q, k, v and o of `prefix`; `width` is the projections' input (twice `hidden` in a draft head's first
-    layer).
+    """Takes q, k, v and o under `prefix`; `width` is the projections' input size (twice `hidden` in a draft head's
+    first layer).
     """
     parts, biases = [], []
     for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):

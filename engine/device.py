@@ -1,4 +1,6 @@
-"""Which device a deployment runs on, what it can hold and compute. Asked while a model is loaded, never in a step."""
+"""The device that a deployment runs on, its free memory and its arithmetic. Queried while a model loads, never in a
+step.
+"""
 
 from pathlib import Path
 
@@ -9,11 +11,11 @@ from contracts.errors import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _AMPERE = (8, 0)
-"""The first compute capability with units for bfloat16."""
+"""The first compute capability with native bfloat16."""
 
 
 def resolve_device(config: Config) -> torch.device:
-    """`auto` is the GPU where there is one. Raises ConfigError where one is asked for and cannot be had."""
+    """`auto` is the GPU if there is one. Raises ConfigError if the requested device is not available."""
     wanted = config.engine.device
     if wanted == "auto":
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -35,10 +37,10 @@ def resolve_device(config: Config) -> torch.device:
 
 
 def resolve_dtype(config: Config, checkpoint: str, device: torch.device) -> torch.dtype:
-    """The arithmetic of a deployment; `auto` is the `checkpoint`'s own where the device has units for it.
+    """The dtype that a deployment computes in; `auto` is the `checkpoint`'s dtype if the device computes it natively.
 
-    A CPU without them emulates 16-bit products, slower than it computes fp32 (docs/decisions/0004-fp32-on-cpus.md); a
-    GPU older than Ampere has them for float16 alone. Raises ConfigError.
+    Other CPUs emulate 16-bit products, slower than they compute fp32 (docs/decisions/0004-fp32-on-cpus.md); GPUs older
+    than Ampere compute only float16 natively. Raises ConfigError.
     """
     chosen = config.model.dtype
     name = checkpoint if chosen == "auto" else chosen
@@ -58,7 +60,7 @@ def resolve_dtype(config: Config, checkpoint: str, device: torch.device) -> torc
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that the device would give now. Raises ConfigError where nobody can tell."""
+    """Bytes that are free on the device now. Raises ConfigError if that cannot be determined."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
@@ -68,7 +70,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def device_name(device: torch.device) -> str:
-    """As reports name it."""
+    """The device's name in reports."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 

@@ -1,8 +1,8 @@
 """Random weights of a model's real shape, for measuring without a checkpoint. Implements engine.weights.Source.
 
-Called where `model.weights` is `dummy`. The same name and shape always give the same numbers on one kind of device, so
-that a lane can be made twice. Matrices keep the size of what passes through them, and norms are 1: activations of any
-depth stay finite, and logits are not flat.
+Used where `model.weights` is `dummy`. The same name and shape always give the same numbers on one kind of device, so
+that a lane can be built twice. Matrices preserve the scale of their inputs, and norms are 1: activations of any depth
+stay finite, and logits are not flat.
 """
 
 import zlib
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class DummyWeights:
-    """Gives whatever is asked for. `shapes` names what is there, for models that look before they ask."""
+    """Returns whatever is asked for. `shapes` lists the available tensors, for models that look before they ask."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class DummyWeights:
         made = torch.empty(shape, dtype=kind, device=self._device)
         if len(shape) == 1:
             return made.fill_(1.0 if "norm" in name else 0.0)
-        reach = (3 / shape[-1]) ** 0.5  # of a uniform distribution whose variance is one over the inputs
+        reach = (3 / shape[-1]) ** 0.5  # bound of a uniform distribution with variance 1 / inputs
         return made.uniform_(-reach, reach, generator=self._numbers_of(name))
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
-        """Nothing can be left."""
+        """Nothing can be left over."""
 
     def _numbers_of(self, name: str) -> torch.Generator:
         return torch.Generator(self._device).manual_seed(zlib.crc32(name.encode()))

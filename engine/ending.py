@@ -1,4 +1,4 @@
-"""Where a row ends: at a stop id or at its limit, found on the device so that the next step can already know."""
+"""Ends rows at a stop id or at their limit, on the device, so that the next step already knows."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from engine.row_tables import RowTables
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What is left of a step's tokens after the cut. All [rows]."""
+    """A step's tokens after the cut. All [rows]."""
 
     counts: Tensor
     endings: Tensor
@@ -23,10 +23,10 @@ class Committed:
 
 
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:
-    """tokens [n, width] of which `counts` [n] were committed after `lengths` [n] known tokens; `done` rows commit
-    nothing.
+    """tokens [n, width], of which `counts` [n] were committed after `lengths` [n] known tokens. Rows that are `done`
+    [n] commit nothing.
 
-    `lengths` counts all known tokens before the step, the root included. A stop id is kept as the last token.
+    `lengths` counts all tokens known before the step, including the root. A stop id stays as the last token.
     """
     width = tokens.shape[1]
     places = torch.arange(width, device=tokens.device)

@@ -1,8 +1,8 @@
 """The device side of the FutureMap: what one step leaves for the next, before the host has seen it.
 
-Every value has two generations per row. A plan names the generation that each of its rows reads and the step writes
-the other
-one, so rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will read.
+Every value has two generations per row. A plan names the generation that each of its rows reads; the step writes the
+other one. So rows that are absent from a step keep theirs, and a step in flight never overwrites what a later one will
+read.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _POISON_LENGTH = 2**29
 
 
 class Future(NamedTuple):
-    """What lies in one generation of rows [n], or the tables [2 * (rows + 1), ...] of all."""
+    """One generation of rows [n], or the tables [2 * (rows + 1), ...] of all rows."""
 
     bonus: Tensor
     lengths: Tensor
@@ -27,7 +27,7 @@ class Future(NamedTuple):
 
 
 def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:
-    """turns, rows [n] int64 -> copies."""
+    """turns, rows [n] int64 -> copies of their values."""
     places = turns * (tables.bonus.shape[0] // 2) + rows
     return Future(*(table.index_select(0, places) for table in tables))
 
@@ -35,7 +35,7 @@ def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:
 def publish(
     tables: Future, turns: Tensor, rows: Tensor, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
 ) -> None:
-    """Writes the generation `turns` of the rows; without seeds theirs are left as they are."""
+    """Writes generation `turns` [n] of `rows` [n]. Without seeds, the stored seeds stay as they are."""
     places = turns * (tables.bonus.shape[0] // 2) + rows
     for table, values in zip(tables, (bonus, lengths, done, seeds), strict=True):
         if values is not None:
@@ -43,7 +43,7 @@ def publish(
 
 
 class FutureMap:
-    """Tables [2, rows + 1, ...]; the last row is the dummy. In poison mode a read spoils what it read."""
+    """Tables [2, rows + 1, ...]; the last row is the dummy. In poison mode a read overwrites what it read."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
 """Steps as CUDA graphs: what a worker launches for a bucket of rows, recorded once by family and replayed.
 
-A bucket fixes every shape; which rows, how many of their nodes count and where they stand comes through tensors at
-fixed addresses. Surplus rows are the dummy row: done at length 0, they write to the dummy page and commit nothing.
-Attention is planned by the host before the replay, into buffers that the recording reads. `engine.graphs: false` is the
-eager twin: the same functions, launched one by one, and the same tokens.
+A bucket fixes every shape. Rows, their node counts and their positions come through tensors at fixed addresses. Surplus
+rows are the dummy row: done at length 0, they write to the dummy page and commit nothing. The host plans attention
+before the replay, into buffers that the recording reads. `engine.graphs: false` is the eager reference: the same
+functions, launched one by one, and the same tokens.
 """
 
 import time
@@ -28,7 +28,7 @@ from engine.transfer import Transfer
 
 
 class Family(StrEnum):
-    """What is recorded apart, in the order of a step."""
+    """What is recorded separately, in the order of a step."""
 
     DRAFT = "draft"
     VERIFY = "verify"
@@ -36,7 +36,7 @@ class Family(StrEnum):
 
 
 Sampling = StrEnum("Sampling", ["GREEDY", "SAMPLED", "FILTERED"])
-"""What the rows of a step call for. Steps that ban stop ids or want log probabilities run eagerly."""
+"""What the rows of a step need. Steps that ban stop ids or return log probabilities run eagerly."""
 
 NEEDS = {
     Sampling.GREEDY: Needs(noise=False, filters=False, bans=False),
@@ -56,7 +56,7 @@ def row_buckets(most: int) -> list[int]:
 
 
 def bucket_for(rows: int, buckets: Sequence[int]) -> int | None:
-    """The smallest that holds so many rows."""
+    """The smallest bucket that holds `rows` rows; None if none does."""
     return next((bucket for bucket in buckets if rows <= bucket), None)
 
 
@@ -68,8 +68,8 @@ class Graphs:
         self._recorded: dict[tuple[Family, Hashable], Recording[Any]] = {}
 
     def record(self, bucket: Hashable, families: Mapping[Family, Callable[[], Any]]) -> dict[Family, Any]:
-        """Captures each family of a bucket, in order; a later one may read what an earlier one returned, through
-        `outputs`, in its warm-up too: a capture runs nothing, so each is replayed once.
+        """Captures each family of a bucket, in order. A later one may read what an earlier one returned through
+        `outputs`, in its warm-up too; since a capture runs nothing, each recording is replayed once.
         """
         return {family: self._capture(family, bucket, function) for family, function in families.items()}
 
@@ -96,18 +96,18 @@ class Graphs:
 
 @dataclass(frozen=True, slots=True)
 class FixedRows:
-    """A step's rows at addresses that never change, because they are the first thing put in every step. [R] each."""
+    """A step's rows at fixed addresses: they are the first values that every step stages. [R] each."""
 
     rows: Tensor
     turns: Tensor
     counts: Tensor
-    """Nodes to verify; 1 in surplus rows and in those that the head does not follow."""
+    """Nodes to verify; 1 in surplus rows and in rows that the head does not extend."""
     real: Tensor
     drafts: Tensor
 
 
 def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: int, transfer: Transfer) -> FixedRows:
-    """Stages a plan's rows, padded to `size`; without a plan all are surplus. To be called right after `begin`."""
+    """Stages a plan's rows, padded to `size`; without a plan all rows are surplus. Call it right after `begin`."""
     own = 0 if plan is None else plan.rows.size
 
     def padded(values: Ints | Bools | None, fill: int, kind: Any = np.int64) -> Tensor:
@@ -126,7 +126,7 @@ def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: i
 
 
 def padded_bounds(bounds: Ints, size: int) -> Ints:
-    """Surplus rows are at length 0."""
+    """bounds [rows] -> [size]; surplus rows have length 0."""
     return np.pad(bounds, (0, size - bounds.size))
 
 
@@ -134,7 +134,7 @@ class HeldPass:
     """Attention of one pass of a bucket: planned once for its shape, renewed by the host before every replay."""
 
     def __init__(self, attention: Capturable, state: DeviceState, rows: int, queries: int, reach: int) -> None:
-        """`queries` of each row, which reach so many positions past its length."""
+        """`queries` per row, which reach `reach` positions past its length."""
         self._attention = attention
         self._tables = tables = state.tables
         device = state.device
@@ -147,7 +147,7 @@ class HeldPass:
         self.cover = Cover(pages.kv_indptr, pages.last_page_len, 0, None, held=self._held)
 
     def renew(self, rows: Tensor, covered: Cover) -> None:
-        """`rows` and what their pages cover in the step to come."""
+        """`rows` [rows] of the coming step and what their pages cover."""
         self._attention.renew(self._held, self._inputs(rows, covered))
 
     def _inputs(self, rows: Tensor, covered: Cover) -> AttentionInputs:
@@ -156,7 +156,7 @@ class HeldPass:
 
 @contextmanager
 def recording(state: DeviceState) -> Iterator[Graphs]:
-    """Graphs to record into, on the runtime's stream; what they took is added to the report of the capacity."""
+    """Graphs to record into, on the runtime's stream; their cost is added to the capacity report."""
     assert state.runtime is not None
     graphs, began = Graphs(state.runtime), time.monotonic()
     with state.runtime.active():
@@ -166,6 +166,6 @@ def recording(state: DeviceState) -> Iterator[Graphs]:
 
 
 def attention_of(state: DeviceState) -> Capturable | None:
-    """The target's, where it can be captured."""
+    """The target's attention, if it can be captured."""
     attention = getattr(state.target, "attention", None)
     return attention if hasattr(attention, "hold") else None

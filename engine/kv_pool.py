@@ -1,15 +1,15 @@
-"""Keys and values of every page, for the target or for the head. Both pools are indexed by one page table."""
+"""Keys and values of every page, for the target or for the head. One page table indexes both pools."""
 
 import torch
 from torch import Tensor
 
 
 class KVPool:
-    """`keys` and `values` [layers, slots, kv_heads, head_dim]; slot = page * page_size + offset. Zeroed, and finite
-    ever after.
+    """`keys` and `values` [layers, slots, kv_heads, head_dim]; slot = page * page_size + offset. Zeroed at first,
+    always finite.
 
     A slot's keys and values lie side by side, so that a layer writes and gathers both at once. Masked attention
-    multiplies hidden values by zero, and zero times NaN is NaN: nothing uninitialized may lie in a pool.
+    multiplies hidden values by zero, and zero times NaN is NaN, so a pool must not hold uninitialized memory.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class KVPool:
         return self._both.numel() * self._both.element_size()
 
     def slots(self, layer: int) -> Tensor:
-        """A layer's keys, then values, of every slot, in place: [slots, 2 * kv_heads, head_dim]."""
+        """A view of a layer's keys, then values, of every slot: [slots, 2 * kv_heads, head_dim]."""
         return self._slots[layer]
 
     def write(self, layer: int, slots: Tensor, both: Tensor) -> None:
-        """Keys, then values, [tokens, 2 * kv_heads, head_dim] into `slots` [tokens]."""
+        """Writes keys, then values, [tokens, 2 * kv_heads, head_dim] to `slots` [tokens]."""
         self._slots[layer].index_copy_(0, slots, both)
 
     def gather(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,12 +48,10 @@ class KVPool:
         return keys, values
 
     def paged(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of all pages, [pages, page_size, kv_heads, head_dim] each, in place."""
+        """Views of the keys and values of all pages, [pages, page_size, kv_heads, head_dim] each."""
         keys, values = (side[layer].unflatten(0, (-1, self.page_size)) for side in (self.keys, self.values))
         return keys, values
 
     def move(self, source: Tensor, target: Tensor) -> None:
-        """Copies slots [n] to slots [n] in all layers; they may overlap, since all are gathered before any is
-        written.
-        """
+        """Copies slots [n] to slots [n] in all layers. They may overlap: all are gathered before any is written."""
         self._both.index_copy_(1, target, self._both.index_select(1, source))

@@ -1,6 +1,4 @@
-"""One pre-norm transformer layer with merged projections; the target stacks it, and a draft head is built of the same
-parts.
-"""
+"""One pre-norm transformer layer with merged projections. The target stacks it; a draft head uses the same parts."""
 
 from dataclasses import dataclass
 
@@ -17,8 +15,8 @@ from engine.rope import rotate_
 
 @dataclass(frozen=True, slots=True)
 class AttentionWeights:
-    """`qkv` stacks the rows of q, k and v, q and k in interleaved order (engine/rope.py); norms only where q and k
-    have them.
+    """`qkv` stacks the rows of q, k and v, with q and k in interleaved order (engine/rope.py). Norms are set only if
+    the model normalizes q and k.
     """
 
     qkv: Projection
@@ -50,7 +48,7 @@ class MlpWeights:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What all layers of one forward pass share: where its tokens stand and who sees whom."""
+    """What all layers of one forward pass share: its tokens' rotations and slots, and their attention."""
 
     turns: Tensor
     """[tokens, 1, head_dim / 2] complex rotations."""
@@ -63,8 +61,8 @@ class Pass:
 
 
 def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> Tensor:
-    """Adds attention over x [tokens, width of qkv's input], normed, to `residual` [tokens, hidden] in place; writes the
-    tokens' keys and values.
+    """Adds attention over x [tokens, width of qkv's input], already normed, to `residual` [tokens, hidden] in place;
+    writes the tokens' keys and values to the pool.
     """
     heads, kv_heads, dim = weights.heads, weights.kv_heads, weights.head_dim
     merged = weights.qkv(x).view(-1, heads + 2 * kv_heads, dim)
@@ -83,8 +81,8 @@ def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) 
 
 
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
-    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
-    pool.
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries and keys in place and writes keys and values to
+    the pool.
     """
     kv_heads = (merged.shape[1] - heads) // 2
     rotate_(merged, heads + kv_heads, turns)

@@ -1,7 +1,7 @@
-"""What a deployment's weights, pools and tables come to in bytes, planned before anything is allocated.
+"""Plans the bytes of a deployment's weights, pools and tables before anything is allocated.
 
-Called by `build` and by `spec.build`. On a GPU the weights and the steps' own memory are set aside first, and what is
-missing is said with the settings that give it back.
+Called by `build` and by `spec.build`. On a GPU, memory for the weights and for the steps is reserved first, and an
+error about missing memory names the settings that free some.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from engine.device import free_bytes, resolve_device, resolve_dtype
 from engine.model_config import ModelConfig
 
 GPU_SHARE, CPU_SHARE = 0.9, 0.3
-"""Defaults of engine.memory_share. A CPU's memory has other users, and its weights are not counted."""
+"""Defaults of engine.memory_share. Other programs use a CPU's memory too, and its weights are not counted."""
 _STEP_LOGITS = 16
-"""Copies of a step's logits in fp32 that may live at once: raw, scaled, the noise's hashes, sorted with places."""
+"""fp32 copies of a step's logits that may be alive at once: raw, scaled, the noise's hashes, sorted with indices."""
 _GRAPH_BYTES = 1 << 30
-"""Set aside on a GPU for CUDA graphs, the attention workspace and the libraries' own buffers."""
+"""Reserved on a GPU for CUDA graphs, the attention workspace and the libraries' own buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a deployment's pools and tables come to."""
+    """The sizes of a deployment's pools and tables."""
 
     dtype: torch.dtype
     device: torch.device
@@ -36,16 +36,16 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class HeadSizes:
-    """What a draft head adds."""
+    """What a draft head adds to them."""
 
     kv_numbers: int = 0
-    """Keys and values of one token; its pool shares the target's page table."""
+    """Key and value elements of one token; the head's pool shares the target's page table."""
     bytes: int = 0
-    """Of its weights."""
+    """Bytes of its weights."""
 
 
 def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: HeadSizes = HeadSizes()) -> Sizes:
-    """`reserve`: slots past a row's bound that a step may write. Raises ConfigError where it does not fit."""
+    """`reserve`: slots past a row's bound that a step may write. Raises ConfigError if the deployment does not fit."""
     device = resolve_device(config)
     dtype = resolve_dtype(config, model.dtype, device)
     max_length = config.model.max_length or model.max_positions
@@ -75,7 +75,7 @@ def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: He
 
 
 def parameter_count(model: ModelConfig) -> int:
-    """Numbers in a target's matrices; norms and biases are too few to plan with."""
+    """Elements of a target's matrices; norms and biases are too small to plan for."""
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     layer = 2 * model.hidden_size * (queries + keys) + 3 * model.hidden_size * model.intermediate_size
     tables = 1 if model.tied_embeddings else 2
@@ -92,7 +92,9 @@ def _kv_room(
     *,
     needed: int,
 ) -> int:
-    """Bytes that the pools may take. On a GPU ConfigError where they are fewer than `needed`, what one row takes."""
+    """Bytes that the pools may take. On a GPU, raises ConfigError if they are fewer than `needed`, the bytes of one
+    row.
+    """
     free = free_bytes(device)
     if device.type == "cpu":
         return int(free * (config.engine.memory_share or CPU_SHARE))
@@ -111,7 +113,7 @@ def _kv_room(
 
 
 def _check_kv_tokens(tokens: int, needed: int, room: int, device: torch.device) -> None:
-    """Raises ConfigError where a pool of so many tokens cannot be had; a CPU's may be larger than its share."""
+    """Raises ConfigError if a pool of `tokens` tokens cannot be allocated; a CPU's pool may exceed its share."""
     if device.type == "cuda":
         if needed > room:
             raise ConfigError(
@@ -128,16 +130,16 @@ def _check_kv_tokens(tokens: int, needed: int, room: int, device: torch.device) 
 
 
 def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int) -> int:
-    """The most that a step's own tensors take: activations of a layer, and the logits of every node."""
+    """The peak size of a step's own tensors: one layer's activations, and the logits of every node."""
     nodes = _most_nodes(config) if reserve > 1 else config.scheduler.max_running
     tokens = max(config.scheduler.prefill_chunk, nodes)
     width = 4 * model.hidden_size + 3 * model.intermediate_size
     step = tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary
-    return step * (2 if config.engine.graphs else 1) + _GRAPH_BYTES  # recordings keep a step's memory of their own
+    return step * (2 if config.engine.graphs else 1) + _GRAPH_BYTES  # recordings have step memory of their own
 
 
 def _most_nodes(config: Config) -> int:
-    """Nodes of the largest step that the config's shapes can plan."""
+    """Nodes of the largest step that the configured shapes can plan."""
     rows, spec = config.scheduler.max_running, config.spec
     if not spec.by_load:
         return rows * spec.nodes

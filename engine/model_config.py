@@ -1,5 +1,5 @@
-"""The shape of a Llama-family model, read from a Hugging Face `config.json`; what the decoder cannot run is refused
-by name.
+"""The shape of a Llama-family model, read from a Hugging Face `config.json`. What the decoder cannot run is rejected by
+name.
 """
 
 import json
@@ -18,12 +18,12 @@ _FAMILIES = {
 }
 _ACTIVATIONS = ("silu", "swish")
 ROPE_KINDS = ("default", "linear", "llama3")
-"""Scalings of RoPE that Aerie's own layers compute."""
+"""RoPE scalings that Aerie's own layers compute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary embedding: base and scaling. `factor` and what follows matter to the scaled kinds only."""
+    """Rotary embedding: base and scaling. `factor` and the fields after it apply to the scaled kinds only."""
 
     theta: float = 10000.0
     kind: str = "default"
@@ -58,7 +58,7 @@ class ModelConfig:
 
 
 def read_model_config(folder: Path) -> ModelConfig:
-    """Raises ConfigError where the folder holds no model that the decoder runs."""
+    """Raises ConfigError if the folder holds no model that the decoder can run."""
     data = read_json(folder / "config.json")
     architecture = (data.get("architectures") or ["(none)"])[0]
     if architecture not in _FAMILIES:
@@ -108,7 +108,9 @@ def read_model_config(folder: Path) -> ModelConfig:
 
 
 def read_rope(config: ConfigNumbers, *, any_kind: bool = False) -> Rope:
-    """`rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`. `any_kind` is for layers of others."""
+    """Reads `rope_parameters` of newer configs, else `rope_scaling` and `rope_theta`. `any_kind`: for layers of other
+    engines.
+    """
     data, where = config.data, config.where
     scaling = data.get("rope_parameters") or data.get("rope_scaling") or {}
     if not isinstance(scaling, dict):
@@ -133,8 +135,8 @@ def read_rope(config: ConfigNumbers, *, any_kind: bool = False) -> Rope:
 
 
 def end_ids(folder: Path, data: dict[str, Any], vocabulary: int) -> tuple[int, ...]:
-    """End tokens of `generation_config.json`, which may name more than the model's own config does. Those beyond the
-    vocabulary can never come and are left out. Raises ConfigError where one is no token id.
+    """End tokens of `generation_config.json`, which may name more than the model's own config. Ids beyond the
+    vocabulary cannot occur and are left out. Raises ConfigError for a value that is not a token id.
     """
     path = folder / "generation_config.json"
     found = (read_json(path) if path.exists() else {}).get("eos_token_id", data.get("eos_token_id"))

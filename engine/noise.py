@@ -1,8 +1,8 @@
-"""Stateless Gumbel noise g(key, absolute position, token): equal bits on every device, whatever was drafted or batched.
+"""Stateless Gumbel noise g(key, absolute position, token): the same bits on every device, whatever was drafted or
+batched.
 
-A counter-based hash of the murmur3 finalizer's kind; u is kept below 1, since in fp32 the largest hashes would round
-to 1 and
-their noise to infinity, in about 0.5 % of positions at a vocabulary of 128k.
+A counter-based hash in the style of the murmur3 finalizer. u is kept below 1: in fp32 the largest hashes would round to
+1 and their noise to infinity, at about 0.5 % of positions with a vocabulary of 128k.
 """
 
 import torch
@@ -28,14 +28,14 @@ def uniform(keys: Tensor, positions: Tensor) -> Tensor:
 
 
 def _row_state(keys: Tensor, positions: Tensor) -> Tensor:
-    """63 bits for each (key, position), both halves well mixed."""
+    """keys [n], positions [n] -> 63 bits for each pair, both halves well mixed."""
     low = _finalize((keys & _MASK) ^ _finalize(positions.long() * _GOLDEN + 1 & _MASK))
     high = _finalize((keys >> 32 & _MASK) + low & _MASK)
     return (high >> 1 << 32) | _finalize(low ^ high)
 
 
 def _finalize(x: Tensor) -> Tensor:
-    """murmur3's 32-bit finalizer, in int64 since torch has no unsigned shifts on a CPU. In place: x is given away."""
+    """murmur3's 32-bit finalizer, in int64 since torch has no unsigned shifts on a CPU. Overwrites x."""
     shifted = x >> 16
     x.bitwise_xor_(shifted).mul_(0x85EBCA6B).bitwise_and_(_MASK)
     x.bitwise_xor_(torch.bitwise_right_shift(x, 13, out=shifted)).mul_(0xC2B2AE35).bitwise_and_(_MASK)

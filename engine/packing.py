@@ -1,7 +1,7 @@
-"""Weights packed in 16 bits for a CPU's fp32 arithmetic, where they are 16-bit numbers anyway.
+"""Packs weights in 16 bits for a CPU's fp32 arithmetic, if they are 16-bit numbers anyway.
 
 Called while a model loads. The packed form is that of `torch.fbgemm_linear_fp16_weight_fp32_activation`, unless a
-worker's kernels bring their own.
+worker's kernels replace it.
 """
 
 import warnings
@@ -12,7 +12,7 @@ from torch import Tensor
 
 _LARGEST = 127
 _HALF_STEP = 2.0**-25
-"""Half the distance of the smallest fp16 numbers: the most that packing may move a weight by."""
+"""Half the distance of the smallest fp16 numbers: the most that packing may change a weight by."""
 
 
 class Packed(Protocol):
@@ -33,7 +33,7 @@ class Packed(Protocol):
 
 
 def pack(weight: Tensor) -> Packed | None:
-    """None where packing does not pay, would change the weights, or this torch cannot do it."""
+    """None if packing does not pay, would change the weights, or is not supported by this torch."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
     return HalfPacked.of(weight) if weight.dtype == torch.float32 else None
@@ -45,7 +45,9 @@ def pack_int8(weight: Tensor) -> Packed:
 
 
 def rounded_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [out, in] fp32 -> integers [out, in] and scales [out]: the largest weight of an output is 127 scales."""
+    """weight [out, in] fp32 -> integers [out, in] and scales [out]: the largest weight of an output is 127 times its
+    scale.
+    """
     scales = (weight.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
     return (weight / scales[:, None]).round_().to(torch.int8), scales
 
@@ -73,22 +75,22 @@ class Int8Packed:
 
 
 class HalfPacked:
-    """fp16, by FBGEMM."""
+    """fp16, multiplied by FBGEMM."""
 
     def __init__(self, packed: Any, size: torch.Size) -> None:
         self._packed, self._size = packed, size
 
     @classmethod
     def of(cls, weight: Tensor) -> "HalfPacked | None":
-        """None where the weights do not fit, or this torch or CPU cannot do it."""
+        """None if the weights do not fit in fp16, or if this torch or CPU does not support it."""
         if not hasattr(torch, "fbgemm_linear_fp16_weight_fp32_activation") or not _fits(weight):
             return None
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # both functions say once that a later torch may not have them
+            warnings.simplefilter("ignore")  # both functions warn once that a later torch may drop them
             try:
                 packed = torch.fbgemm_pack_gemm_matrix_fp16(weight.contiguous())
                 torch.fbgemm_linear_fp16_weight_fp32_activation(weight[:1], packed, None)
-            except RuntimeError:  # a CPU that fbgemm does not know
+            except RuntimeError:  # FBGEMM does not support this CPU
                 return None
         return cls(packed, weight.shape)
 
@@ -100,7 +102,7 @@ class HalfPacked:
 
     @property
     def weight(self) -> Tensor:
-        """What is packed is read off by sending the identity through."""
+        """Recovers the weights by multiplying with the identity."""
         return self(torch.eye(self._size[1]), None).t()
 
     @property

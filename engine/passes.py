@@ -1,5 +1,5 @@
-"""The two passes of the target that need no draft: a prefill chunk, and one token for each row. Both workers run
-them: `stage_*` first, which copies, then the pass, which only launches.
+"""The target's two passes without drafts: a prefill chunk, and one token for each row. Both workers run them: `stage_*`
+first, which copies, then the pass, which only launches.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from engine.ending import Committed, cut
 from engine.state import DeviceState
 
 Ranked = tuple[Tensor, Tensor, Tensor]
-"""Log probabilities of the chosen tokens, the likeliest ids and theirs."""
+"""Log probabilities of the chosen tokens, the most likely ids and their log probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass chose for each of `rows` [n], and what a head needs to follow it."""
+    """What a pass chose for each of `rows` [n], and what a head needs to extend it."""
 
     rows: Tensor
     tokens: Tensor
-    """[n] chosen ids; meaningless where nothing was committed."""
+    """[n] chosen ids; meaningless in rows that committed nothing."""
     committed: Committed
     lengths: Tensor
     """[n] true lengths after the pass."""
@@ -34,7 +34,7 @@ class PassResult:
     """[tokens, boundaries * hidden]."""
     layout: Layout
     positions: Tensor
-    """[tokens] of the pass."""
+    """[tokens] positions of the pass."""
     slots: Tensor
     inputs: AttentionInputs
     ranked: Ranked | None
@@ -42,7 +42,7 @@ class PassResult:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """A prefill as it was staged."""
+    """A staged prefill."""
 
     rows: Tensor
     turns: Tensor
@@ -53,7 +53,7 @@ class Chunks:
     layout: Layout
     cover: Cover
     finished: Tensor | None
-    """Places of the rows that read their last chunk; None where all do."""
+    """Indices of the rows that read their last chunk; None if all do."""
 
 
 def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
@@ -74,7 +74,7 @@ def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
 
 
 def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -> PassResult:
-    """Runs a chunk of each row; rows at their last chunk choose their first token, the others commit nothing."""
+    """Runs a chunk of each row. Rows at their last chunk choose their first token; the others commit nothing."""
     rows, lay, lengths = chunks.rows, chunks.layout, chunks.ends
     positions = chunks.starts[lay.owners] + lay.places
     slots = state.tables.slots(rows[lay.owners], positions)
@@ -99,16 +99,16 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Rows of a plain decode as they were staged."""
+    """The staged rows of a plain decode."""
 
     rows: Tensor
     turns: Tensor
     layout: Layout
     cover: Cover
     real: Tensor | None = None
-    """[n] bool in a captured graph: the other rows are surplus, and commit nothing; None where all are a plan's."""
+    """[n] bool in a captured graph: False marks surplus rows, which commit nothing. None if all rows are the plan's."""
     prefix_lens: Tensor | None = None
-    """[n] int64 in a captured graph: where its attention reads true lengths."""
+    """[n] int64 in a captured graph: where its attention reads the true lengths."""
 
 
 def stage_decode(state: DeviceState, plan: StepPlan) -> Places:
@@ -122,7 +122,7 @@ def stage_decode(state: DeviceState, plan: StepPlan) -> Places:
 
 
 def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logprobs: int = -1) -> PassResult:
-    """Runs the root of each row and chooses what follows; rows that were done write to the dummy page and commit
+    """Runs the root of each row and chooses the next token. Rows that were done write to the dummy page and commit
     nothing.
     """
     rows, lay = places.rows, places.layout
@@ -152,7 +152,7 @@ def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logp
 def read_rows(
     state: DeviceState, rows: Tensor, turns: Tensor, real: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The FutureMap's bonus, length, done and draft seed of rows [n]; surplus rows, which are not `real`, are done at
+    """The FutureMap's bonus, length, done flag and draft seed of rows [n]. Surplus rows, False in `real`, are done at
     length 0.
     """
     tokens, lengths, done, seeds = state.futures.read(turns, rows)
@@ -168,7 +168,7 @@ def plain_pass(state: DeviceState, plan: StepPlan, staged: Chunks | Places, *, t
 
 
 def publish(state: DeviceState, staged: Chunks | Places, result: PassResult, seeds: Tensor | None = None) -> None:
-    """Writes the other generation of every row that the pass moved: all of a decode, the finished prompts of a
+    """Writes the other generation of every row that the pass advanced: all rows of a decode, finished prompts of a
     prefill.
     """
     kept = staged.finished if isinstance(staged, Chunks) else None

@@ -1,7 +1,7 @@
-"""The transfer of a GPU: page-locked memory in two copies, for the two steps that may be in flight.
+"""The transfer of a GPU: two copies of page-locked memory, one for each of the two steps that may be in flight.
 
-The host writes one copy while the device may still read the other; an event says when it has. What is put in the same
-order lies at the same address of the device in every step, which captured graphs rely on.
+The host writes one copy while the device may still read the other; an event marks when it has finished. Values put in
+the same order have the same device address in every step, which captured graphs rely on.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ class _Slot:
         self.going_in = runtime.pinned(size)
         self.coming_out = runtime.pinned(size)
         self.read: Event = runtime.event()
-        """The device has read what went in."""
+        """Passed once the device has read the inputs."""
         self.written: Event = runtime.event()
-        """The device has written what comes out."""
+        """Passed once the device has written the outputs."""
         self.extra: list[Tensor] = []
-        """Page-locked copies of what did not fit."""
+        """Page-locked copies of values that did not fit."""
 
 
 class PinnedTransfer:
@@ -46,7 +46,7 @@ class PinnedTransfer:
         self._turn = 0
         self._used = 0
         self._waiting: int | None = None
-        """Inside `together`: where the part begins that has not been sent."""
+        """Inside `together`: the start of the part that has not been sent."""
 
     def begin(self) -> None:
         self._turn = 1 - self._turn
@@ -94,7 +94,7 @@ class PinnedTransfer:
         return read
 
     def _put_apart(self, slot: _Slot, values: NDArray[Any], wanted: "np.dtype[Any]") -> Tensor:
-        """What is too large for the buffer: long prompts with many pages."""
+        """For values too large for the buffer: long prompts with many pages."""
         locked = self._runtime.pinned(values.size * wanted.itemsize)
         np.copyto(locked.numpy().view(wanted).reshape(values.shape), values, casting="unsafe")
         slot.extra.append(locked)

@@ -1,4 +1,4 @@
-"""Plain decoding as CUDA graphs: a pass of the target for each bucket of rows, with choice, cut and publishing."""
+"""Plain decoding as CUDA graphs: a target pass for each bucket of rows, with choice, cut and publishing."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ class PlainBucket:
 
 
 class PlainGraphs:
-    """Of steps in which nothing is drafted and no head follows."""
+    """Graphs of steps in which nothing is drafted and no head is extended."""
 
     def __init__(
         self, state: DeviceState, graphs: Graphs, attention: Capturable, sizes: list[int] | None = None
@@ -44,21 +44,21 @@ class PlainGraphs:
         self._held: dict[int, HeldPass] = {}
         self._answers: dict[PlainBucket, Answer] = {}
         self._read: dict[PlainBucket, Places] = {}
-        """Tensors that recordings read, which have to outlive them."""
-        for rows in reversed(self._sizes):  # the largest first: the others find its memory in the pool
+        """Tensors that recordings read and that must outlive them."""
+        for rows in reversed(self._sizes):  # the largest first: the others reuse its memory in the pool
             self._held[rows] = HeldPass(attention, state, rows, 1, 1)
             for sampling in Sampling:
                 self._capture(PlainBucket(rows, sampling))
 
     def bucket(self, plan: StepPlan) -> PlainBucket | None:
-        """Of a step that can be replayed, once its changes are known to the host."""
+        """The bucket of a step that can be replayed, else None. Call it once the host knows the step's changes."""
         if plan.decode is None or plan.drafting.any() or plan.logprobs >= 0:
             return None
         rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state.needs.of(plan.rows))
         return None if rows is None or sampling is None else PlainBucket(rows, sampling)
 
     def launch(self, bucket: PlainBucket, plan: StepPlan, times: ReadTimes) -> Pending:
-        """The whole step, after the transfer's `begin`; its rows are the first thing that is put."""
+        """Runs the whole step. Call it after the transfer's `begin`: its rows are the first values put."""
         assert plan.decode is not None
         state, held = self._state, self._held[bucket.rows]
         with state.clock.phase("verify"):

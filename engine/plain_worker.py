@@ -1,4 +1,4 @@
-"""The worker without speculation: the baseline that speculation must equal in text and beat in time."""
+"""The worker without speculation: the baseline that speculation must match in text and beat in speed."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ from engine.state import DeviceState
 
 
 class PlainWorker:
-    """Implements contracts.step.Worker; one token a row and step."""
+    """Implements contracts.step.Worker: one token per row and step."""
 
     def __init__(self, state: DeviceState, graphs: PlainGraphs | None = None) -> None:
-        """Steps that `graphs` did not record are launched one call after the other."""
+        """Steps that `graphs` has not recorded are launched call by call."""
         self.state = state
         self._graphs = graphs
 
@@ -36,7 +36,7 @@ class PlainWorker:
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
-        """Launches a step's work; waits for nothing on a device that works by itself."""
+        """Launches a step's work without waiting for a device that runs asynchronously."""
         self.state.needs.note(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()
@@ -52,4 +52,4 @@ class PlainWorker:
         return step(self.state, plan, times)
 
     def close(self) -> None:
-        """Nothing to give back: the process's end does."""
+        """Nothing to release: the end of the process does it."""

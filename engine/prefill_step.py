@@ -1,5 +1,5 @@
-"""A step of prompt chunks, whole: staged, passed, left to the step after, and its answer on its way. Both workers call
-it where no head follows.
+"""A whole step of prompt chunks: stage, run the pass, publish to the next step, send the answer. Both workers call it
+when no head is extended.
 """
 
 from contracts.step import StepPlan

@@ -1,4 +1,4 @@
-"""A weight matrix that activations pass through, laid out as this machine multiplies it fastest."""
+"""A weight matrix in the layout that this machine multiplies fastest."""
 
 import torch
 from torch import Tensor
@@ -8,15 +8,15 @@ from engine.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
 _FEW = 12
-"""Tokens up to which one thread on the packed form keeps up with three on the columns."""
+"""Up to so many tokens, one thread on the packed form keeps up with three on the columns."""
 
 
 class Projection:
     """`weight` [out, in] and `bias` [out] of a linear map; inputs are [tokens, in].
 
-    In fp32 on a CPU the matrix is held column by column. One whose weights are 16-bit numbers anyway, as those of a
-    bf16 checkpoint, is packed in 16 bits and widened while it is read: the arithmetic is that of fp32, on half the
-    bytes. One thread reads the packed form; where there are more, they share the columns once tokens are many
+    In fp32 on a CPU the matrix is stored by column. Weights that are 16-bit numbers anyway, such as those of a bf16
+    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One thread
+    always reads the packed form; several threads share the columns once there are many tokens
     (docs/decisions/0005-packed-weights.md).
     """
 
@@ -28,16 +28,16 @@ class Projection:
         self._kernels = kernels
         self._dtype = weight.dtype
         self.packed: Packed | None = kernels[pack](weight)
-        """The form that few tokens are multiplied with, if there is one."""
+        """The form for few tokens, if there is one."""
         self.few = 0 if self.packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
-        """Tokens up to which the packed form is read."""
+        """Up to so many tokens the packed form is read."""
         self._matrix: Tensor | None = None
         if self.few < _ALL:
             by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
             self._matrix = weight.t().contiguous() if by_columns else weight.t()
 
     def round(self) -> None:
-        """Holds the weights in 8 bits from here on: for a head, whose guesses are checked."""
+        """Stores the weights in 8 bits from now on. For a head, whose drafts are verified."""
         self.packed = self._kernels[pack_int8](self.weight.float())
         self.few = _ALL if torch.get_num_threads() == 1 else _FEW
         self._matrix = None if self.few == _ALL else self._matrix
@@ -59,19 +59,19 @@ class Projection:
 
     @property
     def weight(self) -> Tensor:
-        """[out, in], not to be written."""
+        """[out, in], read-only."""
         if self._matrix is not None:
             return self._matrix.t()
         assert self.packed is not None
         return self.packed.weight.to(self._dtype)
 
     def shares(self, weight: Tensor) -> bool:
-        """Whether this is held as `weight` itself, not as a copy in a layout of its own."""
+        """Whether this stores `weight` itself, not a copy in another layout."""
         return self._matrix is not None and self._matrix.data_ptr() == weight.data_ptr()
 
     @property
     def bytes(self) -> int:
-        """Of the weights as they are held, in both forms where there are two."""
+        """Bytes of the weights as stored, in both forms if there are two."""
         held = [tensor for tensor in (self._matrix, self._bias) if tensor is not None]
         packed = 0 if self.packed is None else self.packed.bytes
         return packed + sum(tensor.numel() * tensor.element_size() for tensor in held)

@@ -1,8 +1,8 @@
-"""A decode step whose rows have all ended before it: where the device is the host, its passes are left out.
+"""Skips the passes of a decode step whose rows have all finished, if the device is the host.
 
-An overlapped loop launches a step before it knows which rows the one before ended. A GPU computes such a step for the
-dummy page, for nobody could look without waiting; on the host looking is free, and whoever comes next need not wait.
-Called first by both workers.
+An overlapped loop launches a step before it knows which rows the previous step finished. A GPU runs such a step on the
+dummy page, since checking would need a host sync. On the host the check is free, and the next request need not wait.
+Both workers call this first.
 """
 
 import torch
@@ -15,7 +15,7 @@ from engine.state import DeviceState
 
 
 def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | None:
-    """The answer of a step that commits nothing, or None where there is work to do, as far as one can see."""
+    """The answer of a step that commits nothing; None if there may be work to do."""
     if plan.decode is None or not state.visible or not state.futures.done.numpy()[plan.turns, plan.rows].all():
         return None
     rows, turns = state.transfer.put(plan.rows), state.transfer.put(plan.turns)

@@ -1,6 +1,6 @@
-"""From what a step committed, on the device, to the contract's arrays: one copy of int32 words, and one reader.
+"""Turns what a step committed on the device into the contract's arrays: one copy of int32 words, and one reader.
 
-Called by both workers. A `Pending` is a StepOutput on its way: `output` waits for it, and for nothing after it.
+Called by both workers. A `Pending` is a StepOutput in transit: `output` waits for it, and for no later work.
 """
 
 import math
@@ -23,7 +23,7 @@ Shapes = list[tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a step committed of `rows` rows. On the device, the first dimension is the row."""
+    """What a step committed for `rows` rows. On the device; the first dimension is the row."""
 
     tokens: Tensor
     """[rows, w]"""
@@ -31,7 +31,7 @@ class Answer:
     lengths: Tensor
     endings: Tensor
     accepted: Tensor | None = None
-    """None where nothing was drafted; so `drafted`."""
+    """None if nothing was drafted; `drafted` likewise."""
     drafted: Tensor | None = None
     ranked: Ranked | None = None
     """[rows, w], [rows, w, count] twice."""
@@ -39,7 +39,7 @@ class Answer:
     """Tokens and parents [rows, M]."""
 
     def parts(self) -> list[Tensor]:
-        """All of it, in the order that `Coming` reads."""
+        """All tensors, in the order in which `Coming` reads them."""
         found = [self.tokens, self.counts, self.lengths, self.endings]
         for group in ((self.accepted, self.drafted), self.ranked, self.trees):
             found += [part for part in group or () if part is not None]
@@ -54,17 +54,17 @@ class Answer:
 
 class Pending(Protocol):
     def output(self) -> StepOutput:
-        """Waits until the answer is there. Asked once."""
+        """Waits until the answer has arrived. Call it once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """An answer on its way to the host."""
+    """An answer in transit to the host."""
 
     number: int
     rows: int
     width: int
-    """Columns that the plan promised; an answer that drafted less is widened."""
+    """Columns that the plan promised; an answer with fewer is padded."""
     fetch: Fetch
     shapes: Shapes
     drafts: bool
@@ -102,7 +102,7 @@ class Coming:
 
 
 def send(answer: Answer, transfer: Transfer, plan: StepPlan, times: ReadTimes, words: Tensor | None = None) -> Pending:
-    """The answer's first rows are the plan's; `words` are the answer's own where a graph made them."""
+    """The answer's first rows are the plan's. A graph passes `words` that it has made of the answer."""
     return Coming(
         number=plan.number,
         rows=plan.rows.size,
@@ -117,7 +117,7 @@ def send(answer: Answer, transfer: Transfer, plan: StepPlan, times: ReadTimes, w
 
 
 def plain_answer(result: PassResult) -> Answer:
-    """Of a pass that drafted nothing."""
+    """The answer of a pass that drafted nothing."""
     ranked = result.ranked
     return Answer(
         tokens=result.tokens[:, None],

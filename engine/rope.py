@@ -1,4 +1,4 @@
-"""Rotary position embedding as one complex product: weights are permuted at load so that rotated pairs lie side by
+"""Rotary position embedding as one complex product. Weights are permuted at load so that rotated pairs lie side by
 side.
 """
 
@@ -22,17 +22,15 @@ def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | 
 
 
 def interleaved(weight: Tensor, head_dim: int) -> Tensor:
-    """Reorders the output rows of a projection from halves (i, i + d/2), as checkpoints have them, to adjacent
-    pairs.
-    """
+    """weight [out, ...]: reorders output rows from the checkpoint's halves (i, i + d/2) to adjacent pairs."""
     halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
     return halves.transpose(1, 2).reshape(weight.shape).contiguous()
 
 
 def rotate_(x: Tensor, count: int, turns: Tensor) -> None:
-    """Turns the first `count` heads of x [tokens, heads, head_dim], in interleaved order, in place.
+    """Rotates the first `count` heads of x [tokens, heads, head_dim], in interleaved order, in place.
 
-    `turns` [tokens, 1, head_dim / 2]. 16-bit values are turned in fp32.
+    `turns` [tokens, 1, head_dim / 2] complex. 16-bit values are rotated in fp32.
     """
     part = x[:, :count]
     pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))
@@ -42,7 +40,7 @@ def rotate_(x: Tensor, count: int, turns: Tensor) -> None:
 
 
 def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:
-    """Llama 3.1's scaling: long waves are stretched, short ones kept, those between blended."""
+    """Llama 3.1's scaling: long wavelengths are stretched, short ones kept, those between blended."""
     wavelength = 2 * math.pi / frequencies
     low, high = rope.original_positions / rope.low_freq_factor, rope.original_positions / rope.high_freq_factor
     blend = (rope.original_positions / wavelength - rope.low_freq_factor) / (

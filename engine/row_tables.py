@@ -1,6 +1,6 @@
-"""What the device knows of each row until its next owner: pages, sampling, limits. Index `rows` is the dummy row.
+"""What the device stores for each row until its next owner: pages, sampling, limits. Index `rows` is the dummy row.
 
-Filled from `RowStarts` and `PageUpdates`, so that a plan carries what changed and nothing else.
+Filled from `RowStarts` and `PageUpdates`, so that a plan carries only what changed.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ _NEVER = 2**30
 
 
 class RowTables:
-    """Device tables [rows + 1, ...]. `pages` [rows + 1, pages per row] int32 points at the dummy page where a row has
+    """Device tables [rows + 1, ...]. `pages` [rows + 1, pages per row] int32 points to the dummy page where a row has
     none.
     """
 
@@ -45,7 +45,7 @@ class RowTables:
         self._slots = kernels[slots]
 
     def staged_start(self, starts: RowStarts, transfer: Transfer) -> Callable[[], None]:
-        """Gives rows to new owners once called: their page tables are emptied and their constants set."""
+        """Stages rows for new owners. The returned function empties their page tables and sets their constants."""
         rows = transfer.put(starts.rows)
         constants = [
             (table, transfer.put(values, kind))

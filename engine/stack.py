@@ -1,4 +1,4 @@
-"""Layers one after the other: the body of the target, and of a draft head."""
+"""A stack of layers: the body of the target, and of a draft head."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from engine.projection import Projection
 @dataclass(frozen=True, slots=True)
 class Layer:
     input_norm: RmsNorm
-    """Of the residual stream."""
+    """Norm of the residual stream."""
     attention: AttentionWeights
     post_norm: RmsNorm
     mlp: MlpWeights
     embedding_norm: RmsNorm | None = None
-    """Of the tokens' embeddings, which the first layer of a draft head reads to the left of the stream."""
+    """Norm of the tokens' embeddings, which a draft head's first layer reads to the left of the stream."""
 
     @property
     def matrices(self) -> tuple[Projection, ...]:
@@ -50,8 +50,8 @@ class Stack:
 def through(
     stack: Stack, x: Tensor, context: Pass, *, embedded: Tensor | None = None, tapped: tuple[int, ...] = ()
 ) -> tuple[Tensor, Tensor | None]:
-    """x [tokens, hidden], which is spoiled -> what leaves the last layer, and what enters the layers `tapped`, side by
-    side: [tokens, boundaries * hidden]. Boundary `len(layers)` is the end. `embedded` [tokens, hidden] is for layers
+    """x [tokens, hidden], which is overwritten -> the last layer's output, and the inputs of the layers `tapped`, side
+    by side: [tokens, boundaries * hidden]. Boundary `len(layers)` is the end. `embedded` [tokens, hidden] is for layers
     that read embeddings.
     """
     taps: list[Tensor] = []

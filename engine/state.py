@@ -1,4 +1,4 @@
-"""Everything that lives on the device between steps, as one value that both workers hold."""
+"""Everything that stays on the device between steps, in one value that both workers hold."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from engine.target import RankedTarget, TargetModel
 from engine.transfer import HostTransfer, Transfer
 
 _TRANSFER_BYTES = 8 << 20
-"""Of one step, each way; what is larger finds its own place."""
+"""Buffer for one step, each way. Larger values are transferred separately."""
 
 
 def _alone(values: Tensor) -> Tensor:
@@ -36,13 +36,15 @@ class DeviceState:
     clock: Clock
     kernels: Kernels
     runtime: Runtime | None = None
-    """The GPU's, None where the device is the host."""
+    """The GPU's runtime; None if the device is the host."""
     agree: Callable[[Tensor], Tensor] = _alone
-    """What rank 0 chose, on every rank: tokens and paths pass through it before anything is kept of them."""
+    """Gives every rank what rank 0 chose: tokens and paths pass through it before any of them is stored."""
 
     @property
     def visible(self) -> bool:
-        """Whether the host may look at values within a step: that waits for nothing, and no rank must see the same."""
+        """Whether the host may read values within a step: reading waits for nothing, and there are no other ranks to
+        agree with.
+        """
         return self.runtime is None and not isinstance(self.target, RankedTarget)
 
     @property
@@ -60,7 +62,7 @@ def make_state(
     kernels: Kernels = REFERENCES,
     runtime: Runtime | None = None,
 ) -> DeviceState:
-    """Empty tables for `capacity.rows` rows; page tables reach past the longest row by what a step may write.
+    """Empty tables for `capacity.rows` rows. Page tables extend past the longest row by what a step may write.
 
     Without a `runtime` the device is the host.
     """

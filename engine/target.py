@@ -1,4 +1,4 @@
-"""The cut to models: what the workers ask of a target, whoever runs it."""
+"""The interface to models: what the workers require of a target, whichever engine runs it."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -12,7 +12,7 @@ from engine.model_config import ModelConfig
 
 @dataclass(frozen=True, slots=True)
 class TargetOutput:
-    """`logits` [wanted, vocabulary] fp32; `taps` [tokens, boundaries * hidden], None where none are taken."""
+    """`logits` [wanted, vocabulary] fp32; `taps` [tokens, boundaries * hidden], None if not requested."""
 
     logits: Tensor
     taps: Tensor | None
@@ -38,13 +38,13 @@ class TargetModel(Protocol):
         *,
         taps: bool,
     ) -> TargetOutput:
-        """One pass over ids [tokens] at positions [tokens], whose KV goes to slots [tokens]. `wanted` [m]: tokens
-        with logits.
+        """One pass over ids [tokens] at positions [tokens], whose KV goes to slots [tokens]. `wanted` [m]: indices of
+        the tokens that need logits.
         """
 
 
 class LoadedTarget(TargetModel, Protocol):
-    """A target with weights, as far as a head borrows from it and reports count it."""
+    """A target with weights, as far as a head borrows them and reports count them."""
 
     @property
     def bytes(self) -> int: ...
@@ -60,7 +60,7 @@ class LoadedTarget(TargetModel, Protocol):
 
 @runtime_checkable
 class RankedTarget(Protocol):
-    """A target that several ranks run at once, each a part of every layer."""
+    """A target that several ranks run together, each with a part of every layer."""
 
     def agree(self, values: Tensor) -> Tensor:
-        """What rank 0 has, on every rank, without a word to the host."""
+        """Rank 0's values, on every rank, without a host sync."""

@@ -1,7 +1,8 @@
-"""Between host and device, once each way in a step: a plan's arrays go in together, and results come out together.
+"""Copies between host and device, once each way per step: a plan's arrays go in together, and results come out
+together.
 
-Both workers stage with `put` inside `together`, and hand `fetch` what they have to answer. Nothing here waits for the
-device but the reader of a result, who waits for that result alone.
+Both workers stage with `put` inside `together`, and pass their answer to `fetch`. Only the reader of a result waits for
+the device, and only for that result.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,34 +16,34 @@ from torch import Tensor
 
 Words = NDArray[np.int32]
 Fetch = Callable[[], Words]
-"""Waits for a result and gives its words; they are the caller's own."""
+"""Waits for a result and returns its words, which the caller owns."""
 
 
 class Transfer(Protocol):
-    """The device's side of a lane. `begin` a step, `put` what it needs, `fetch` what it answers."""
+    """The device's side of a lane: `begin` a step, `put` its inputs, `fetch` its answer."""
 
     device: torch.device
 
     def begin(self) -> None:
-        """A new step. At most two are in flight, so what the step before last was given is not needed any more."""
+        """Begins a step. At most two are in flight, so the inputs of the step before last are no longer needed."""
 
     def put(self, values: NDArray[Any], kind: DTypeLike = np.int64) -> Tensor:
         """The values on the device, as `kind`. Inside `together` they arrive at its end: launch nothing before."""
 
     def together(self) -> Any:
-        """A context whose `put`s are one copy."""
+        """A context that sends all its `put`s in one copy."""
 
     def fetch(self, words: Tensor) -> Fetch:
         """Sends int32 words [n] to the host. Later work on the device does not delay them."""
 
 
 class HostTransfer:
-    """Where the device is the host: nothing moves."""
+    """The device is the host: nothing is copied."""
 
     device = torch.device("cpu")
 
     def begin(self) -> None:
-        """Nothing is kept from step to step."""
+        """Keeps nothing between steps."""
 
     def put(self, values: NDArray[Any], kind: DTypeLike = np.int64) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=kind))

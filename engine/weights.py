@@ -1,4 +1,4 @@
-"""Safetensors of a model folder, memory-mapped; every tensor is asked for exactly once or reported by name."""
+"""Safetensors of a model folder, memory-mapped; every tensor is taken exactly once or reported by name."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,19 +18,19 @@ class Source(Protocol):
     def __contains__(self, name: str) -> bool: ...
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Of what is there, for models that look before they ask."""
+        """Shapes of the available tensors, for models that look before they ask."""
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
-        """The tensor in `dtype`, else in the engine's; ConfigError where it cannot be had in this shape."""
+        """The tensor in `dtype`, else in the engine's. Raises ConfigError if it is not available in this shape."""
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
-        """ConfigError where tensors are left that nobody took; names that end in one of `ignored` may be."""
+        """Raises ConfigError if tensors are left that nobody took; names that end in one of `ignored` may be left."""
 
 
 class Weights:
     """The tensors of a folder. `take` what the model needs, then `finish`.
 
-    `rename` maps a file's names onto those that are asked for; a name that it maps to None is left out on purpose.
+    `rename` maps a file's names to those that are asked for; None leaves a tensor out on purpose.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Weights:
         return name in self._files
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor, without reading any."""
+        """Shapes of all tensors; reads no data."""
         found = {}
         for name, (path, stored) in self._files.items():
             with safe_open(path, framework="pt") as file:
@@ -65,7 +65,7 @@ class Weights:
         return found
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
-        """The tensor in `dtype`, else in the engine's; ConfigError where it is missing or of another shape."""
+        """The tensor in `dtype`, else in the engine's. Raises ConfigError if it is missing or has another shape."""
         if name not in self._files:
             raise ConfigError(
                 f"tensor {name!r} is missing in {self._folder}; the checkpoint does not fit its config.json"
@@ -79,7 +79,7 @@ class Weights:
         return tensor.to(dtype or self._dtype)
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
-        """ConfigError that names tensors nobody took; those that end in one of `ignored` may be left."""
+        """Raises ConfigError that names tensors nobody took; those that end in one of `ignored` may be left."""
         left = sorted(n for n in self._files if n not in self._taken and not n.endswith(ignored or ("\0",)))
         if left:
             shown = ", ".join(repr(name) for name in left[:5])
