@@ -1,18 +1,18 @@
 """EAGLE-3: the draft head, drafting, trees, seed-coupled acceptance, and the worker that runs them around the target.
 
-head_config, formats, loader   a checkpoint in the wild -> one normal form -> a head
+head_config, formats, loader   a checkpoint of any known format -> one normal form -> a head
 registry, build                which head a target has; from a Config to a worker
 head                           the forward pass (F0)..(F8)
-draft, frontier, peagle, tree  guesses: chains and best-first trees, level after level or all at once
-accept                         which guesses were right: pure functions on tensors
+draft, frontier, peagle, tree  drafts: chains and best-first trees, level by level or all levels at once
+accept                         which drafted tokens are accepted: pure functions on tensors
 extend, worker                 one step: draft -> verify -> accept -> compact -> extend
 
 Conventions, shared with `train/`. A row of length n has target KV for x_0 .. x_(n-1); x_n is the root. *Pair* j is (tap
 a_j of the target at position j, token x_(j+1)); it sits in the head's KV at slot j with RoPE position j and predicts
 x_(j+2). So the head has n pairs when the target has n positions, and the pre-norm output of pair n-1 is the *draft
-seed*. A tree node of depth d stands for position n+d; its token is chosen with the noise of position n+d, whoever
-chooses it.
+seed*. A tree node of depth d stands for position n+d; its token is chosen with the Gumbel noise of position n+d, by
+head and target alike.
 
-Letters of shape comments: R rows of a step, M nodes of the widest row, D depth, K children kept, V and Vd the
-vocabularies of target and head, H hidden size, T tokens of a ragged pass.
+Letters in shapes: R rows of a step, M nodes of the widest row, D depth, K children kept, V and Vd the vocabularies of
+target and head, H hidden size, T tokens of a ragged pass.
 """

@@ -1,9 +1,7 @@
-"""Which guesses were right: a child is accepted iff it *is* the target's choice at its parent. Pure functions on
-tensors.
+"""Acceptance: a child is accepted iff it *is* the target's choice at its parent. Pure functions on tensors.
 
-Losslessness needs nothing else: the choices on the accepted path are the target's own, made with noise that each
-position uses once, whatever was drafted beside them. Called by the worker between the verifying pass and the cut at the
-row's end.
+Losslessness needs nothing else: the choices on the accepted path are the target's own. They use each position's noise
+once, whatever else was drafted. Called by the worker between the verifying pass and the cut at the row's end.
 """
 
 from dataclasses import dataclass
@@ -16,18 +14,18 @@ from spec.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The path of each row. Entries past `counts` + 1 of path and tokens are undefined."""
+    """The accepted path of each row. Entries of path and tokens past `counts` + 1 are undefined."""
 
     counts: Tensor
-    """[R] accepted nodes, the root not counted."""
+    """[R] accepted nodes, without the root."""
     tokens: Tensor
     """[R, W] the accepted tokens, then the bonus: the choices along the path."""
     path: Tensor | None
-    """[R, W] nodes on the path, the root first; None for chains, whose path is 0, 1, 2 .."""
+    """[R, W] nodes on the path, the root first; None for chains, whose path is 0, 1, 2, ..."""
 
 
 def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
-    """choices [R, M] at each node, nodes [R] real nodes of each row; W is M for chains, depth + 1 for trees."""
+    """choices [R, M] at each node, nodes [R] the number of real nodes; W is M for chains, depth + 1 for trees."""
     places = torch.arange(choices.shape[1], device=choices.device)
     inside = places < nodes[:, None]
     if tree.parents is None or tree.words is None:
@@ -40,7 +38,7 @@ def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
 
 
 def along(tree: Tree, accepted: Tensor, choices: Tensor, depth: int) -> Accepted:
-    """The path that the nodes `accepted` [R, M] make: the root and one node at each depth down to the last."""
+    """The path of the `accepted` nodes [R, M]: the root, then one node at each depth down to the last."""
     places = torch.arange(choices.shape[1], device=choices.device)
     spare = depth + 1  # a column for nodes off the path, dropped
     targets = torch.where(accepted, tree.depths, spare)

@@ -1,7 +1,6 @@
-"""From a config to a worker: the speculative one where the target has a head, the plain one where it has none or
-`spec.head: none`.
+"""From a config to a worker: speculative if the target has a head, plain if it has none or with `spec.head: none`.
 
-Called by the composition root. Shapes are checked here once, so that no step meets one that it cannot run.
+Called by the composition root. Checks shapes here once, so that no step meets one that it cannot run.
 """
 
 import logging
@@ -43,7 +42,7 @@ class Shape:
     """A draft shape that a deployment may plan."""
 
     key: str
-    """Where the config says it."""
+    """Its key in the config."""
     depth: int
     topk: int
     nodes: int
@@ -120,7 +119,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
 
 
 def _rounds(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels) -> bool:
-    """Raises ConfigError where 8 bits are asked for and cannot be had."""
+    """Whether the head's matrices are int8. Raises ConfigError if int8 is set and not available."""
     can = kernels.language == "cpp" and dtype in (torch.float32, torch.bfloat16)
     if spec.quantization == "int8" and not can:
         raise ConfigError(
@@ -132,7 +131,7 @@ def _rounds(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels) -> bool:
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:
-    """The folder of the target's head; None where the config wants none, or `auto` finds none on this machine."""
+    """The folder of the target's head; None if the config disables it, or `auto` finds none on this machine."""
     wanted = config.spec.head
     if wanted == "none":
         return None
@@ -163,9 +162,9 @@ def shapes(spec: SpecConfig) -> list[Shape]:
 
 
 def reserved_slots(spec: SpecConfig, *, parallel: bool = False) -> int:
-    """Slots past a row's bound that a step may write: tree nodes, scratch of the head, pairs of the extend.
+    """Slots past a row's bound that a step may write: tree nodes, scratch of the head, pairs to extend.
 
-    Raises ConfigError where the head's scratch does not fit one ancestor word.
+    Raises ConfigError if the head's scratch does not fit one ancestor word.
     """
     reserve = 1
     for shape in shapes(spec):
@@ -181,7 +180,7 @@ def reserved_slots(spec: SpecConfig, *, parallel: bool = False) -> int:
 
 
 def check_simulation(spec: SpecConfig) -> None:
-    """Raises ConfigError where no shape drafts deep enough for the acceptance that is to be simulated."""
+    """Raises ConfigError if no shape drafts deep enough for the acceptance to simulate."""
     wanted, deepest = spec.simulate_acceptance, max(shape.depth for shape in shapes(spec))
     if wanted is not None and wanted > deepest + 1:
         raise ConfigError(

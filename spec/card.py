@@ -1,8 +1,8 @@
-"""What a head's card says: how often its drafts are accepted, depth by depth, and which target it was aligned with.
+"""Reads a head's card: how often its drafts are accepted, by depth, and for which target it was trained.
 
-Read by the composition root, so that a server can tell a head that falls far short, and by `build` for
-`spec.require_provenance`. The card is the README.md that training writes beside the weights; acceptance may also be
-promised by the head's file of `configs/head/`. No torch here.
+Used by the composition root, so that a server can detect a head that falls far short, and by `build` for
+`spec.require_provenance`. The card is the README.md that training writes beside the weights; the head's file of
+`configs/head/` may also promise an acceptance. No torch here.
 """
 
 import math
@@ -21,23 +21,23 @@ from contracts.spec_section import SpecConfig
 from spec.registry import Pair, Promised, same_place
 
 _MEASURED = re.compile(r"accuracies((?: \d\.\d+)+)")
-"""Share of drafts accepted at each depth among those accepted at the depth before."""
+"""Share of drafts accepted at each depth, among those accepted at the depth before."""
 
 _FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 _TARGET_LINE = re.compile(r"Target weights \(sha256[^)]*\): `([0-9a-f]{64})`")
-"""Of cards without front matter."""
+"""For cards without front matter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Hashes (`contracts/provenance.py`) of what a head was trained for; a card may be silent about the template."""
+    """Hashes (`contracts/provenance.py`) of what a head was trained for; a card may name no template."""
 
     target: str
     template: str | None
 
 
 def origin_of(folder: Path) -> Origin | None:
-    """What the card in a head's folder says; None where there is no card or it names no target."""
+    """The origin on the card in a head's folder; None if there is no card or it names no target."""
     path = folder / "README.md"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     front = _FRONT.match(text)
@@ -55,7 +55,7 @@ def origin_of(folder: Path) -> Origin | None:
 
 def check_origin(folder: Path, config: Config) -> None:
     """Raises ConfigError, with both hashes, unless the card of the head in `folder` names this deployment's target and,
-    where it names a template, this one.
+    if it names a template, this deployment's template.
     """
     origin, target = origin_of(folder), Path(config.model.path)
     if origin is None:
@@ -79,8 +79,8 @@ def check_origin(folder: Path, config: Config) -> None:
 
 
 def promised(folder: Path, spec: SpecConfig, pairs: list[Pair]) -> tuple[tuple[float, ...], str] | None:
-    """Shares of drafts with a node accepted at depth 1, 2, ..., down to where every draft of `spec` reaches, and where
-    they come from. None where no card says anything, or nothing is drafted.
+    """Shares of drafts with an accepted node at depth 1, 2, ..., as deep as every draft of `spec` reaches, and their
+    source. None if no card gives any, or nothing is drafted.
     """
     depths = [shape.depth for shape in spec.by_load] or [spec.depth]
     reached = min((depth for depth in depths if depth), default=0)
@@ -107,7 +107,7 @@ def _of_pair(folder: Path, pairs: list[Pair]) -> tuple[tuple[float, ...], str] |
 
 
 def shares_of(promise: Promised) -> tuple[float, ...]:
-    """Shares by depth that give the promised length, if drafts are as likely to be accepted at every depth.
+    """Shares by depth that give the promised length, if acceptance is equally likely at every depth.
 
     With the share c at each depth the length is 1 + c + c^2 + ... + c^depth; EAGLE-3's acceptance is nearly flat by
     depth (Li et al., 2025, figure 7).

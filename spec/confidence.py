@@ -1,8 +1,8 @@
-"""How far a step's chains are worth drafting, where the device is the host: only there can one look without waiting.
+"""How far a step's chains are worth drafting, on devices where the host can read values without a host sync: CPUs.
 
-A level costs a pass of the head whether or not it is accepted. Where the head itself doubts every chain, the pass is
-spared; where it is sure, chains grow to the depth of the plan. Called by `draft`; what is accepted stays the target's
-choice. (The stop of assisted generation in Hugging Face transformers, on the path instead of the last token.)
+A level costs a pass of the head whether or not it is accepted. If the head doubts every chain, the pass is saved; if it
+is sure, chains grow to the depth of the plan. Called by `draft`; the target's choice still decides what is accepted.
+(The stop of assisted generation in Hugging Face transformers, applied to the path instead of the last token.)
 """
 
 import math
@@ -16,21 +16,21 @@ from engine.state import DeviceState
 
 @dataclass(slots=True)
 class Confidence:
-    """Of one step's R rows in its chains so far."""
+    """The confidence in the chains of one step's R rows so far."""
 
     floor: float
-    """Log probability of a path below which it is not worth a level."""
+    """Paths with a lower log probability are not worth another level."""
     paths: Tensor
-    """[R] of each path."""
+    """[R] log probability of each path."""
 
     def lost(self, level: Tensor) -> bool:
-        """Whether no path is worth another level, once the last one's tokens [R] have log probabilities `level`."""
+        """Whether no path is worth another level; `level` [R] are the log probabilities of the last level's tokens."""
         self.paths = self.paths + level
         return not bool((self.paths >= self.floor).any())
 
 
 def confidence(state: DeviceState, threshold: float, rows: Tensor) -> Confidence | None:
-    """For the roots of rows [R]; None where all levels are drafted."""
+    """Starts at the roots of rows [R]; None if all levels are drafted."""
     if threshold == 0 or not state.visible:
         return None
     return Confidence(math.log(threshold), torch.zeros(rows.numel()))

@@ -1,9 +1,9 @@
-"""The head guesses: chains, and best-first trees, from the draft seeds that the step before left.
+"""The head drafts chains and best-first trees, from the draft seeds that the step before left.
 
 Level 1 is read off the seed without a pass; each further level is one pass of the head over the frontier, at most K
 nodes a row. Scratch: the i-th expanded node of a row of length n writes its KV to slot n + i with RoPE position n - 1 +
-its depth, sees the row's n pairs and its own expanded ancestors, and is forgotten when the step ends. Nothing here
-depends on a value of the device.
+its depth, sees the row's n pairs and its expanded ancestors, and is discarded when the step ends. Nothing here depends
+on a device value, so nothing needs a host sync.
 """
 
 from dataclasses import dataclass
@@ -25,10 +25,10 @@ from spec.tree import Candidates, Tree, chain, joined, rooted, select
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where R rows stand before they draft."""
+    """The state of R rows before they draft."""
 
     owners: Tensor
-    """[R] table rows, the dummy row for rows that are done."""
+    """[R] table rows; the dummy row for rows that have ended."""
     lengths: Tensor
     """[R] true lengths n."""
     tokens: Tensor
@@ -36,12 +36,12 @@ class Roots:
     seeds: Tensor
     """[R, H]"""
     covered: Cover
-    """What the host's bounds cover, scratch included."""
+    """The pages that the host's bounds cover, scratch included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """The shape of a draft: `nodes` [R] verified of each row, root included, none more than `widest`."""
+    """The shape of a draft. `nodes` [R] are verified for each row, root included, at most `widest`."""
 
     depth: int
     topk: int
@@ -56,13 +56,13 @@ class Growth:
 
 
 def scratch_slots(topk: int, depth: int, *, parallel: bool) -> int:
-    """Slots past a row's length that drafting writes; a parallel head's mask slots are one a level."""
+    """Slots past a row's length that drafting writes; a parallel head uses one mask slot a level."""
     return (1 if parallel else topk) * max(depth - 1, 0)
 
 
 def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    """Trees of every row. K is cut to the draft vocabulary; the root alone is a tree of depth 0. Chains may come out
-    shorter than planned where `growth.confidence` ends them.
+    """Drafts trees for every row. Cuts K to the draft vocabulary; the root alone is a tree of depth 0. Chains may be
+    shorter than planned if `growth.confidence` ends them.
     """
     if growth.depth == 0:
         return chain(roots.tokens[:, None])
@@ -73,7 +73,7 @@ def draft(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: 
 
 
 def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tensor:
-    """The best child of the best child -> tokens [R, levels + 1], the root first: no scores and no selection."""
+    """Follows the best child at each level -> tokens [R, levels + 1], the root first: no scores and no selection."""
     levels = _levels(head, tables, roots, growth, 1)
     tokens = [roots.tokens]
     reading = head.read(roots.seeds)
@@ -82,7 +82,7 @@ def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ran
         tokens.append(head.target_ids(best))
         if level == growth.depth or _lost(head, growth.confidence, ranking, reading.logits, best):
             break
-        words = torch.full_like(roots.tokens, (1 << level) - 1)  # a chain's node sees all before it
+        words = torch.full_like(roots.tokens, (1 << level) - 1)  # a node of a chain sees all nodes before it
         place = levels.place(level, words)
         reading = head.read(head.forward(tokens[-1], reading.feedback, place.turns, place.slots, place.planned))
     return torch.stack(tokens, 1)
@@ -95,7 +95,7 @@ def _lost(head: Head, confidence: Confidence | None, ranking: Ranking, logits: T
 
 
 def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Candidates:
-    """All that trees can be chosen from."""
+    """All candidates from which trees are selected."""
     topk = min(growth.topk, head.config.draft_vocabulary)
     levels = _levels(head, tables, roots, growth, topk)
     reading = head.read(roots.seeds)
@@ -116,7 +116,7 @@ def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, rank
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a level's nodes stand in the head's KV, and what they see."""
+    """Positions and slots of a level's nodes in the head's KV, and what they see."""
 
     planned: Planned
     turns: Tensor
@@ -135,7 +135,7 @@ class _Levels:
     """[D - 1, R * K]"""
 
     def place(self, level: int, words: Tensor) -> _Place:
-        """Of the nodes of depth `level` with their scratch words [R * K]."""
+        """The place of the nodes of depth `level` with scratch words [R * K]."""
         return _Place(self.attention.see(self.base, words), self.turns[level - 1], self.slots[level - 1])
 
 

@@ -1,4 +1,4 @@
-"""A step that drafts, whole: draft, verify, accept, answer, extend. The speculative worker calls it where no graph was
+"""A whole step that drafts: draft, verify, accept, answer, extend. The speculative worker calls it if no graph was
 recorded for the plan.
 """
 
@@ -18,11 +18,11 @@ from spec.stage import cut_short, stage_round
 from spec.verify import verify
 
 Sent = Callable[[Pending], None]
-"""Takes a step's answer as soon as it is on its way."""
+"""Takes a step's answer as soon as the answer is on its way."""
 
 
 def draft_step(state: DeviceState, head: Head, spec: SpecConfig, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-    """Answers before the head is extended, so that the scheduler need not wait for that."""
+    """Answers before it extends the head, so that the scheduler need not wait for the extend."""
     resting = rested(state, plan, times)
     if resting is not None:
         sent(resting)

@@ -1,7 +1,6 @@
-"""The tensors that a head of a config.json would have: what `model.weights: dummy` draws in their place.
+"""Shapes of a head's tensors by its config.json, for `model.weights: dummy`, which draws them at random.
 
-Called by `loader`. The head is a plain one: no biases, no norms before `fc`, output layer of its own, the target's
-embeddings.
+Called by `loader`. The head has no biases, no norms before `fc`, its own output layer and the target's embeddings.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ _TAPS = 3
 
 
 def head_shapes(config: Mapping[str, Any], *, target_hidden: int) -> Shapes:
-    """By canonical name. A draft vocabulary of its own comes with a map of zeros: draft id i is target id i."""
+    """Shapes by canonical name. A reduced draft vocabulary has a map of zeros: draft id i is target id i."""
     numbers = head_numbers(config)
     size, hidden, inner = numbers.size, numbers.size("hidden_size"), numbers.size("intermediate_size")
     heads, kv_heads, dim = numbers.attention(hidden)

@@ -1,9 +1,9 @@
-"""Committed tokens into the head: pair j = (tap a_j, token x_(j+1)) into its KV, and the pre-norm output of the last
-pair as draft seed.
+"""Extends the head with committed tokens: writes pair j = (tap a_j, token x_(j+1)) into its KV, and takes the pre-norm
+output of the last pair as draft seed.
 
-Called after every pass that commits tokens or fills a prompt, also when nothing was drafted: a head that skipped tokens
-would draft from a hole. Surplus pairs past the committed ones land beyond the row's length, where the next round writes
-again.
+Called after every pass that commits tokens or computes a prompt, also when nothing was drafted: a head that skipped
+tokens would draft from a hole in its KV. Surplus pairs past the committed ones land beyond the row's length, where the
+next round overwrites them.
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from spec.head import Head
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The rows of a step that the head follows, where it follows some but not all."""
+    """The rows of a step that extend the head, if only some do."""
 
     host: Ints
     """[f] indices into the step's rows."""
     device: Tensor
-    """The same, int64."""
+    """The same indices on the device, int64."""
 
     def spread(self, values: Tensor, rows: int) -> Tensor:
         """[f, ...] -> [rows, ...], zero in the other rows."""
@@ -37,7 +37,7 @@ class Followed:
 
 
 def followed(drafting: Bools, transfer: Transfer) -> Followed | None:
-    """None where the head follows every row, the usual step."""
+    """None if every row extends the head, the usual step."""
     if drafting.all():
         return None
     host = np.flatnonzero(drafting)
@@ -46,7 +46,7 @@ def followed(drafting: Bools, transfer: Transfer) -> Followed | None:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """What the head is given: T pairs, row by row, and where they stand."""
+    """The head's input: T pairs, row by row, with positions and slots."""
 
     tokens: Tensor
     taps: Tensor
@@ -56,21 +56,21 @@ class Pairs:
 
 
 def extend(head: Head, pairs: Pairs) -> Tensor:
-    """-> pre-norm outputs [T, H]; the pairs' KV is written."""
+    """Writes the pairs' KV -> pre-norm outputs [T, H]."""
     planned = planned_for(head.attention, pairs.inputs)
     return head.forward(pairs.tokens, head.fuse(pairs.taps), head.turns(pairs.positions), pairs.slots, planned)
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How the head follows a pass that drafted nothing, as it was staged."""
+    """How a pass that drafted nothing extends the head, as staged."""
 
     picked: Followed | None
     part: Layout | None
-    """Of the picked rows alone; None with `picked`, where the pass's own does."""
+    """Layout of the picked rows alone; None if `picked` is None: then the pass's layout applies."""
     cover: Cover | None
     successors: Tensor | None
-    """[tokens] the token after each of a prefill's, the last ones' unknown where the prompt ends; None in a decode."""
+    """[tokens] the token after each token of a prefill, unknown after a prompt's last; None in a decode step."""
     sampled: Tensor | None
     """[rows] bool: prompts that end here."""
 
@@ -94,8 +94,8 @@ def stage_following(plan: StepPlan, page_size: int, transfer: Transfer) -> Follo
 
 
 def extend_pass(head: Head, tables: RowTables, result: PassResult, following: Following) -> Tensor:
-    """The pairs of a prefill chunk or of a plain decode -> seeds [rows, H], zero in rows that the head does not
-    follow.
+    """Extends the head with a prefill chunk or a plain decode step -> seeds [rows, H], zero in rows that do not extend
+    it.
     """
     assert result.taps is not None
     lay, successors = result.layout, result.tokens
@@ -117,7 +117,7 @@ def extend_pass(head: Head, tables: RowTables, result: PassResult, following: Fo
 
 
 def _successors(work: PrefillWork) -> Ints:
-    """The prompt token after each of a chunk's; -1 where the prompt ends."""
+    """The prompt token after each token of a chunk; -1 where the prompt ends."""
     known = np.roll(work.token_ids, -1)
     known[np.cumsum(work.counts) - 1] = work.next_ids
     return known

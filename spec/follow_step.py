@@ -1,4 +1,4 @@
-"""A step that drafts nothing, and that the head follows: its prompts' chunks, or one token of each row."""
+"""A step that drafts nothing and extends the head: with its prompts' chunks, or with one token of each row."""
 
 from contracts.step import StepPlan
 from engine.batch import stage_changes
@@ -13,7 +13,7 @@ from spec.head import Head
 
 
 def follow_step(state: DeviceState, head: Head, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-    """Answers before the head is extended, as `draft_step` does."""
+    """Answers before it extends the head, as `draft_step` does."""
     resting = rested(state, plan, times)
     if resting is not None:
         sent(resting)

@@ -1,7 +1,7 @@
 """Recognizes the format of a draft checkpoint and maps its config and tensor names onto the normal form.
 
-Called by `loader`. Tensors are looked at before the config, since `architectures` is unreliable in the wild. A format
-that Aerie does not serve is refused by its name, never loaded as if it were another.
+Called by `loader`. Checks tensors before the config, since real checkpoints' `architectures` are unreliable. A format
+that Aerie does not serve is rejected by name, never loaded as another one.
 """
 
 import re
@@ -15,17 +15,17 @@ from spec.head_config import HeadConfig, PreNorm, default_boundaries
 from spec.speculators import flattened, is_speculators
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""Of a checkpoint's tensors, by normalized name."""
+"""Shapes of a checkpoint's tensors by normalized name."""
 
 _PREFIX = re.compile(r"^(draft_model\.|eagle_module\.|module\.|model\.)+")
 _DROPPED = re.compile(r"(^|\.)(verifier_lm_head|verifier_norm)\.|rotary_emb\.inv_freq$")
 _AUX_NORMS = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
 _MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")
-"""Names that producers give to the id of the mask token."""
+"""Keys that producers use for the id of the mask token."""
 
 
 def normalized_name(name: str) -> str | None:
-    """The canonical name of a tensor (layers are `layers.{i}.`), or None if it is deliberately left out."""
+    """The canonical name of a tensor (layers are `layers.{i}.`), or None if it is deliberately dropped."""
     if _DROPPED.search(name):
         return None
     name = _PREFIX.sub("", name)
@@ -84,7 +84,7 @@ def _architecture(config: Mapping[str, Any]) -> str:
 
 
 def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
-    """Switches stand at the top level or under `eagle_config`, by producer."""
+    """Producers put switches at the top level or under `eagle_config`."""
     inner = config.get("eagle_config") or {}
     if not isinstance(inner, Mapping):
         raise ConfigError(f"the head's eagle_config is {inner!r}; an object is needed", param="spec.head")
@@ -93,7 +93,7 @@ def _nested(config: Mapping[str, Any], key: str, default: Any) -> Any:
 
 
 def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int, any_rope: bool = False) -> HeadConfig:
-    """The normal form of a checkpoint's config; `any_rope` where not Aerie's layers turn positions.
+    """The normal form of a checkpoint's config; `any_rope` accepts RoPE kinds that Aerie's layers do not compute.
 
     Raises ConfigError on a format, field or RoPE that is not served.
     """
@@ -140,7 +140,7 @@ def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int
 
 
 def _mask_token(config: Mapping[str, Any], shapes: Shapes, vocabulary: int) -> int:
-    """The id under which the mask slots' embedding lies in the head's own table, which has to come with it."""
+    """The id of the mask slots' embedding in the head's embedding table, which the checkpoint must contain."""
     found: int | None = next((config[key] for key in _MASK_KEYS if isinstance(config.get(key), int)), None)
     if found is None or not 0 <= found < vocabulary:
         raise ConfigError(
@@ -162,16 +162,16 @@ def head_numbers(config: Mapping[str, Any]) -> ConfigNumbers:
 
 
 def _intermediate(config: Mapping[str, Any]) -> int:
-    """Llama-4 text configs keep the dense MLP's width under a name of its own."""
+    """Llama-4 text configs have another key for the dense MLP's width."""
     key = "intermediate_size_mlp" if config.get("model_type") == "llama4_text" else "intermediate_size"
     return head_numbers(config).size(key)
 
 
 def _taps(config: Mapping[str, Any], target_layers: int, *, boundaries: bool) -> tuple[int, ...]:
-    """EAGLE-3's layouts count layer *outputs*, one less than boundaries; none given means EAGLE-3's defaults.
+    """EAGLE-3's layouts count layer *outputs*, one less than boundaries; without a list, EAGLE-3's defaults apply.
 
-    An id equal to the number of layers cannot be an output, so such a list is in boundaries already
-    (nvidia/gpt-oss-120b-Eagle3-v3). So are the top-level lists that vLLM reads: `boundaries`.
+    An id equal to the number of layers cannot be an output, so such a list already counts boundaries
+    (nvidia/gpt-oss-120b-Eagle3-v3). So do the top-level lists that vLLM reads: `boundaries`.
     """
     key = "eagle_aux_hidden_state_layer_ids"
     ids = _nested(config, key, None)
@@ -199,7 +199,7 @@ def _check_tap_count(config: Mapping[str, Any], fc: tuple[int, ...], taps: tuple
 
 
 def _pre_norm(config: Mapping[str, Any], shapes: Shapes) -> PreNorm:
-    """By the tensors; a flag that they contradict would mean a norm left out in silence."""
+    """Decided by the tensors; a flag that contradicts them would silently leave out a norm."""
     found: PreNorm = "none"
     if "input_norm.weight" in shapes:
         found = "concat"

@@ -14,21 +14,21 @@ from spec.tree import Level, below
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The nodes of a level that get children, f a row."""
+    """The nodes of a level that get children, f in each row."""
 
     scores: Tensor
     """[R, f]"""
     indices: Tensor
-    """[R, f] among the row's candidates."""
+    """[R, f] index among the row's candidates."""
     words: Tensor
-    """[R, f] their expanded ancestors, themselves included, by scratch slot."""
+    """[R, f] expanded ancestors, the node itself included, by scratch slot."""
     hidden: Tensor
-    """[R * f, H] what the head is fed for them: their parent's feedback."""
+    """[R * f, H] the head's input for them: their parents' feedback."""
 
 
 def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -> Level:
-    """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) on their
-    path. A node of whose z one is NaN or +inf has children of -inf.
+    """z [R * f, Vd] -> the K best children of each frontier node, scored by the sum of log softmax(z / tau) along their
+    path. A node with a NaN or +inf in its z has children of score -inf.
     """
     rows, nodes = frontier.scores.shape
     best, ids = z.topk(topk, -1)
@@ -43,8 +43,8 @@ def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -
 def advance(
     level: Level, frontier: Frontier, feedback: Tensor, topk: int, depth: int, first: int
 ) -> tuple[Frontier, Tensor]:
-    """The K best candidates of a level, whose first is candidate `first` of its row, become the next frontier; returns
-    it with their tokens [R * K].
+    """Makes the K best candidates of a level the next frontier; returns it with their tokens [R * K]. The level's first
+    candidate is candidate `first` of its row.
     """
     rows, nodes = frontier.scores.shape
     scores, picked = level.scores.topk(topk, -1)

@@ -1,7 +1,7 @@
-"""Rounds as CUDA graphs, three families a bucket: draft, verify with acceptance, extend.
+"""Rounds as CUDA graphs, in three families for each bucket: draft, verify with acceptance, extend.
 
-The worker asks for a bucket, stages, and replays the families in order; `engine.graphs` says what a bucket is. Every
-row of a bucket's pass has the same number of nodes: those past a row's count are passed, and never accepted.
+The worker asks for a bucket, stages, and replays the families in order; `engine.graphs` defines buckets. Every row of a
+bucket's pass has the same number of nodes: those past a row's count are computed and never accepted.
 """
 
 from collections.abc import Callable
@@ -43,13 +43,13 @@ class RoundBucket:
     depth: int
     topk: int
     nodes: int
-    """Of every row."""
+    """The same for every row."""
     sampling: Sampling
 
 
 @dataclass(frozen=True, slots=True)
 class _Passes:
-    """Attention of a bucket's rows and shape, whatever they sample."""
+    """Attention for a bucket's rows and shape, shared by all its sampling kinds."""
 
     draft: HeldPass
     verify: HeldPass
@@ -57,7 +57,7 @@ class _Passes:
 
 
 class RoundGraphs:
-    """Of the shapes that `spec` can plan, for the row counts at which it plans them."""
+    """Graphs of the shapes that `spec` can plan, for the row counts at which it plans them."""
 
     def __init__(
         self,
@@ -77,13 +77,13 @@ class RoundGraphs:
         self._passes: dict[tuple[int, int, int, int], _Passes] = {}
         self._answers: dict[RoundBucket, Answer] = {}
         self._read: dict[RoundBucket, Staged] = {}
-        """Tensors that recordings read, which have to outlive them."""
+        """Tensors that the recordings read and that must outlive them."""
         for rows, depth, topk, nodes in self._shapes(spec):
             for sampling in Sampling:
                 self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
 
     def bucket(self, plan: StepPlan) -> RoundBucket | None:
-        """Of a step that can be replayed, None of others. The host knows the step's row starts by then."""
+        """The bucket that replays a step, or None. Call it once the host has noted the step's row starts."""
         work = plan.decode
         if work is None or plan.logprobs >= 0 or plan.trees:
             return None
@@ -97,7 +97,7 @@ class RoundGraphs:
         return min(fitting, key=lambda bucket: bucket.nodes, default=None)
 
     def stage(self, bucket: RoundBucket, plan: StepPlan) -> Callable[[], None]:
-        """The first thing that a step puts; what it returns is called once the step's pages are in the tables."""
+        """Must be the step's first transfer. Call the returned function once the step's pages are in the tables."""
         assert plan.decode is not None
         state, passes = self._state, self._passes[_shape(bucket)]
         counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, bucket.depth), 1)
@@ -116,7 +116,7 @@ class RoundGraphs:
         self._graphs.replay(Family.DRAFT, bucket)
 
     def verify(self, bucket: RoundBucket) -> tuple[Answer, Tensor]:
-        """-> the answer and its words."""
+        """Returns the answer and its words."""
         return self._answers[bucket], self._graphs.replay(Family.VERIFY, bucket)
 
     def extend(self, bucket: RoundBucket) -> None:
@@ -203,7 +203,7 @@ def _staged(bucket: RoundBucket, fixed: FixedRows, passes: _Passes, device: torc
 
 
 def _at_fixed_lengths(opening: Opening, passes: _Passes) -> Opening:
-    """Writes the true lengths to where the attention of every pass reads them."""
+    """Writes the true lengths where each pass's attention reads them."""
     for held in (passes.draft, passes.verify, passes.extend):
         held.prefix_lens.copy_(opening.roots.lengths)
     return opening

@@ -1,8 +1,8 @@
 """The EAGLE-3 head's forward pass, equations (F0)..(F8) of EAGLE-3 (Li et al., 2025), on the engine's layer parts and a
 KV pool.
 
-`draft` runs it on a few tokens a level, `extend` on the pairs of committed tokens. Invariant: what `forward` returns is
-the *pre-norm* output; whether recurrent levels see it or its norm is decided in `read` alone.
+`draft` runs it on a few tokens a level, `extend` on the pairs of committed tokens. Invariant: `forward` returns the
+*pre-norm* output; `read` alone decides whether the next level gets it or its norm.
 """
 
 from dataclasses import dataclass
@@ -25,28 +25,28 @@ from spec.head_config import HeadConfig
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    """A head's tensors, merged; `spec.loader` reads them."""
+    """A head's tensors, merged; `spec.loader` reads them from files."""
 
     fc: Projection
     pre_norms: tuple[RmsNorm, ...]
-    """None, one of the concatenation, or one for each tap: `HeadConfig.pre_norm`."""
+    """No norm, one for the concatenated taps, or one for each tap: `HeadConfig.pre_norm`."""
     stack: Stack
-    """Its first layer reads the embeddings, too."""
+    """Its first layer also reads the embeddings."""
     norm: RmsNorm
     output: Projection
     """To the draft vocabulary."""
     embeddings: Tensor
-    """[vocabulary, hidden]: the target's, unless the head brought its own."""
+    """[vocabulary, hidden]: the head's if its checkpoint has them, else the target's."""
     draft_to_target: Tensor | None
-    """[draft vocabulary] int64, None for identity."""
+    """[draft vocabulary] int64; None for identity."""
     mask_hidden: Tensor | None
-    """[1, n * target hidden]: what a P-EAGLE head reads in place of taps it has not; None for the other kind."""
+    """[1, n * target hidden]: what a P-EAGLE head reads in place of missing taps; None for EAGLE-3 heads."""
     own_output: bool
     own_embeddings: bool
-    """Whether the head brought them; otherwise they are the target's."""
+    """Whether the head's checkpoint has them; else they are the target's."""
 
     def round(self) -> None:
-        """Holds every matrix in 8 bits from here on; needs the C++ kernels."""
+        """Quantizes every matrix to int8; needs the C++ kernels."""
         for matrix in self.stack.matrices:
             matrix.round()
         self.fc.round()
@@ -54,7 +54,7 @@ class HeadWeights:
 
     @property
     def bytes(self) -> int:
-        """Of what the head brought, as it is held."""
+        """Bytes of the head's own tensors in memory."""
         parts: list[Projection | RmsNorm | Stack] = [self.fc, *self.pre_norms, self.norm, self.stack]
         parts += [self.output] if self.own_output else []
         tensors = [self.embeddings] if self.own_embeddings else []
@@ -63,7 +63,7 @@ class HeadWeights:
 
 
 class Reading(NamedTuple):
-    """What a pre-norm output says: draft logits [..., Vd], and what the next level is fed [..., H]."""
+    """Readings of a pre-norm output: draft logits [..., Vd], and the next level's input [..., H]."""
 
     logits: Tensor
     feedback: Tensor
@@ -98,7 +98,7 @@ class Head:
             kernels=kernels,
         )
         self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
-        """[1, H]: what a mask slot is fed."""
+        """[1, H]: the input of a mask slot."""
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): taps [T, n * target hidden] -> [T, H]."""
@@ -111,7 +111,7 @@ class Head:
         return weights.fc(taps)
 
     def turns(self, positions: Tensor) -> Tensor:
-        """RoPE rotations of positions [T]; consecutive passes slice one gather."""
+        """RoPE rotations of positions [T] -> [T, 1, head_dim / 2]; consecutive passes slice one gather."""
         return self.body.rotations.index_select(0, positions)
 
     def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
@@ -123,7 +123,7 @@ class Head:
         return self.kernels[through](self.weights.stack, hidden.clone(), context, embedded=embedded)[0]
 
     def read(self, output: Tensor) -> Reading:
-        """(F7), (F8): pre-norm output [T, H] -> draft logits and feedback."""
+        """(F7), (F8): pre-norm output [T, H] -> draft logits [T, Vd] and feedback [T, H]."""
         normed = self.weights.norm(output)
         logits = self.weights.output(normed)
         return Reading(logits, normed if self.config.norm_output else output)

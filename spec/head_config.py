@@ -1,7 +1,7 @@
-"""The one normal form of a draft head; `formats` maps checkpoint configs onto it, and everything else reads only it.
+"""The one normal form of a draft head: `formats` maps checkpoint configs onto it, and all other code reads only it.
 
-Invariant: taps are *boundaries* (b means the residual stream entering layer b), never layer outputs, whatever the file
-said.
+Invariant: taps are *boundaries* (b means the residual stream entering layer b), never layer outputs, whatever the
+checkpoint counts.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ PreNorm = Literal["none", "concat", "per_tap"]
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """Sizes and switches of a head. `source` names the checkpoint format it came from."""
+    """Sizes and switches of a head. `source` names the checkpoint's format."""
 
     source: str
     layers: int
@@ -30,10 +30,10 @@ class HeadConfig:
     intermediate: int
     eps: float
     vocabulary: int
-    """Of the target."""
+    """The target's."""
     draft_vocabulary: int
     rope: Rope
-    """The head's own, never the target's; its tables follow the serving length."""
+    """The head's RoPE, never the target's; its tables are as long as the serving length."""
     attention_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
@@ -42,18 +42,18 @@ class HeadConfig:
     pre_norm: PreNorm = "none"
     norm_before_residual: bool = False
     norm_output: bool = False
-    """Whether recurrent levels are fed the normed output instead of the pre-norm one."""
+    """Whether the next level's input is the normed output instead of the pre-norm output."""
     mask_token: int | None = None
-    """Of a P-EAGLE head: the id whose embedding its mask slots read. None: the head drafts level after level."""
+    """The id whose embedding a P-EAGLE head's mask slots read. None: the head drafts level by level."""
 
     @property
     def parallel(self) -> bool:
-        """Whether one pass drafts all levels: a head of the kind `peagle`, not `eagle3`."""
+        """Whether one pass drafts all levels: `peagle` heads do, `eagle3` heads do not."""
         return self.mask_token is not None
 
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:
-    """EAGLE-3's own taps, for checkpoints that name none. Raises ConfigError where the three would not differ."""
+    """EAGLE-3's default taps, for checkpoints that name none. Raises ConfigError if the three would not differ."""
     if layers < 8:
         raise ConfigError(
             f"the head names no taps, and a target of {layers} layers is too shallow for the default ones "
@@ -63,7 +63,7 @@ def default_boundaries(layers: int) -> tuple[int, int, int]:
 
 
 def check_fits(head: HeadConfig, *, hidden: int, vocabulary: int, layers: int) -> None:
-    """Raises ConfigError, with both values, if the head was not made for a target of these sizes."""
+    """Raises ConfigError, with both values, if the head was made for a target of other sizes."""
     for name, own, target in (("hidden size", head.target_hidden, hidden), ("vocabulary", head.vocabulary, vocabulary)):
         if own != target:
             raise ConfigError(

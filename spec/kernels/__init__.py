@@ -1,1 +1,1 @@
-"""Triton kernels of trees, each of the name and arguments of its twin in torch."""
+"""Triton kernels for trees, with the names and arguments of their references in torch."""

@@ -1,4 +1,4 @@
-"""The Triton kernels of a GPU, by reference, and which of them `engine.kernels: auto` takes.
+"""The Triton kernels of a GPU by their references, and which of them `engine.kernels: auto` uses.
 
 Called by the composition root while a model is loaded.
 """
@@ -22,13 +22,13 @@ from spec.round import compact
 from spec.tree import select
 
 PAYING: dict[str, frozenset[str]] = {}
-"""By what a device's name contains: kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
-Empty until a GPU has run `make gpu-bench`.
+"""By a part of a device's name: the kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
+Empty until `make gpu-bench` has run on a GPU.
 """
 
 
 def triton_kernels() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Every one of them. Needs the package triton."""
+    """All Triton kernels by reference. Needs the package triton."""
     from engine.kernels import choose as choices
     from engine.kernels import ending, layer, noise
     from spec.kernels import compact as moves
@@ -49,7 +49,7 @@ def triton_kernels() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def choose_triton(setting: str, device: torch.device) -> Kernels:
-    """Of a GPU, by `engine.kernels`: `triton` takes all, `auto` those that pay there. Raises ConfigError."""
+    """A GPU's kernels by `engine.kernels`: all for `triton`, the faster ones for `auto`. Raises ConfigError."""
     if importlib.util.find_spec("triton") is None:
         if setting == "auto":
             return REFERENCES
@@ -73,7 +73,7 @@ def _paying(device: torch.device) -> frozenset[str]:
 
 
 def triton_failures() -> tuple[type[Exception], ...]:
-    """What is raised where a Triton kernel cannot be compiled or launched."""
+    """Exceptions raised if a Triton kernel cannot be compiled or launched."""
     from triton.errors import TritonError
 
     return TritonError, RuntimeError

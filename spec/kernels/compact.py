@@ -1,6 +1,6 @@
-"""Compaction in one launch: the target's KV along each row's path, to the slots right after the row's length.
+"""Compaction in one launch: moves the target's KV along each row's path to the slots right after the row's length.
 
-A path's node is never before its place on it, so a program that goes along the path writes no slot that it reads later.
+A node's index is at least its place on the path, so a program that walks the path writes no slot that it reads later.
 """
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
@@ -48,7 +48,7 @@ def move_path(
     numbers: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Grid (rows, layers, blocks of a slot's numbers). A slot's keys and values lie side by side in `pool`."""
+    """Grid (rows, layers, blocks of a slot's values). A slot's keys and values are adjacent in `pool`."""
     row = tl.program_id(0)
     start, own = tl.load(lengths + row), pages + tl.load(owners + row) * row_stride
     places = tl.program_id(2) * block + tl.arange(0, block)

@@ -1,6 +1,6 @@
-"""Trees on a GPU, a program a row: the choice of nodes, and the walk along what the target chose.
+"""Trees on a GPU, one program a row: selects nodes, and walks along the target's choices.
 
-At most 64 nodes and some hundred candidates fit the registers of a block, so that each of the two is one launch.
+At most 64 nodes and some hundred candidates fit the registers of a block, so each of the two is one launch.
 """
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators
 
@@ -55,8 +55,8 @@ def choose_nodes(
     block: tl.constexpr,
     block_candidates: tl.constexpr,
 ):
-    """Grid (rows). Candidates are ordered by one integer each: score, then the smaller index. NaN and +inf count as
-    -inf, and no score counts for more than those of its ancestors.
+    """Grid (rows). Orders candidates by one integer each: score, then the smaller index. NaN and +inf count as -inf,
+    and a score counts at most as much as its ancestors' scores.
     """
     row, each = tl.program_id(0).to(tl.int64), tl.arange(0, block_candidates)
     score = tl.load(scores + row * total + each, mask=each < total, other=0.0)
