@@ -1,4 +1,4 @@
-"""What a file of `configs/train/experiments/` says: a claim, the arms that test it, and how they are measured."""
+"""The schema of `configs/train/experiments/`: a claim, the arms that test it, and how they are measured."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,13 +15,13 @@ class _Section(BaseModel):
 
 
 class Proxy(_Section):
-    """The pair that all experiments share: the target, and the answers that it gave."""
+    """The pair that all experiments share: the target and its answers."""
 
     target: TargetRun
     entries: int
     """Docstrings that the target learns, spread over the corpus: the domain `prose`."""
     longest_text: int
-    """Characters of a docstring or a source that is taken."""
+    """Most characters of a docstring or a source."""
     sources: int
     """Functions whose source the target learns to recite: the domain `code`."""
     held_out: float = Field(gt=0, lt=1)
@@ -30,26 +30,26 @@ class Proxy(_Section):
     questions: int
     """Held-out questions of each domain that heads are measured on."""
     max_tokens: int
-    """Of an answer that is measured."""
+    """Most tokens of a measured answer."""
     work: str
     threads: int
 
 
 class Arm(_Section):
-    """A way to train a head. Arms that are equal but for their name are trained once."""
+    """A way to train a head. Arms that differ only in name are trained once."""
 
     name: str
     kind: Literal["eagle3", "peagle"] = "eagle3"
     taps: Literal["fused", "top"] = "fused"
-    """EAGLE-3's three, or what leaves the last layer alone, as EAGLE-1 and 2 read it."""
+    """EAGLE-3's three taps, or only the last layer's output, as in EAGLE-1 and 2."""
     loss: str = "cross_entropy"
     """One of train/objectives.py, or `feature`: regression on the target's next final state, as in EAGLE-1 and 2."""
     mask: Literal["right", "stale"] = "right"
-    """Where drafts count, or EAGLE's own trainer's mask, one and two columns behind."""
+    """`right` counts drafts as `train/loss.py` does; `stale` is the mask of EAGLE's trainer, one and two columns behind."""
     template: Literal["right", "none"] = "right"
-    """Whether the head sees the template that is served, or bare questions and answers."""
+    """Whether the head sees the served template, or bare questions and answers."""
     answers: int = 2048
-    """Of the target at T=1, in equal parts of the domains; a smaller number is a part of a larger one."""
+    """Target's answers at T=1 to learn from, equally from each domain; a smaller number is a part of a larger one."""
     domains: tuple[Literal["prose", "code"], ...] = ("prose", "code")
     depth: int = 5
     layers: int = 1
@@ -66,18 +66,18 @@ class Arm(_Section):
 
 
 class Speed(_Section):
-    """Tokens a second of chains, by load."""
+    """Tokens per second of chains, by load."""
 
     depths: tuple[int, ...]
     concurrency: tuple[int, ...]
 
 
 class Experiment(_Section):
-    """A file of its own; `name` is that of its results in bench/results/."""
+    """One experiment file; `name` is also that of its results in bench/results/."""
 
     name: str
     claim: str
-    """Of the papers, in a sentence."""
+    """The papers' claim, in one sentence."""
     arms: tuple[Arm, ...] = Field(min_length=1)
     seeds: tuple[int, ...] = (0, 1, 2)
     steps: int
@@ -88,7 +88,7 @@ class Experiment(_Section):
     """depth,topk,nodes"""
     temperatures: tuple[float, ...] = (0.0, 1.0)
     along: Literal["name", "answers"] = "name"
-    """What the plot has on its axis."""
+    """The x axis of the plot."""
     speed: Speed | None = None
 
     @model_validator(mode="after")

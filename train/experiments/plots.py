@@ -1,4 +1,4 @@
-"""The picture of an experiment: acceptance length by arm or by amount of data, and tokens a second by load."""
+"""The plot of an experiment: acceptance length by arm or by amount of data, and tokens per second by load."""
 
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def _bars(axes: Axes, rows: list[Cell]) -> None:
 
 
 def _growth(axes: Axes, rows: list[Cell]) -> None:
-    """Lines of arms that share the first word of their names."""
+    """Draws one line for the arms that share the first word of their names."""
     for place, kind in enumerate(dict.fromkeys(row["arm"].split()[0] for row in rows)):
         for setting, style in zip(dict.fromkeys(map(_setting, rows)), ("-", "--", ":", "-.") * 4, strict=False):
             own = [row for row in rows if row["arm"].split()[0] == kind and _setting(row) == setting]

@@ -1,7 +1,7 @@
 """The proxy pair's target: it learns docstrings (prose) and sources of functions (code), and answers about both.
 
-A name with `()` asks for the source. The answers, at T=1 to taught phrasings about names that are not held out, are the
-data of every head; a smaller amount is a prefix of a larger one. Sources are read from the running Python, so their
+A name with `()` asks for the source. Every head learns from the target's answers at T=1 to taught phrasings about names
+that are not held out; a smaller amount is a prefix of a larger one. Sources are read from the running Python, so their
 text differs between releases: results name the release. Everything is made once and kept in the proxy's work folder; a
 kill loses no more than one chunk.
 """
@@ -25,12 +25,12 @@ from train.questions import HELD_OUT, TAUGHT, ask
 
 CODE, PROSE = "code", "prose"
 _CHUNK = 256
-"""Answers that are generated together and kept together."""
+"""Answers that are generated and saved together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The finished target, and which names are whose."""
+    """The finished target, with the names of each split."""
 
     folder: Path
     tokenizer: PreTrainedTokenizerFast
@@ -38,11 +38,11 @@ class Pair:
     """By domain: names that heads may learn from."""
     held_out: dict[str, list[Entry]]
     layers: int
-    """Of the target."""
+    """The target's layers."""
 
 
 def prepare(proxy: Proxy) -> Pair:
-    """Trains the target unless it is there."""
+    """Trains the target if it is missing."""
     work = Path(proxy.work)
     corpus = work / "corpus.jsonl.gz"
     if not corpus.exists():
@@ -76,11 +76,11 @@ def collect(proxy: Proxy) -> list[Entry]:
 
 
 def _source(entry: Entry) -> str | None:
-    """Of a function of the standard library, without its docstring; None where Python has none to show."""
+    """The source of a standard library function, without its docstring; None where Python has none to show."""
     place, _, name = entry.name.rpartition(".")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of modules that Python is about to drop
+            warnings.simplefilter("ignore")  # from modules that Python will drop soon
             function = getattr(importlib.import_module(place), name)
         text = inspect.cleandoc(inspect.getsource(function))
     except (ImportError, AttributeError, TypeError, OSError):
@@ -90,7 +90,7 @@ def _source(entry: Entry) -> str | None:
 
 
 def answers(proxy: Proxy, pair: Pair, domain: str, count: int) -> list[Sample]:
-    """The first `count` of the domain's, generated as far as they are wanted."""
+    """The first `count` answers of the domain; missing ones are generated."""
     found: list[Sample] = []
     while len(found) < count:
         number = len(found) // _CHUNK

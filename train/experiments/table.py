@@ -1,7 +1,8 @@
-"""An experiment from its config to its results: every arm with every seed trained, measured in the engine, summed up.
+"""Runs an experiment from its config to its results: trains every arm with every seed, measures it, and sums up.
 
-Called by `python -m aerie.experiments`, which gives what measures. What is done is kept: a head under a hash of all
-that made it, shared by experiments, and its cells beside it; so a kill costs at most the work since a checkpoint.
+Called by `python -m aerie.experiments`, which supplies `measure`. Finished work is kept: a head under a hash of
+everything that determines it, shared by experiments, with its cells beside it. A kill costs at most the work since a
+checkpoint.
 """
 
 import hashlib
@@ -18,8 +19,9 @@ from train.experiments.variants import train_arm
 Cell = dict[str, Any]
 Prompts = dict[str, list[list[int]]]
 Measure = Callable[[Proxy, Experiment, Path, Path, Prompts], Iterator[Cell]]
-"""From the folders of target and head to cells: task, shape, temperature and acceptance_length; or depth, concurrency
-and tokens_per_s."""
+"""Maps the folders of target and head to cells: task, shape, temperature and acceptance_length; or depth, concurrency
+and tokens_per_s.
+"""
 
 _KEYS = ("arm", "task", "shape", "temperature", "depth", "concurrency")
 _FIGURES = ("acceptance_length", "tokens_per_s", "chain_length")
@@ -49,7 +51,7 @@ def run_experiment(proxy: Proxy, pair: Pair, experiment: Experiment, measure: Me
 
 
 def identity(proxy: Proxy, experiment: Experiment, arm: Arm, seed: int) -> str:
-    """Of a trained head: everything that its weights depend on, and not its name."""
+    """Identifies a trained head: everything that its weights depend on, without its name."""
     made = {
         "proxy": proxy.model_dump(mode="json", exclude={"threads", "questions", "max_tokens", "work"}),
         "arm": arm.model_dump(mode="json", exclude={"name"}),
@@ -75,7 +77,7 @@ def _measured(
 
 
 def means(cells: list[Cell]) -> list[Cell]:
-    """Over seeds: mean, standard deviation (0 of a single seed) and the count, of each figure of like cells."""
+    """Over seeds: mean, standard deviation (0 for a single seed) and count of each figure of matching cells."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         groups.setdefault(tuple(cell.get(key) for key in _KEYS), []).append(cell)
@@ -93,7 +95,7 @@ def means(cells: list[Cell]) -> list[Cell]:
 
 
 def write_results(path: Path, results: dict[str, Any], provenance: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Writes the file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(results | {"provenance": provenance}, indent=1) + "\n", encoding="utf-8")

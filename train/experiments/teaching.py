@@ -1,7 +1,7 @@
-"""What a head of an experiment is shown: batches with the target's taps and states, under either template, and losses.
+"""The training data of an experiment's head: batches with the target's taps and states, either template, and losses.
 
-Called by `variants`. The target computes in fp32 from the weights that serving uses; what it gives is kept in bf16, so
-that a batch is computed once however often it is shown.
+Called by `variants`. The target computes in fp32 from the weights that serving uses; its outputs are kept in bf16, so
+each batch is computed once however often it is used.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from train.loss import Judged, judge, looked_ahead, loss_mask
 from train.vocabulary import DraftVocabulary
 
 _FEATURE_SHARE, _LABEL_SHARE = 1.0, 0.1
-"""EAGLE's weights of the regression and of the cross-entropy beside it."""
+"""EAGLE's weights of the regression and of the cross-entropy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Shown:
 
 
 class Teacher:
-    """The frozen target; boundary L, the number of its layers, is what leaves the last layer, before the norm."""
+    """The frozen target; boundary L, the number of its layers, is the last layer's output before the norm."""
 
     def __init__(self, folder: Path, boundaries: tuple[int, ...]) -> None:
         model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -53,7 +53,7 @@ class Teacher:
 
     @torch.no_grad()
     def show(self, key: int, ids: Tensor) -> Shown:
-        """Of the batch known by `key`."""
+        """The outputs for the batch identified by `key`."""
         if key not in self._kept:
             output = self.model.model(ids, output_hidden_states=True, use_cache=False)
             states = [*output.hidden_states[:-1], self._last]
@@ -67,7 +67,7 @@ class Teacher:
 
 
 def without_template(samples: list[Sample], tokenizer: PreTrainedTokenizerFast) -> list[Sample]:
-    """The same texts with nothing of the template before the answer but the first token."""
+    """The same texts, with only the first token of the template before the answer."""
     marks = set(tokenizer.all_special_ids)
     bare = []
     for sample in samples:
@@ -78,7 +78,7 @@ def without_template(samples: list[Sample], tokenizer: PreTrainedTokenizerFast) 
 
 
 def stale_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Tensor:
-    """[rows, columns] bool: m[t + step], as EAGLE's own trainer masks column t of `step`: by what was read last.
+    """[rows, columns] bool: m[t + step], as EAGLE's own trainer masks column t of `step`: by the last token read.
 
     So the first draft of an answer is not trained, and the last columns are trained on what follows its end.
     """

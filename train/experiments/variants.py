@@ -1,7 +1,7 @@
-"""One arm of an experiment with one seed: a head from its start to its export, resumed where it was killed.
+"""One arm of an experiment with one seed: a head from initialization to export; resumes after a kill.
 
-Called by `table`. Every head begins at random but for the target's final norm and output rows, so that arms differ in
-what their configs say. Heads of the feature loss keep both as they are: their features are the target's states.
+Called by `table`. Every head starts at random except for the target's final norm and output rows, so that arms differ
+only in their configs. Heads of the feature loss keep both frozen: their features are the target's states.
 """
 
 import random
@@ -36,7 +36,7 @@ Lost = Callable[[int, int, Batch], Iterator[Judged]]
 
 
 def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: int, folder: Path) -> None:
-    """Writes `folder`/head; keeps its checkpoints in `folder`/work."""
+    """Trains the arm and writes `folder`/head; checkpoints are in `folder`/work."""
     torch.set_num_threads(proxy.threads)
     samples = _samples(proxy, pair, arm)
     vocabulary = _vocabulary(proxy, pair)
@@ -83,7 +83,7 @@ def _samples(proxy: Proxy, pair: Pair, arm: Arm) -> list[Sample]:
 
 
 def _vocabulary(proxy: Proxy, pair: Pair) -> DraftVocabulary:
-    """By what the target learned in both domains: one for all arms."""
+    """Chosen from the target's training text of both domains; all arms share it."""
     texts = (entry.text for entries in pair.taught.values() for entry in entries)
     encoded = (pair.tokenizer.encode(text, add_special_tokens=False) for text in texts)
     always = pair.tokenizer.all_special_ids
@@ -125,7 +125,7 @@ def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: Dra
 
 
 def _lost(arm: Arm, head: Head | ParallelHead, teacher: Teacher, vocabulary: DraftVocabulary, seed: int) -> Lost:
-    """The arm's losses of a batch, by step and key."""
+    """Returns the arm's losses of a batch, by step and key."""
 
     def parallel(step: int, key: int, batch: Batch) -> Iterator[Judged]:
         assert isinstance(head, ParallelHead)

@@ -1,6 +1,6 @@
-"""The model card of a head of the pipeline; `train/card.py` has what all cards share.
+"""The model card of a head of the pipeline; `train/card.py` has the parts that all cards share.
 
-Called by `export`. What it says comes from the manifests of the stages; nothing is asked of the caller twice.
+Called by `export`. Its facts come from the manifests of the stages, so the caller repeats nothing.
 """
 
 from pathlib import Path
@@ -93,7 +93,7 @@ def _method(stage: TrainStage) -> str:
 
 
 def _measured(cells: list[dict[str, Any]]) -> str:
-    """One line of chains at the lowest temperature, in the words that `spec/card.py` looks for."""
+    """One line about chains at the lowest temperature, in the words that `spec/card.py` looks for."""
     chains = [cell for cell in cells if cell["head"] == evaluate.TRAINED and cell["shape"].split(",")[1] == "1"]
     if not chains:
         return "No chain was measured."

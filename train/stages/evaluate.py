@@ -1,7 +1,7 @@
-"""Stage 7: how much of what the head drafts its target accepts, in the real engine, on held-out prompts.
+"""Stage 7: how much of the head's drafts the target accepts, in the real engine, on held-out prompts.
 
-The engine is not this room's: the composition root gives a function that answers prompts with a head and says what was
-accepted. Cells go to JSON, a table and plots, the head beside a baseline where the config names one.
+This package does not import the engine: the composition root passes a function that answers prompts with a head and
+reports acceptance. Cells go to JSON, a table and plots, beside those of a baseline head if the config names one.
 """
 
 import json
@@ -27,11 +27,11 @@ TRAINED, BASELINE = "trained", "baseline"
 Cell = dict[str, Any]
 """head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position."""
 Measure = Callable[[PipelineConfig, Path, dict[str, list[list[int]]]], Iterator[Cell]]
-"""From a head's folder and the ids of prompts by task to a cell for each task, shape and temperature of the config."""
+"""Maps a head's folder and prompt ids by task to one cell for each task, shape and temperature of the config."""
 
 
 def evaluate(config: PipelineConfig, measure: Measure) -> Path:
-    """Raises AerieError where the config names no held-out prompts."""
+    """Raises AerieError if the config names no held-out prompts."""
     stage, work, target = config.evaluate, Path(config.work), Path(config.target)
     check_tasks(stage)
     heads = {TRAINED: work / fit.STAGE / fit.HEAD}
@@ -60,13 +60,13 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
 
 
 def check_tasks(stage: EvaluateStage) -> None:
-    """Raises AerieError where there is nothing to measure on."""
+    """Raises AerieError if there is nothing to measure on."""
     if not stage.tasks:
         raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
 
 
 def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[list[int]]]:
-    """Rendered by the served template, the first turns up to the first answer."""
+    """Prompts in the served template: the turns up to the first answer."""
     model = read_model_config(Path(config.target))
     template = None if config.template is None else Path(config.template)
     renderer = ChatRenderer(Path(config.target), template, model.end_ids)
@@ -80,7 +80,7 @@ def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[lis
 
 
 def _first_question(turns: list[dict[str, str]]) -> list[dict[str, str]]:
-    """A later question would need the answers to those before it."""
+    """The turns up to the first question: a later one would need the answers to those before it."""
     first = next(index for index, turn in enumerate(turns) if turn["role"] == "user")
     return turns[: first + 1]
 
@@ -94,7 +94,7 @@ def _resumed(path: Path) -> list[Cell]:
 
 
 def as_table(cells: list[Cell]) -> str:
-    """Markdown; a row for each task, shape and temperature, the heads side by side."""
+    """A Markdown table; one row for each task, shape and temperature, the heads side by side."""
     heads = list(dict.fromkeys(cell["head"] for cell in cells))
     lines = [
         f"| task | shape | T | {' | '.join(f'{head}: length | by position' for head in heads)} |",
@@ -114,6 +114,6 @@ def _shares(cell: Cell) -> str:
 
 
 def conditional(shares: list[float]) -> list[float]:
-    """From shares of drafts accepted to each depth to those among the drafts accepted to the depth before."""
+    """Turns the shares of drafts accepted at each depth into shares among the drafts accepted at the depth before."""
     before = [1.0, *shares]
     return [share / last if last else 0.0 for last, share in zip(before, shares, strict=False)]

@@ -1,7 +1,7 @@
 """Stage 8: the head in the layouts of SpecForge/SGLang and of speculators/vLLM, each with its model card.
 
-Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ. A P-EAGLE head's
-first layout is the one that vLLM reads; SGLang has no P-EAGLE.
+Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ. For a P-EAGLE head
+the first layout is vLLM's, since SGLang has no P-EAGLE.
 """
 
 import json
@@ -27,11 +27,11 @@ from train.stages.shards import read_index
 STAGE = "export"
 SPECFORGE, SPECULATORS = "specforge", "speculators"
 _TOKENS = 4
-"""Drafted by an EAGLE-3 head where nobody says how many."""
+"""Tokens that an EAGLE-3 head drafts by default."""
 
 
 def export_head(config: PipelineConfig) -> Path:
-    """Raises AerieError where the target is no longer the one that the head was trained for."""
+    """Raises AerieError if the target has changed since the head was trained."""
     work, target = Path(config.work), Path(config.target)
     inputs = {stage: input_hash(work, stage) for stage in (features.STAGE, fit.STAGE, evaluate.STAGE)}
     index = read_index(work / features.STAGE)
@@ -60,7 +60,9 @@ def export_head(config: PipelineConfig) -> Path:
 
 
 def shape_of(told: dict[str, Any]) -> HeadShape:
-    """Of the config of a head of either kind that training wrote; a P-EAGLE head's layers are not in it."""
+    """The shape in the config that training wrote for a head of either kind; it does not include a P-EAGLE head's
+    layers.
+    """
     return HeadShape(
         hidden=told["hidden_size"],
         intermediate=told["intermediate_size"],
@@ -79,8 +81,9 @@ def shape_of(told: dict[str, Any]) -> HeadShape:
 
 
 def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadShape, target: Path) -> None:
-    """Layers are `layers.N`, and the embedding is written out: this layout's readers expect it. It is the target's; a
-    P-EAGLE head has one already, with the mask's row.
+    """Names layers `layers.N` and writes the embedding: this layout's readers expect both.
+
+    The embedding is the target's; a P-EAGLE head already has one, with the mask's row.
     """
     out.mkdir(exist_ok=True)
     tensors = {
@@ -93,8 +96,9 @@ def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadS
 
 
 def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> dict[str, Any]:
-    """Shapes stand under `transformer_layer_config`, taps are boundaries, and absent switches are not what they seem:
-    a missing `norm_before_residual` is read as true.
+    """The `config.json`: shapes are under `transformer_layer_config` and taps are boundaries.
+
+    Writes every switch, since a missing `norm_before_residual` is read as true.
     """
     layer = (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "

@@ -1,7 +1,7 @@
 """Stage 4: token ids with answers marked and, offline, the target's taps and final states, in shards.
 
-Says what it will take of disk and time before it starts, and does not start where the disk cannot hold it. Shards are
-filled in the order of the conversations and written whole; a start after a kill keeps those that are there.
+Prints the disk space and time that it needs before it starts, and does not start if the disk is too small. Shards are
+filled in the order of the conversations and written whole; a start after a kill keeps finished ones.
 """
 
 import time
@@ -25,12 +25,12 @@ from train.stages.storage import Storage
 STAGE = "features"
 
 _TRIED = 512
-"""Tokens that are computed to tell how long the rest will take."""
+"""Tokens that are computed to estimate the remaining time."""
 _BF16 = 2
 
 
 def make_features(config: PipelineConfig) -> Path:
-    """Raises AerieError where no answer is left to learn from or the disk is too small."""
+    """Raises AerieError if no answer is left to learn from or the disk is too small."""
     stage, work, target = config.features, Path(config.work), Path(config.target)
     model = read_model_config(target)
     boundaries = tap_boundaries(stage.taps, model)
@@ -74,7 +74,7 @@ def make_features(config: PipelineConfig) -> Path:
 
 
 def _documents(work: Path, renderer: ChatRenderer, longest: int, counts: Counter[str]) -> list[Document]:
-    """Those in which the head has something to learn: two answer tokens in a row, within the limit."""
+    """The documents that the head can learn from: two consecutive answer tokens within the limit."""
     found = []
     for record in read_own(work / respond.STAGE / respond.FILE):
         counts["conversations"] += 1
@@ -95,14 +95,14 @@ def _documents(work: Path, renderer: ChatRenderer, longest: int, counts: Counter
 
 
 def _storage(stage: FeaturesStage, begun: BegunStage, inputs: dict[str, str]) -> Storage:
-    """In a store, a run's shards lie in a folder named by what they are made from, so that runs never mix."""
+    """In a store, a run's shards are in a folder named by their inputs, so that runs never mix."""
     if stage.storage is None:
         return Storage(str(begun.path))
     return Storage(f"{stage.storage.rstrip('/')}/{inputs[respond.STAGE][:12]}-{inputs['target'][:12]}")
 
 
 def _estimate(documents: list[Document], tokens: int, size: int, storage: Storage, target: ServedTarget) -> None:
-    """Says what is to come, from the time of the first few conversations. Raises AerieError where it does not fit."""
+    """Prints an estimate from the time of the first few conversations. Raises AerieError if the shards do not fit."""
     began, done = time.monotonic(), 0
     for document in documents:
         target.states(document.ids)
@@ -153,7 +153,7 @@ def _shard(
     about: dict[str, str],
     advance: Callable[[int], None],
 ) -> ShardEntry:
-    """One that an earlier start wrote is kept: it was written whole, from the same inputs."""
+    """Writes a shard. One from an earlier start is kept: it was written whole, from the same inputs."""
     lengths = [len(document.ids) for document in group]
     if storage.size(name) is not None:
         advance(len(group))

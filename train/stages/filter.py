@@ -1,8 +1,8 @@
-"""Stage 2: drops the prompts that should not be trained on, and says how many each rule dropped, with samples.
+"""Stage 2: drops prompts that should not be trained on, and reports how many each rule dropped, with samples.
 
-Rules are asked in one order and the first that applies gets the prompt: license, length, overlap with the evaluation
-prompts, equal and near duplicates, personal data, names; domain weights thin out what is left. Everything depends on
-the prompts alone, so a run that was killed is simply made again, in the same bytes.
+Rules run in a fixed order and the first that applies drops the prompt: license, length, overlap with the evaluation
+prompts, equal and near duplicates, personal data, names; domain weights thin out what is left. The result depends on
+the prompts alone, so a killed run is simply repeated and gives the same bytes.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ _SAMPLES = 3
 _SHOWN = 160
 
 Rule = Callable[[Record, str], bool]
-"""From a prompt and its text to whether it is dropped."""
+"""Whether the rule drops a prompt, given the prompt and its text."""
 
 
 def filter_prompts(config: PipelineConfig) -> Path:
-    """Raises AerieError where nothing is left."""
+    """Raises AerieError if nothing is left."""
     stage, work = config.filter, Path(config.work)
     held_out = {f"evaluate.{task}": file_hash(Path(path)) for task, path in config.evaluate.tasks.items()}
     inputs = {prompts.STAGE: input_hash(work, prompts.STAGE), **held_out}
@@ -83,7 +83,7 @@ def evaluated_texts(config: PipelineConfig) -> list[str]:
 
 
 def evaluation_prompts(config: PipelineConfig) -> dict[str, list[Record]]:
-    """The held-out prompts by task. A file that cannot be read whole is an error: a lost prompt could be trained on."""
+    """The held-out prompts by task. A file with an unreadable line is an error: a lost prompt could be trained on."""
     found = {}
     for task, name in sorted(config.evaluate.tasks.items()):
         if not Path(name).is_file():
@@ -99,9 +99,9 @@ def text_of(record: Record) -> str:
 
 
 def weighed(records: list[Record], weights: dict[str, float]) -> set[str]:
-    """Ids of the largest part whose domains have these shares; within a domain the hash of the id decides.
+    """Ids of the largest subset whose domains have these shares; within a domain the hash of the id decides.
 
-    Raises AerieError on a domain without a weight.
+    Raises AerieError if a domain has no weight.
     """
     by_domain: dict[str, list[str]] = {}
     for record in records:
@@ -120,7 +120,7 @@ def weighed(records: list[Record], weights: dict[str, float]) -> set[str]:
 
 
 def _rules(stage: FilterStage, evaluated: list[str]) -> list[tuple[str, Rule]]:
-    """By name, in the order in which they are asked."""
+    """Rules by name, in the order in which they run."""
     near, overlap, seen = NearDuplicates(stage.near_duplicate), Overlap(evaluated, stage.overlap_words), set[str]()
 
     def repeated(_: Record, text: str) -> bool:

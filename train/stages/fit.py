@@ -1,8 +1,8 @@
 """Stage 6: trains the head, of either kind, on packed conversations.
 
-Runs alone or as one of several processes of `torchrun`. A run that was killed goes on from its last checkpoint with
-the same rows in the same order, and ends in the same bytes. Weights, their gradients and the optimizer are float32;
-with `precision: bfloat16` only products are computed in bf16.
+Runs alone or as one of several processes of `torchrun`. A killed run resumes from its last checkpoint with the same
+rows in the same order and ends with the same bytes. Weights, their gradients and the optimizer are float32; with
+`precision: bfloat16` only products are computed in bf16.
 """
 
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ from train.stages.shards import Index, Shards
 
 STAGE = "train"
 HEAD = "head"
-"""Folder of the head within the stage's, in the layout of SpecForge."""
+"""The head's folder inside the stage's folder, in the layout of SpecForge."""
 _CHECKPOINT = "checkpoint"
 _NOT_RESULTS = {"threads", "device"}
 
 
 def train_head(config: PipelineConfig) -> Path:
-    """Raises AerieError on features or a vocabulary that were made for another target, template or set of taps."""
+    """Raises AerieError if features or vocabulary were made for another target, template or set of taps."""
     processes = Processes(config.train.device)
     try:
         return _train(config, processes)
@@ -95,7 +95,7 @@ def _check_features(config: PipelineConfig, index: Index, chosen_from: dict[str,
 
 @dataclass(slots=True)
 class _Run:
-    """All that an update needs."""
+    """Everything that an update needs."""
 
     stage: TrainStage
     processes: Processes
@@ -120,7 +120,7 @@ class _Run:
         return cls(stage, processes, kind, end, rows, steps, _optimizers(stage, kind.head))
 
     def go(self, folder: Path, board: Path) -> None:
-        """From the last checkpoint in `folder` to the end."""
+        """Trains from the last checkpoint in `folder` to the end."""
         stage, first = self.stage, self.processes.first
         start = checkpoint.load(folder / _CHECKPOINT, self.kind.head, self.optimizers)
         self.processes.wait()
@@ -132,7 +132,7 @@ class _Run:
             for step in range(start, self.steps):
                 rate, gradient = self._update(step, sums)
                 done = step + 1
-                # At a checkpoint too, so that the line after it sums the same updates in a run that was killed there.
+                # At a checkpoint too, so that the next line sums the same updates in a run that was killed there.
                 if done % stage.log_every == 0 or done % stage.checkpoint_every == 0 or done == self.steps:
                     loss, reached, right = sums.take()
                     if metrics is not None:
@@ -146,7 +146,7 @@ class _Run:
             metrics.close()
 
     def _update(self, step: int, sums: "_Sums") -> tuple[float, Tensor]:
-        """One step of the optimizer; returns its rate and the norm of the gradient before it was clipped."""
+        """One optimizer step; returns its rate and the norm of the gradient before clipping."""
         stage = self.stage
         rate = stage.rate * warm_cosine(step, steps=self.steps, warmup=stage.warmup)
         for optimizer in self.optimizers:
@@ -156,7 +156,7 @@ class _Run:
             row = self._placed(self.rows.row(number))
             parts = self.kind.judge(number, row)
             while (judged := self._next(parts)) is not None:
-                if judged.loss.requires_grad:  # a part without a single draft has no gradient
+                if judged.loss.requires_grad:  # a part without any draft has no gradient
                     (judged.loss / stage.accumulate).backward()
                 sums.add(judged)
             sums.rows(1)
@@ -168,7 +168,7 @@ class _Run:
         return rate, gradient
 
     def _next(self, parts: Iterator[Judged]) -> Judged | None:
-        """The next part of a row, or None; it is computed here, when it is asked for."""
+        """Computes and returns the next part of a row, or None after the last."""
         with self._arithmetic():
             return next(parts, None)
 
@@ -193,7 +193,7 @@ class _Sums:
         self._loss = torch.zeros(2, dtype=torch.float64, device=processes.device)
 
     def add(self, judged: Judged) -> None:
-        """A row, or a part of one."""
+        """Adds a row, or a part of one."""
         self._counts += torch.stack([judged.reached, judged.right])
         self._loss[0] += judged.loss.detach().double()
 
@@ -201,7 +201,7 @@ class _Sums:
         self._loss[1] += count
 
     def take(self) -> tuple[float, Tensor, Tensor]:
-        """Mean loss of a row, and counts by depth, over all processes; begins anew."""
+        """Mean loss of a row and counts by depth, over all processes; resets the sums."""
         counts, loss = self._processes.add(self._counts.clone()), self._processes.add(self._loss.clone())
         self._counts.zero_()
         self._loss.zero_()
@@ -210,7 +210,7 @@ class _Sums:
 
 
 def _optimizers(stage: TrainStage, head: nn.Module) -> list[Optimizer]:
-    """AdamW for all; with Muon it keeps the output layer and the norms."""
+    """AdamW for everything; with Muon it keeps the output layer and the norms."""
     if stage.optimizer == "adamw":
         return [torch.optim.AdamW(head.parameters(), lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
     return divided(head, betas=stage.betas, matrix_decay=stage.weight_decay, vector_decay=stage.weight_decay)

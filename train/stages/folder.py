@@ -1,8 +1,9 @@
-"""A stage's folder: not there, begun, or whole. Every stage writes through this and reads what others wrote through it.
+"""A stage's folder: missing, begun, or complete. Every stage writes through this module and reads earlier stages with
+it.
 
-A stage writes into `NAME.partial`, whose manifest says from the start what it was begun with, and becomes `NAME` by
-one rename after the manifest has been completed; so a stage that was killed or ran out of disk never looks finished,
-and one that is begun again goes on only from work on the same inputs. Nothing in a manifest depends on time or kills.
+A stage writes into `NAME.partial`, whose manifest records the stage's inputs from the start. One rename makes it `NAME`
+after the manifest is complete. So a stage that was killed or ran out of disk never looks finished, and a restarted one
+continues only work on the same inputs. Nothing in a manifest depends on time or kills.
 """
 
 import contextlib
@@ -28,11 +29,11 @@ _FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class Finished(AerieError):
-    """The folder holds what would be made: the same config, the same inputs."""
+    """The folder already holds the output for the same config and inputs."""
 
 
 class BegunStage:
-    """A stage at work. `path` is its partial folder; `resumed` says that an earlier start left something there."""
+    """A stage at work. `path` is its partial folder; `resumed` means that an earlier start left something there."""
 
     def __init__(self, final: Path, begun: dict[str, Any]) -> None:
         self._final = final
@@ -46,7 +47,7 @@ class BegunStage:
             write_whole(self.path / MANIFEST, _json_bytes(begun))
 
     def finish(self, counts: Mapping[str, Any]) -> Path:
-        """Writes the manifest and makes the folder whole; returns it."""
+        """Completes the manifest and renames the folder; returns it."""
         outputs = {
             path.relative_to(self.path).as_posix(): {"sha256": file_hash(path), "bytes": path.stat().st_size}
             for path in sorted(self.path.rglob("*"))
@@ -60,9 +61,9 @@ class BegunStage:
 
 
 def begin(work: Path, stage: str, config: Mapping[str, Any], inputs: Mapping[str, str]) -> BegunStage:
-    """Begins `work`/`stage` or goes on with it. `inputs` are hashes by name.
+    """Begins or resumes `work`/`stage`. `inputs` are hashes by name.
 
-    Raises Finished where that is done, AerieError where the folder was made with another config or other inputs.
+    Raises Finished if it is already done, AerieError if the folder was made with another config or other inputs.
     """
     final, begun = work / stage, {"stage": stage, "config": dict(config), "inputs": dict(inputs)}
     if final.exists():
@@ -78,7 +79,7 @@ def discard(work: Path, stage: str) -> None:
 
 
 def manifest_of(work: Path, stage: str) -> dict[str, Any]:
-    """Of a finished stage whose files are as it left them. Raises AerieError that says what to run."""
+    """The manifest of a finished stage whose files are unchanged. Raises AerieError that names the command to run."""
     folder = work / stage
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -96,13 +97,13 @@ def manifest_of(work: Path, stage: str) -> dict[str, Any]:
 
 
 def input_hash(work: Path, stage: str) -> str:
-    """What a later stage notes of an earlier one: the hash of its manifest, which has the hashes of its files."""
+    """The hash of an earlier stage's manifest, which has the hashes of its files; later stages record it."""
     manifest_of(work, stage)
     return file_hash(work / stage / MANIFEST)
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """The file with these bytes, or as it was before."""
+    """Writes the file with these bytes, or leaves it as it was."""
     fresh = path.with_name(path.name + ".new")
     try:
         fresh.write_bytes(data)
@@ -114,7 +115,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def told_when_full(path: Path) -> Iterator[None]:
-    """Makes a full disk an error that a person can act on."""
+    """Turns a full disk into an error that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -129,7 +130,7 @@ def told_when_full(path: Path) -> Iterator[None]:
 
 
 def _number(error: OSError | SafetensorError) -> int | None:
-    """Of the operating system; safetensors, which writes by itself, tells it in its text."""
+    """The operating system's error number; safetensors, which does its own writing, has it in its text."""
     if isinstance(error, OSError):
         return error.errno
     told = re.search(r"os error (\d+)", str(error))

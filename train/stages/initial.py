@@ -1,7 +1,7 @@
-"""How a head begins: like the target's last layers, or as an exported head that is trained on.
+"""Initializes a head: from the target's last layer, or from an exported head.
 
-Called by `train`. A head that was made for another target, template, vocabulary or set of taps is refused by name:
-training would go on and quietly spoil it.
+Called by `train`. A head that was made for another target, template, vocabulary or set of taps is rejected with the
+difference: training would silently spoil it.
 """
 
 import json
@@ -29,7 +29,7 @@ Exported = tuple[dict[str, Any], dict[str, Tensor]]
 
 
 def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> Head:
-    """Equal arguments give equal weights. Raises ConfigError on a head to go on from that does not belong here."""
+    """Equal arguments give equal weights. Raises ConfigError if the head to continue from does not fit."""
     shape = _shape(stage, end, index, vocabulary)
     if stage.start_from is not None:
         folder = Path(stage.start_from)
@@ -41,7 +41,7 @@ def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocab
 def first_parallel(
     stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary, mask_token: int
 ) -> ParallelHead:
-    """As `first_head`; where it begins from an EAGLE-3 head, only mask slots and deeper layers are new."""
+    """As `first_head`; when it starts from an EAGLE-3 head, only mask slots and deeper layers are new."""
     one = _shape(stage, end, index, vocabulary)
     shape = ParallelShape(one, stage.peagle.layers, mask_token)
     begun = _borrowed(one, seed, end, vocabulary).state_dict()
@@ -108,7 +108,7 @@ def _last_layer(end: OutputEnd) -> dict[str, Tensor]:
 
 
 def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVocabulary) -> Exported:
-    """An exported head of either kind that belongs here."""
+    """Reads an exported head of either kind and checks that it fits."""
     weights = folder / "model.safetensors"
     if not weights.is_file():
         raise ConfigError(f"no exported head at {folder} (train.start_from)", param="train.start_from")

@@ -1,7 +1,7 @@
-"""The kinds of head as training sees them: how a packed row is judged, and how the finished head is written.
+"""The kinds of head in training: how to judge a packed row, and how to write the finished head.
 
-Called by `fit`, which does not know one from the other. EAGLE-3 is unrolled by training-time test; P-EAGLE learns all
-its drafts from one pass over elements, of which conditional drop keeps a part.
+Called by `fit`, which does not distinguish them. EAGLE-3 is unrolled by training-time test; P-EAGLE learns all its
+drafts from one pass over elements, of which conditional drop keeps a part.
 """
 
 from collections.abc import Iterator
@@ -32,16 +32,16 @@ from train.vocabulary import DraftVocabulary
 
 
 class Kind(Protocol):
-    """A head at training."""
+    """A head in training."""
 
     @property
     def head(self) -> nn.Module: ...
 
     def judge(self, number: int, row: Lesson) -> Iterator[Judged]:
-        """The losses of the packed row `number`; each is sent back before the next is asked."""
+        """Yields the losses of the packed row `number`; run backward on each before taking the next."""
 
     def write(self, folder: Path) -> None:
-        """Config and weights, in bf16. `folder` exists."""
+        """Writes config and weights, in bf16. `folder` exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """P-EAGLE. What is dropped of a row depends on its number alone, whichever process takes it."""
+    """P-EAGLE. Which elements of a row are dropped depends only on its number, whichever process takes it."""
 
     stage: TrainStage
     seed: int
@@ -99,7 +99,7 @@ class Parallel:
 
 
 def begun_kind(config: PipelineConfig, index: Index, chosen: DraftVocabulary, end: OutputEnd) -> Kind:
-    """The head of `train.kind` as it begins, on the device of `end`."""
+    """The initialized head of `train.kind`, on the device of `end`."""
     stage, device, target = config.train, end.embedding.device, OutputEnd(Path(config.target))
     placed = DraftVocabulary(chosen.draft_to_target.to(device), chosen.size, chosen.coverage)
     if stage.kind == "eagle3":
@@ -110,7 +110,7 @@ def begun_kind(config: PipelineConfig, index: Index, chosen: DraftVocabulary, en
 
 
 def mask_token(config: PipelineConfig) -> int:
-    """The id whose row of the embedding a P-EAGLE head's mask takes. Raises ConfigError where texts may have it."""
+    """The id whose embedding row a P-EAGLE head's mask takes. Raises ConfigError if texts may contain it."""
     key, model = "train.peagle.mask_token", read_model_config(Path(config.target))
     found = config.train.peagle.mask_token
     if found is None:

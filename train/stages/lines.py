@@ -1,4 +1,4 @@
-"""JSON Lines, read with patience for a few bad ones and written so that a torn last line is noticed."""
+"""JSON Lines: reading tolerates a few bad lines, and a torn last line is detected."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ _SHOWN = 20
 
 @dataclass(slots=True)
 class BadLines:
-    """Lines that could not be read, of all files together; more than `limit` are an error with their numbers."""
+    """Unreadable lines of all files together; more than `limit` are an error with their numbers."""
 
     limit: int
     found: list[tuple[str, int, str]] = field(default_factory=list)
@@ -23,7 +23,7 @@ class BadLines:
         self.found.append((str(path), number, reason))
 
     def check(self) -> None:
-        """Raises AerieError where there were too many. Called at the end, so that all of them are told at once."""
+        """Raises AerieError if there were too many. Called at the end, so that the error lists all of them."""
         if len(self.found) > self.limit:
             raise AerieError(
                 f"{len(self.found)} bad lines; at most {self.limit} are skipped (prompts.bad_lines):\n{self.told()}"
@@ -36,7 +36,7 @@ class BadLines:
 
 
 def read_objects(path: Path, bad: BadLines) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and object of each line; empty lines are nothing, others that are no JSON object go to `bad`."""
+    """Line number and object of each line. Empty lines are skipped; lines without a JSON object go to `bad`."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -67,14 +67,14 @@ def as_line(value: dict[str, Any]) -> bytes:
 
 
 def write_lines(path: Path, values: Iterable[dict[str, Any]]) -> None:
-    """Writes anew; the caller's folder becomes visible only when it is whole."""
+    """Writes a new file; the caller's folder becomes visible only when it is complete."""
     with path.open("wb") as file:
         for value in values:
             file.write(as_line(value))
 
 
 def mend(path: Path) -> list[dict[str, Any]]:
-    """What a journal holds; a last line that a kill tore is cut off."""
+    """The records of a journal; cuts off a last line that a kill tore."""
     if not path.exists():
         return []
     data = path.read_bytes()

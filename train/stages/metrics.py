@@ -1,7 +1,7 @@
-"""What a run says of itself: JSON Lines in the stage's folder, TensorBoard files beside it, a line for people.
+"""The metrics of a run: JSON Lines in the stage's folder, TensorBoard files beside it, a line for people.
 
-The lines depend on the steps alone and are cut back to the checkpoint when a run goes on, so a run that was killed
-leaves the same bytes as an undisturbed one. TensorBoard's files carry times; they lie outside the stage's folder.
+The lines depend on the steps alone and are cut back to the checkpoint on resume, so a killed run leaves the same bytes
+as an uninterrupted one. TensorBoard's files contain times; they are outside the stage's folder.
 """
 
 import json
@@ -19,7 +19,7 @@ FILE = "metrics.jsonl"
 
 
 class Metrics:
-    """Written by the first process; `start` is the step that the run goes on from."""
+    """Written by the first process; `start` is the step that the run resumes from."""
 
     def __init__(self, folder: Path, board: Path, *, start: int) -> None:
         self._path = folder / FILE
@@ -46,8 +46,8 @@ class Metrics:
 
 
 def line_of(step: int, loss: float, reached: Tensor, right: Tensor, *, rate: float, gradient: float) -> dict[str, Any]:
-    """Of the updates since the last line: mean loss, and for each depth the share of drafts that were right among
-    those whose earlier ones were; the acceptance length that a greedy chain would have with these shares.
+    """Figures of the updates since the last line: mean loss; for each depth the share of drafts that were right among
+    those whose earlier ones were; the acceptance length of a greedy chain with these shares.
     """
     return {
         "step": step,
@@ -68,6 +68,6 @@ def tell(line: dict[str, Any]) -> None:
 
 
 def last_line(folder: Path) -> dict[str, Any]:
-    """What a finished run said last."""
+    """The last line of a finished run."""
     found: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8").splitlines()[-1])
     return found

@@ -1,4 +1,4 @@
-"""Which texts nearly repeat an earlier one: MinHash signatures of word triples in a locality-sensitive index.
+"""Finds texts that nearly repeat an earlier one: MinHash signatures of word triples in a locality-sensitive index.
 
 Called by the filter. Broder, "On the resemblance and containment of documents" (1997); the index is `datasketch`'s.
 Signatures depend on the text alone, so the same prompts in the same order give the same result.
@@ -15,17 +15,17 @@ _SEED = 1
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words; what else a text holds does not count."""
+    """Lower-case words; everything else in the text is ignored."""
     return re.findall(r"\w+", text.casefold())
 
 
 def normalized(text: str) -> str:
-    """Equal for texts that differ in case and white space only."""
+    """Equal for texts that differ only in case and white space."""
     return " ".join(text.casefold().split())
 
 
 class NearDuplicates:
-    """Texts seen so far. `threshold` is the Jaccard similarity, as estimated, that makes a duplicate; 1 finds none."""
+    """Texts seen so far. `threshold` is the estimated Jaccard similarity that makes a duplicate; 1 finds none."""
 
     def __init__(self, threshold: float) -> None:
         self._threshold = threshold
@@ -34,16 +34,16 @@ class NearDuplicates:
         except ImportError as error:
             raise AerieError(f"finding near duplicates needs {error.name}: pip install -e '.[train]'") from None
         self._make = MinHash
-        # It proposes more than it must, and every proposal is checked: what it misses would be missed for good.
+        # The index proposes too many and each proposal is checked, since one that it misses is lost for good.
         self._index = MinHashLSH(threshold=min(threshold, 0.9), num_perm=_PERMUTATIONS, weights=(0.1, 0.9))
         self._signatures: dict[str, MinHash] = {}
 
     def find(self, key: str, text: str) -> str | None:
-        """The key of an earlier text that this one nearly repeats; where there is none, this one is remembered."""
+        """The key of an earlier text that this one nearly repeats; if there is none, remembers this one."""
         if self._threshold >= 1:
             return None
         words = words_of(text)
-        if len(words) < _TOGETHER:  # too short to say more than that they are equal, which is another rule's
+        if len(words) < _TOGETHER:  # too short for anything but equality, which is another rule's
             return None
         signature = self._make(num_perm=_PERMUTATIONS, seed=_SEED, hashfunc=_hash)
         signature.update_batch([" ".join(words[at : at + _TOGETHER]).encode() for at in range(len(words) - 2)])
@@ -63,7 +63,7 @@ def _hash(data: bytes) -> int:
 
 
 class Overlap:
-    """Whether a text shares a run of `together` words with an evaluation prompt, or is one."""
+    """Whether a text shares `together` consecutive words with an evaluation prompt, or equals one."""
 
     def __init__(self, evaluated: list[str], together: int) -> None:
         self._together = together

@@ -1,6 +1,6 @@
-"""The stages in their order, and a run of one or of all. Called by `aerie train`.
+"""The stages in order; runs one or all of them. Called by `aerie train`.
 
-What needs an engine or a server is given by the composition root: `Surroundings`.
+The composition root supplies what needs an engine or a server: `Surroundings`.
 """
 
 import json
@@ -47,7 +47,7 @@ STAGES: dict[str, Callable[[PipelineConfig, Surroundings], Path]] = {
 
 
 def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, again: bool = False) -> Path:
-    """One stage, from what the earlier ones left. `again` removes its own finished or begun output first."""
+    """Runs one stage on the output of earlier ones. `again` removes its own finished or begun output first."""
     if name not in STAGES:
         raise AerieError(f"{name!r} is no stage; stages are {', '.join(STAGES)}, and all")
     if again:
@@ -56,7 +56,7 @@ def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, 
 
 
 def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
-    """Every stage in order; those that are finished, with this config and from these inputs, are kept."""
+    """Runs every stage in order; keeps those that are finished with this config and these inputs."""
     check(config)
     done = Path(config.work)
     for name in STAGES:
@@ -69,7 +69,7 @@ def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
 
 
 def check(config: PipelineConfig) -> None:
-    """What would otherwise be found hours later. Raises AerieError."""
+    """Checks early what would otherwise fail hours later. Raises AerieError."""
     target = Path(config.target)
     model = read_model_config(target)
     tap_boundaries(config.features.taps, model)
@@ -86,5 +86,5 @@ def check(config: PipelineConfig) -> None:
 
 
 def counts_of(folder: Path) -> str:
-    """What a stage's manifest counted, as one line of JSON."""
+    """The counts in a stage's manifest, as one line of JSON."""
     return json.dumps(json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["counts"], ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Which conversations make a packed row, and the row itself: conversations one after the other with their bounds.
+"""Packs conversations into rows: which conversations share a row, and the row itself with their bounds.
 
-The order of an epoch depends on the seed and its number alone: shards in random order, documents of a shard in random
-order, each in the first row that still has room among the next few. So a run that goes on after a kill, and each
-process of several, knows every row without reading any.
+The order of an epoch depends only on the seed and the epoch's number: shards in random order, documents of a shard in
+random order, each in the first of the next few rows that has room. So a resumed run, and each process of several, knows
+every row without reading any.
 """
 
 import random
@@ -36,7 +36,7 @@ class Row:
 
 
 def rows_of_epoch(lengths: list[list[int]], *, tokens: int, seed: int, epoch: int) -> list[list[Place]]:
-    """Rows of at most `tokens`; a longer document has a row to itself and is cut when it is read."""
+    """Rows of at most `tokens`; a longer document gets its own row and is cut when it is read."""
     rng = random.Random(f"{seed} epoch {epoch}")
     rows: list[list[Place]] = []
     open_rows: list[tuple[list[Place], int]] = []
@@ -61,7 +61,7 @@ class Rows:
     def __init__(
         self, shards: Shards, *, tokens: int, seed: int, compute: Callable[[list[int]], States] | None
     ) -> None:
-        """`compute` gives the states of documents that were stored without."""
+        """`compute` gives the states of documents that were stored without them."""
         self._shards = shards
         self._tokens = tokens
         self._seed = seed
@@ -69,12 +69,12 @@ class Rows:
         self._planned: list[list[list[Place]]] = []
 
     def of_epochs(self, epochs: int) -> int:
-        """How many rows so many epochs have."""
+        """The number of rows in this many epochs."""
         self._plan(epochs)
         return sum(map(len, self._planned[:epochs]))
 
     def row(self, number: int) -> Row:
-        """Any number: epochs go on without end."""
+        """The row of any number: epochs go on without end."""
         epoch = 0
         while True:
             self._plan(epoch + 1)

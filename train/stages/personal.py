@@ -1,9 +1,9 @@
 """Finds personal data in a text: e-mail addresses, phone, card and account numbers and street addresses by pattern,
-names and places through a local model where one is given.
+names and places with a local model if one is given.
 
-Called by the filter. Phone numbers are found by `phonenumbers` (Google's rules for all countries), the check digits of
-cards and accounts are verified by `python-stdnum`; neither downloads anything or calls home. A pattern finds what looks
-like personal data and misses what does not: it lowers the risk and removes none.
+Called by the filter. `phonenumbers` (Google's rules for all countries) finds phone numbers; `python-stdnum` verifies
+the check digits of cards and accounts; neither uses the network. A pattern finds what looks like personal data and
+misses what does not: it lowers the risk but does not remove it.
 """
 
 import re
@@ -27,7 +27,7 @@ Finder = Callable[[str], bool]
 
 
 def finders(kinds: Sequence[str]) -> dict[str, Finder]:
-    """A finder for each kind: email, phone, card, account, address. Raises AerieError where a library is missing."""
+    """A finder for each kind: email, phone, card, account, address. Raises AerieError if a library is missing."""
     known: dict[str, Finder] = {
         "email": lambda text: _EMAIL.search(text) is not None,
         "phone": has_phone,
@@ -44,10 +44,10 @@ def finders(kinds: Sequence[str]) -> dict[str, Finder]:
 
 
 def has_phone(text: str) -> bool:
-    """A number that is valid in its country: with its country code, or in the form of North America."""
+    """Whether the text has a number that is valid in its country: with its country code, or in North American form."""
     from phonenumbers import Leniency, PhoneNumberMatcher
 
-    # Strict grouping: a run of digits that could be dialed is an id far more often than a phone number.
+    # Strict grouping: a bare run of digits is an id far more often than a phone number.
     return any(
         match.raw_string.strip().strip("0123456789") != "" and len(re.findall(r"\d", match.raw_string)) >= 8
         for match in PhoneNumberMatcher(text, "US", leniency=Leniency.STRICT_GROUPING)
@@ -55,7 +55,7 @@ def has_phone(text: str) -> bool:
 
 
 def has_card(text: str) -> bool:
-    """13 to 19 digits that begin as cards do and have the right check digit."""
+    """Whether the text has 13 to 19 digits that begin as cards do and have the right check digit."""
     from stdnum import luhn
 
     numbers = (re.sub(r"\D", "", match[0]) for match in _CARD.finditer(text))
@@ -63,7 +63,7 @@ def has_card(text: str) -> bool:
 
 
 def has_account(text: str) -> bool:
-    """An IBAN with the right check digits and length, or a US social security number."""
+    """Whether the text has an IBAN with the right check digits and length, or a US social security number."""
     from stdnum import iban
     from stdnum.us import ssn
 
@@ -73,16 +73,16 @@ def has_account(text: str) -> bool:
 
 
 def _shorter(text: str) -> Iterator[str]:
-    """What was found, and it without its last words: an account may be followed by a word in capitals."""
+    """The match, then the match without its last words: an account may be followed by a word in capitals."""
     words = text.split(" ")
     for count in range(len(words), 0, -1):
         yield "".join(words[:count])
 
 
 def names_finder(folder: str | None, labels: Sequence[str]) -> Finder | None:
-    """Finds names and places with the token classifier in `folder`, which never leaves this machine.
+    """Finds names and places with the token classifier in `folder`; no text leaves this machine.
 
-    Raises AerieError where the folder holds none, or none of its labels is wanted.
+    Raises AerieError if the folder holds no classifier, or none of its labels is wanted.
     """
     if folder is None:
         return None

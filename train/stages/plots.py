@@ -1,6 +1,6 @@
-"""Pictures of an evaluation: acceptance by position and acceptance length by shape. Called by `evaluate`.
+"""Plots of an evaluation: acceptance by position and acceptance length by shape. Called by `evaluate`.
 
-Written without a date and with fixed names of curves, so that equal cells give equal files.
+Written without a date and with fixed curve names, so that equal cells give equal files.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ _SIZE, _DPI = (7.0, 4.0), 110
 
 
 def draw_evaluation(folder: Path, cells: list[dict[str, Any]]) -> None:
-    """`positions.png` and `lengths.png`."""
+    """Writes `positions.png` and `lengths.png`."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 

@@ -1,7 +1,7 @@
 """The processes of one training run: one by default, several when `torchrun` starts them (gloo on CPUs, NCCL on GPUs).
 
-Every process holds the whole head, takes its own rows of each update and adds its gradients to the others'. The first
-one alone writes. Rows are dealt out by number, so an update reads the same rows however many processes there are.
+Every process holds the whole head, takes its own rows of each update and sums its gradients with the others'. Only the
+first writes. Rows are assigned by number, so an update reads the same rows with any number of processes.
 """
 
 import os
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Processes:
-    """`rank` of `count`."""
+    """Process `rank` of `count`."""
 
     def __init__(self, device: str) -> None:
         self.count = int(os.environ.get("WORLD_SIZE", "1"))
@@ -30,18 +30,18 @@ class Processes:
         return self.rank == 0
 
     def own(self, numbers: Iterable[int]) -> list[int]:
-        """Those of these rows that this process takes."""
+        """The rows among `numbers` that this process takes."""
         return [number for place, number in enumerate(numbers) if place % self.count == self.rank]
 
     def add_gradients(self, model: nn.Module) -> None:
-        """Sums gradients over the processes, in place; a process without rows had none."""
+        """Sums gradients over the processes, in place; a process without rows counts as zero."""
         for weight in model.parameters():
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             self.add(weight.grad)
 
     def add(self, values: Tensor) -> Tensor:
-        """Sums over the processes, in place, and returns it."""
+        """Sums over the processes, in place, and returns `values`."""
         if self.count > 1:
             dist.all_reduce(values)
         return values

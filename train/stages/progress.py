@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextlib.contextmanager
 def bar(title: str, total: int | None, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Gives a function that advances the bar; `done` was there before, from an earlier start."""
+    """Gives a function that advances the bar; `done` counts work of an earlier start."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total, completed=done)
@@ -17,5 +17,5 @@ def bar(title: str, total: int | None, done: int = 0) -> Iterator[Callable[[int]
 
 
 def say(text: str) -> None:
-    """A line for people, on stderr."""
+    """Prints a line for people, on stderr."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """Stage 1: prompts in one form with stable ids, from JSON Lines of OpenAI messages or ShareGPT and from text files.
 
-A prompt is its system and user turns: what assistants said in the source is dropped, since the target will answer. Its
-id is a hash of these turns alone, so it is the same in every run, file and order.
+A prompt is its system and user turns; the source's assistant turns are dropped, since the target will answer. Its id is
+a hash of these turns alone, so it is the same in every run, file and order.
 """
 
 import glob
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 
 def make_prompts(config: PipelineConfig) -> Path:
-    """Reads `prompts.sources` in order. Raises AerieError on sources without files and on too many bad lines."""
+    """Reads `prompts.sources` in order. Raises AerieError if a source has no files or too many lines are bad."""
     stage = config.prompts
     files = [(source, path) for source in stage.sources for path in _files(source)]
     inputs = {str(path): file_hash(path) for _, path in files}
@@ -58,7 +58,7 @@ def make_prompts(config: PipelineConfig) -> Path:
 
 
 def read_records(source: Source, path: Path, bad: BadLines) -> Iterator[Record]:
-    """The prompts of one file; lines without one go to `bad`."""
+    """The prompts of one file; lines without a prompt go to `bad`."""
     if path.suffix == ".jsonl":
         for number, value in read_objects(path, bad):
             try:
@@ -82,7 +82,7 @@ def _record(turns: list[dict[str, str]], source: Source, path: Path, line: int) 
 
 
 def _turns(value: dict[str, Any]) -> list[dict[str, str]]:
-    """System and user turns. Raises ValueError that says what the line lacks."""
+    """System and user turns. Raises ValueError that names what the line lacks."""
     messages, who, what = value.get("messages"), "role", "content"
     if messages is None:
         messages, who, what = value.get("conversations"), "from", "value"
@@ -109,7 +109,7 @@ def _turns(value: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Line number and text of what empty lines part."""
+    """Line number and text of each paragraph; empty lines separate paragraphs."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
-"""From answered conversations to token ids with the answers marked: what the head is trained on.
+"""Renders answered conversations to token ids with the answers marked: the head's training data.
 
-Where the endpoint told the ids of prompt and answer, they are taken as they are: nothing is closer to serving. Else
-the mask comes from render boundaries: the template renders the conversation up to a turn, ready for the answer, and
-again with the answer; what the second adds is the answer. A template that changes earlier turns (thinking models drop
-what was thought) makes each answered turn a document of its own, as it stood when it was generated.
+Prompt and answer ids that the endpoint returned are used as they are: nothing is closer to serving. Otherwise the mask
+comes from render boundaries: the template renders the conversation up to a turn, ready for the answer, and again with
+the answer; the difference is the answer. A template that changes earlier turns (for thinking models it drops the
+reasoning) makes each answered turn a separate document, as it was when generated.
 """
 
 import itertools
@@ -22,7 +22,7 @@ Turns = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """`answer` says of each id whether the target generated it, the end token included."""
+    """`answer` marks each id that the target generated, the end token included."""
 
     ids: list[int]
     answer: list[bool]
@@ -43,16 +43,16 @@ class ChatRenderer:
         self._end = self._closing()
 
     def documents(self, turns: Turns) -> list[Document]:
-        """One for the whole conversation where its renderings extend each other, else one for each answer.
+        """One document for the whole conversation if its renderings extend each other, else one per answer.
 
-        Raises ValueError where the template refuses the conversation.
+        Raises ValueError if the template rejects the conversation.
         """
         answered = [index for index, turn in enumerate(turns) if turn["role"] == "assistant"]
         single = [self._document(turns, index) for index in answered]
         return [_joined(single)] if _extend_each_other(single) else single
 
     def prompt(self, turns: Turns) -> list[int]:
-        """Ready for the answer."""
+        """The ids up to the start of the answer."""
         return self._render(turns, ready=True)
 
     def template_ids(self) -> set[int]:
@@ -61,11 +61,11 @@ class ChatRenderer:
         return {*self._render(empty, ready=False), *self.prompt(empty[:1])}
 
     def _document(self, turns: Turns, index: int) -> Document:
-        """The turn `index` as an answer to what stands before it."""
+        """The turn `index` as the answer to the turns before it."""
         turn = turns[index]
         if "token_ids" in turn:
             prompt, answer = turn["prompt_token_ids"], turn["token_ids"]
-            if turn.get("finish_reason") == "stop" and answer[-1] not in self._end_ids:  # some endpoints keep it back
+            if turn.get("finish_reason") == "stop" and answer[-1] not in self._end_ids:  # some endpoints omit it
                 answer = [*answer, *self._end]
             return Document([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
         prompt = self.prompt(turns[:index])
@@ -76,13 +76,15 @@ class ChatRenderer:
         return Document([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
 
     def _closing(self) -> list[int]:
-        """The end token with which the template closes an answer: a model may have several. Empty where it has none."""
+        """The end token with which the template closes an answer, since a model may have several. Empty if there is
+        none.
+        """
         asked = [{"role": "user", "content": ""}]
         try:
             closed = self._render([*asked, {"role": "assistant", "content": ""}], ready=False)[
                 len(self.prompt(asked)) :
             ]
-        except ValueError:  # a template may refuse empty turns
+        except ValueError:  # a template may reject empty turns
             closed = sorted(self._end_ids)
         return next(([token] for token in closed if token in self._end_ids), [])
 
@@ -91,7 +93,9 @@ class ChatRenderer:
         return not thought or thought.strip() in self.tokenizer.decode(answer, skip_special_tokens=False)
 
     def _until_end(self, answer: list[int], turn: dict[str, Any]) -> list[int]:
-        """Up to the end token: what a template writes after it was never generated. An answer that was cut has none."""
+        """The answer up to its end token: the target never generated what the template adds. A truncated answer has
+        none.
+        """
         end = next((at for at, token in enumerate(answer) if token in self._end_ids), len(answer))
         return answer[: end + (turn.get("finish_reason", "stop") == "stop")]
 
@@ -121,7 +125,7 @@ def _extend_each_other(documents: list[Document]) -> bool:
 
 
 def _joined(documents: list[Document]) -> Document:
-    """The last, with the answers of all."""
+    """The last document, with the answers of all."""
     answer = list(documents[-1].answer)
     for document in documents:
         answer[: len(document.answer)] = [a or b for a, b in zip(document.answer, answer, strict=False)]

@@ -1,9 +1,9 @@
 """Stage 3: the target answers the prompts, through any endpoint that speaks OpenAI's chat API and serves its template.
 
-A head learns to guess what its target says, so the target itself must speak: regenerated answers are worth more than a
-data set's. Every answer is written to a journal as it comes, and a start after a kill asks only for what is missing.
-Turns are answered in order, the target's own words before them. What a thinking model thought is kept beside its
-answer, and so are the ids that it generated where the endpoint tells them.
+A head learns to predict its target's output, so regenerated answers are worth more than a data set's. Every answer is
+written to a journal as it arrives, and a start after a kill requests only the missing ones. Turns are answered in
+order, after the target's own earlier answers. A thinking model's reasoning is kept beside its answer, and so are the
+generated ids if the endpoint returns them.
 """
 
 import asyncio
@@ -48,12 +48,12 @@ class _Task:
 
 
 def respond(config: PipelineConfig, endpoint: AbstractContextManager[str]) -> Path:
-    """`endpoint` gives a base URL; it is entered only if something is to be asked.
+    """`endpoint` gives a base URL; it is entered only if an answer is missing.
 
-    Raises AerieError where the endpoint cannot be asked or too many prompts stay unanswered.
+    Raises AerieError if the endpoint does not work or too many prompts stay unanswered.
     """
     stage, work = config.respond, Path(config.work)
-    # Where the target is served changes no answer, so another address may go on with what one has begun.
+    # The address of the target changes no answer, so a run may continue at another one.
     told = stage.model_dump(mode="json", exclude={"url", "api_key", "concurrency", "retries", "failures", "seconds"})
     inputs = {filtering.STAGE: input_hash(work, filtering.STAGE), "target": weights_hash(Path(config.target))}
     begun = begin(work, STAGE, told | {"seed": config.seed}, inputs)
@@ -79,7 +79,7 @@ def respond(config: PipelineConfig, endpoint: AbstractContextManager[str]) -> Pa
 async def _answer_all(
     stage: RespondStage, seed: int, url: str, path: Path, missing: list[_Task], advance: Callable[[int], None]
 ) -> list[str]:
-    """Appends answers to the journal at `path`; returns what went wrong, prompt by prompt."""
+    """Appends answers to the journal at `path`; returns the errors, prompt by prompt."""
     failed: list[str] = []
     client = AsyncOpenAI(base_url=url, api_key=stage.api_key, max_retries=stage.retries, timeout=stage.seconds)
     waiting = iter(missing)
@@ -93,7 +93,7 @@ async def _answer_all(
                         record = await _converse(client, stage, model, seed, task)
                     except APIError as error:
                         failed.append(f"  {task.key}: {_reason(error)}")
-                        if len(failed) > stage.failures + stage.concurrency:  # the endpoint is gone, not a prompt bad
+                        if len(failed) > stage.failures + stage.concurrency:  # the endpoint is gone, not one prompt bad
                             return
                     else:
                         journal.write(as_line(record))
@@ -115,7 +115,7 @@ async def _first_model(client: AsyncOpenAI, url: str) -> str:
 
 
 async def _converse(client: AsyncOpenAI, stage: RespondStage, model: str, seed: int, task: _Task) -> Record:
-    """Every user turn answered, each after the target's own answers to those before."""
+    """Answers every user turn, each after the target's own answers to earlier ones."""
 
     async def ask(turns: list[Record]) -> Record:
         answer = await client.chat.completions.create(
@@ -139,13 +139,13 @@ async def _answered(asked: list[Record], ask: Callable[[list[Record]], Awaitable
         turns.append(turn)
         if turn["role"] == "user" and (index + 1 == len(asked) or asked[index + 1]["role"] == "user"):
             turns.append(await ask(turns))
-            if turns[-1]["finish_reason"] != "stop":  # a conversation does not go on after half an answer
+            if turns[-1]["finish_reason"] != "stop":  # a conversation ends at a truncated answer
                 break
     return turns
 
 
 def _turn(answer: dict[str, Any]) -> Record:
-    """Of a chat completion, whoever gave it."""
+    """The turn in a chat completion, from any server."""
     choice = answer["choices"][0]
     message = choice["message"]
     turn = {"role": "assistant", "content": message.get("content") or "", "finish_reason": choice["finish_reason"]}
@@ -163,7 +163,7 @@ def _key(record: Record) -> str:
 
 
 def _seed(seed: int, task: _Task, turn: int) -> int:
-    """Of one answer; it depends on nothing that a kill or the order of answers changes."""
+    """The seed of one answer; does not depend on kills or on the order of answers."""
     return int.from_bytes(hashlib.sha256(f"{seed} {task.key} {turn}".encode()).digest()[:4], "little") >> 1
 
 
@@ -172,7 +172,7 @@ def _reason(error: APIError) -> str:
 
 
 def _finish(begun: BegunStage, tasks: list[_Task]) -> Path:
-    """In the order of the prompts, whatever order the answers came in."""
+    """Writes answers in the order of the prompts, whatever order they arrived in."""
     path = begun.path / _JOURNAL
     found = {_key(record): record for record in mend(path)}
     ordered = [found[task.key] for task in tasks if task.key in found]

@@ -1,7 +1,7 @@
-"""The target as serving computes it: taps and final states of a conversation, by the engine's own decoder.
+"""The target as serving computes it: taps and final states of a conversation, from the engine's own decoder.
 
-Called by `features` (offline) and by `train` (online); both keep what it gives in bf16, so the two see equal values. A
-conversation is one pass of its own, whatever else is computed: its values depend on nothing but its ids.
+Called by `features` (offline) and by `train` (online); both keep the result in bf16, so the two see equal values. Each
+conversation is a separate pass, so its values depend only on its ids.
 """
 
 from dataclasses import dataclass
@@ -24,8 +24,8 @@ from spec.head_config import default_boundaries
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """bf16. `taps` [tokens, taps * hidden], low to high; `final` [tokens, hidden], what leaves the last layer, before
-    the final norm.
+    """bf16. `taps` [tokens, taps * hidden], low to high; `final` [tokens, hidden], the last layer's output before the
+    final norm.
     """
 
     taps: Tensor
@@ -58,7 +58,7 @@ class ServedTarget:
 
     @torch.inference_mode()
     def states(self, ids: list[int]) -> States:
-        """Of a conversation that is not empty and not longer than `longest`."""
+        """The states of a conversation of 1 to `longest` tokens."""
         count, page, device = len(ids), self._page, self._device
         pages = -(-count // page)
         positions = torch.arange(count, device=device)
@@ -80,7 +80,7 @@ class ServedTarget:
 
 
 class OutputEnd:
-    """What of the target a trainer needs beside features, in fp32: embeddings, final norm and output matrix."""
+    """The parts of the target that a trainer needs besides features, in fp32: embeddings, final norm, output matrix."""
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         self.model = read_model_config(folder)
@@ -94,12 +94,12 @@ class OutputEnd:
     @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """[..., hidden] before the norm, of any dtype -> [..., vocabulary] in fp32."""
-        # In torch, whichever kernels a model has taken in this process: a killed run must end in the same bytes.
+        # In torch, whatever kernels the process has selected: a killed run must end in the same bytes.
         return normed(final.float(), self._norm.gain, self._norm.floor) @ self.output.T
 
 
 def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:
-    """The taps that a config names, else EAGLE-3's own. Raises ConfigError on those that the target has not."""
+    """The taps that a config names, else EAGLE-3's own. Raises ConfigError if the target lacks one."""
     found = taps or default_boundaries(model.layers)
     if list(found) != sorted(set(found)) or not all(0 <= tap < model.layers for tap in found):
         raise ConfigError(

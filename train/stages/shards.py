@@ -1,8 +1,9 @@
-"""Feature shards: conversations one after the other in safetensors, and the index that says what they were made from.
+"""Feature shards: conversations one after the other in safetensors, and the index that records their inputs.
 
 Written by `features`, read by `vocabulary` and `train`. A shard holds `ids` int32 and `answer` uint8 [tokens],
 `offsets` int64 [documents + 1] and, offline, `taps` and `final` in bf16. The index names the target, the template, the
-tap boundaries and that the final states are before the norm: features of another target or template look the same.
+tap boundaries and that the final states are before the norm, since features of another target or template look the
+same.
 """
 
 import hashlib
@@ -22,9 +23,9 @@ from train.stages.storage import Storage
 
 INDEX = "index.json"
 ABOUT = "aerie"
-"""Key of the shards' metadata: the index in short, as JSON."""
+"""Metadata key of the shards: a short form of the index, as JSON."""
 _OPEN = 2
-"""Shards kept open: one that is being read, and the next."""
+"""Shards kept open: the one being read, and the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Index:
     dtype: str
     mode: str
     storage: str | None
-    """URL of the shards; None where they lie beside the index."""
+    """URL of the shards; None if they are beside the index."""
     final_is_prenorm: bool
     shards: list[ShardEntry]
 
@@ -72,7 +73,7 @@ def shard_bytes(documents: list[Document], states: list[States] | None, about: d
     if states is not None:
         tensors["taps"] = torch.cat([one.taps for one in states])
         tensors["final"] = torch.cat([one.final for one in states])
-    return save(tensors, metadata={ABOUT: json.dumps(about, sort_keys=True)})  # several keys would have no fixed order
+    return save(tensors, metadata={ABOUT: json.dumps(about, sort_keys=True)})  # the order of several keys would vary
 
 
 def entry_of(name: str, data: bytes, lengths: list[int]) -> ShardEntry:
@@ -81,7 +82,7 @@ def entry_of(name: str, data: bytes, lengths: list[int]) -> ShardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A document of a shard; `states` None where they are computed on the fly."""
+    """A document of a shard; `states` is None if they are computed on the fly."""
 
     ids: Tensor
     answer: Tensor
@@ -89,7 +90,7 @@ class Stored:
 
 
 class Shards:
-    """Reads documents by (shard, place). A few shards are open at a time, so near places should be asked together."""
+    """Reads documents by (shard, place). Only a few shards are open at a time, so request near places together."""
 
     def __init__(self, folder: Path) -> None:
         self.index = read_index(folder)

@@ -1,6 +1,7 @@
-"""Where feature shards lie: a folder of this machine or any store that fsspec knows. A shard is there whole, or not.
+"""Storage of feature shards: a folder of this machine or any store that fsspec knows. A shard is either complete or
+absent.
 
-On this machine a shard is written beside its place and renamed; a store takes an object whole or not at all.
+On this machine a shard is written beside its final path and renamed; a store takes an object whole or not at all.
 """
 
 from pathlib import Path
@@ -29,7 +30,7 @@ class Storage:
             raise AerieError(f"{url} cannot be opened: {error} (features.storage)") from None
 
     def path(self, name: str) -> Path | None:
-        """Of a file of this machine, which can be mapped instead of read; None in a store."""
+        """The path of a local file, which can be mapped instead of read; None in a store."""
         return None if self._local is None else self._local / name
 
     def write(self, name: str, data: bytes) -> None:
@@ -46,7 +47,7 @@ class Storage:
         return bytes(self._store.cat_file(f"{self._root}/{name}"))
 
     def size(self, name: str) -> int | None:
-        """Bytes of a shard; None where there is none."""
+        """Bytes of a shard; None if it does not exist."""
         if self._local is not None:
             path = self._local / name
             return path.stat().st_size if path.exists() else None
@@ -57,7 +58,7 @@ class Storage:
         return int(info["size"])
 
     def free_bytes(self) -> int | None:
-        """Room left, where that can be known."""
+        """Free space, where that can be known."""
         import shutil
 
         if self._local is None:

@@ -1,7 +1,7 @@
-"""Stage 5: which of the target's ids the head can draft: those that its answers use most.
+"""Stage 5: the draft vocabulary, the target ids that its answers use most.
 
-End tokens and everything that the template writes are always in: they close every answer. The map is fixed here, before
-training, and goes with the head wherever it goes.
+End tokens, which close every answer, and all ids that the template writes are always in. The map is fixed here, before
+training, and stays with the head.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FILE = "vocabulary.safetensors"
 
 
 def choose_vocabulary(config: PipelineConfig) -> Path:
-    """Raises ConfigError on a size that the target does not have or that the template's own ids exceed."""
+    """Raises ConfigError if the size exceeds the target's vocabulary or is too small for the template's own ids."""
     work, model = Path(config.work), read_model_config(Path(config.target))
     kept, inputs = config.vocabulary.size, {features.STAGE: input_hash(work, features.STAGE)}
     template = None if config.template is None else Path(config.template)
