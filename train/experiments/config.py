@@ -45,7 +45,7 @@ class Arm(_Section):
     loss: str = "cross_entropy"
     """One of train/objectives.py, or `feature`: regression on the target's next final state, as in EAGLE-1 and 2."""
     mask: Literal["right", "stale"] = "right"
-    """`right` counts drafts as `train/loss.py` does; `stale` is the mask of EAGLE's trainer, one and two columns behind."""
+    """`right` counts drafts as `train/loss.py` does; `stale` is the mask of EAGLE's trainer, 1 or 2 columns behind."""
     template: Literal["right", "none"] = "right"
     """Whether the head sees the served template, or bare questions and answers."""
     answers: int = 2048
