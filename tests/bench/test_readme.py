@@ -1,13 +1,15 @@
-"""The figures of the README are those of the committed results that it names."""
+"""The figures of the README and of docs/benchmarks.md are those of the committed results that they name."""
 
 import json
 import re
+import statistics
 
 import pytest
 
 from tests.bench.test_sweep import HOME
 
 README = (HOME / "README.md").read_text(encoding="utf-8")
+BENCHMARKS = (HOME / "docs/benchmarks.md").read_text(encoding="utf-8")
 RESULTS = HOME / "bench/results"
 COMPARED = json.loads((RESULTS / "compare.json").read_text(encoding="utf-8"))["cells"]
 EXACT = [cell for cell in COMPARED if cell["dtype"] == "float32"]
@@ -30,19 +32,69 @@ def test_the_table_is_the_comparison_s() -> None:
     assert {(cell["mode"], cell["concurrency"], cell["shape"]) for cell in overlapped} >= SHAPES
     for temperature in (0.0, 0.8, 1.2):
         row = [f"{temperature:g}", *figures(temperature, 1), *figures(temperature, 8)]
-        assert f"| {' | '.join(row)} |" in README, row
+        assert f"| {' | '.join(row)} |" in BENCHMARKS, row
 
 
 def test_what_is_said_of_all_cells_is_so() -> None:
-    count = re.search(r"All answers of all (\d+) cells, in fp32 and in bf16, are the same", README)
+    count = re.search(r"All answers of all (\d+) cells, in fp32 and in bf16, are the same", BENCHMARKS)
     assert count is not None and int(count[1]) == len(COMPARED)
     assert {cell["dtype"] for cell in COMPARED} == {"float32", "bfloat16"}
     assert all(cell["identical"] == 1.0 for cell in COMPARED)
 
 
 def test_the_large_tree_commits_what_is_said() -> None:
-    told = re.search(r"Trees of (\d+) nodes commit (\d\.\d)\s+tokens a step \(\[tune\.json\]", README)
+    told = re.search(r"Trees of (\d+) nodes commit\s+(\d\.\d)\s+tokens a step \(\[tune\.json\]", BENCHMARKS)
     assert told is not None
     tuned = json.loads((RESULTS / "tune.json").read_text(encoding="utf-8"))
     lengths = [cell["acceptance_length"] for cell in tuned["cells"] if cell["shape"].endswith(f",{told[1]}")]
     assert max(lengths) == pytest.approx(float(told[2]), abs=0.05)
+
+
+def test_the_preset_s_table_is_the_comparison_s() -> None:
+    cells = {(c["temperature"], c["concurrency"], c["mode"]): c for c in EXACT if c["overlap"]}
+    for (temperature, requests, mode), preset in cells.items():
+        if mode == "preset":
+            plain = cells[temperature, requests, "off"]
+            row = [
+                f"{temperature:g}",
+                str(requests),
+                f"{plain['tokens_per_s']:.0f}",
+                f"{preset['tokens_per_s']:.0f}",
+                f"{preset['acceptance_length']:.2f}",
+                f"{preset['speedup']:.2f}x",
+                f"{preset['speedup_over_fastest']:.2f}x",
+            ]
+            assert f"| {' | '.join(row)} |" in BENCHMARKS, row
+
+
+@pytest.mark.parametrize(
+    ("row", "target"),
+    [
+        ("Aerie, shipped preset", "Aerie EAGLE-3"),
+        ("Aerie, no speculation", "Aerie"),
+        ("llama.cpp", "llama.cpp"),
+        ("transformers", "transformers"),
+        ("SGLang on a CPU", "SGLang"),
+    ],
+)
+def test_the_readme_s_table_is_that_of_the_peers(row: str, target: str) -> None:
+    """Means of the repeats, cut off rather than rounded."""
+    lines = (RESULTS / "peers/cells.jsonl").read_text(encoding="utf-8").splitlines()
+    cells = [cell for cell in map(json.loads, lines) if cell["target"] == target]
+    told = re.search(rf"(?m)^\| {re.escape(row)} \| (.+) \|$", README)
+    assert told is not None
+    for load, figures in zip((1, 4, 16), told[1].split(" | "), strict=True):
+        found = [cell for cell in cells if cell["load"] == load]
+        means = [
+            statistics.mean(cell["output_tokens_per_s"] for cell in found),
+            1000 * statistics.mean(cell["ttft"]["p50"] for cell in found),
+            1000 * statistics.mean(cell["tpot"]["p50"] for cell in found),
+        ]
+        for figure, mean, places in zip(figures.split(" / "), means, (0, 0, 1), strict=True):
+            assert float(figure) == pytest.approx(mean, abs=10**-places), (load, figures)
+
+
+def test_the_readme_stays_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 120
+    assert not [line for line in lines if len(line) > 120 and not line.startswith(("|", "!"))]
