@@ -1,6 +1,4 @@
-"""Attention backends behind one dataclass of inputs; a backend is right when it equals `reference` on the golden
-cases.
-"""
+"""Attention backends behind one dataclass of inputs. A backend must equal `reference` on the golden cases."""
 
 import importlib.util
 from typing import Any, Protocol
@@ -13,59 +11,57 @@ from engine.kernels.bindings import REFERENCES, Kernels
 from engine.kv_pool import KVPool
 
 Planned = Any
-"""What a backend's `plan` made of the inputs; opaque to everyone else."""
+"""What a backend's `plan` returns; opaque to everyone else."""
 
 
 class Attention(Protocol):
-    """`plan` once for a pass, then `run` for each of its layers."""
+    """Call `plan` once for a pass, then `run` for each of its layers."""
 
     name: str
 
     def plan(self, inputs: AttentionInputs) -> Planned: ...
 
     def see(self, planned: Planned, words: Tensor) -> Planned:
-        """The same rows, queries and pages with other ancestor words [queries]: the levels of a draft share all
-        else.
-        """
+        """The same plan for other ancestor words [queries]: the levels of a draft share rows, queries and pages."""
 
     def run(self, planned: Planned, query: Tensor, pool: KVPool, layer: int) -> Tensor:
-        """query [queries, heads, head_dim] -> the same shape; keys and values of the queries are in the pool
-        already.
-        """
+        """query [queries, heads, head_dim] -> the same shape. The pool already holds keys and values of the queries."""
 
 
 class Capturable(Attention, Protocol):
-    """A backend whose `run` may be captured in a CUDA graph and replayed for other pages: those that have `hold`.
+    """A backend whose `run` may be captured in a CUDA graph and replayed for other pages: one that has `hold`.
 
-    The host fixes rows and queries, whatever is held; everything that depends on true lengths stays on the device.
+    The host fixes rows and queries; everything that depends on true lengths stays on the device.
     """
 
     def hold(self, inputs: AttentionInputs, pages: int) -> Planned:
-        """A plan of these rows and queries, good for any page lists of at most `pages` in all.
+        """A plan for these rows and queries that is valid for any page lists of at most `pages` in all.
 
-        Kernels that are captured with it read addresses that never change: its own buffers, and `inputs.prefix_lens`
-        and words (those of `see` too), which the graph itself fills. `run` launches one grid whatever the lists are.
+        Kernels that are captured with it read fixed addresses: its own buffers, and `inputs.prefix_lens` and the words
+        (those of `see` too), which the graph itself fills. `run` launches the same grid for all lists.
         """
 
     def renew(self, held: Planned, inputs: AttentionInputs) -> None:
-        """Before a replay: this step's page lists into the buffers of `held`, on the current stream, without a wait.
+        """Call it before a replay: copies this step's page lists to the buffers of `held`, on the current stream,
+        without waiting.
 
         `inputs` has as many rows and queries as the plan was made for. At most two steps are in flight: a pinned buffer
-        may be written again once the copy of the step before last has run, which an event tells.
+        may be written again once the copy of the step before last has run, which an event marks.
         """
 
 
 def planned_for(attention: Attention, inputs: AttentionInputs) -> Planned:
-    """A pass's plan: the one that its graph was captured with, or a new one."""
+    """A pass's plan: the one that its graph was captured with, else a new one."""
     if inputs.held is None:
         return attention.plan(inputs)
     return inputs.held if inputs.words is None else attention.see(inputs.held, inputs.words)
 
 
 def make_attention(name: str, shape: AttentionShape | None = None, kernels: Kernels = REFERENCES) -> Attention:
-    """`auto` is the fastest backend that the device and what is installed allow. Without a shape: a CPU's backends.
+    """`auto` is the fastest backend that the device and the installed packages allow. Without a shape: a CPU's
+    backends.
 
-    Raises ConfigError where the backend is missing or cannot serve the shape.
+    Raises ConfigError if the backend is missing or cannot serve the shape.
     """
     if name == "auto":
         name = _fastest(shape)
@@ -111,7 +107,7 @@ def host_attention(shape: AttentionShape | None) -> Attention:
 
 
 def compiled_attention(shape: AttentionShape | None) -> Attention:
-    """`engine.attention: cpp`, which a worker's kernels bring. Raises ConfigError where they do not."""
+    """`engine.attention: cpp`, part of a worker's C++ kernels. Raises ConfigError if the worker has none."""
     raise ConfigError(
         "engine.attention is cpp, and this worker has no C++ kernels; set engine.attention=auto",
         param="engine.attention",
@@ -119,7 +115,7 @@ def compiled_attention(shape: AttentionShape | None) -> Attention:
 
 
 _PACKAGES = {"flashinfer": "flashinfer-python", "triton": "triton"}
-"""Backends of a GPU, and what they need beside Aerie's own dependencies."""
+"""Backends of a GPU, and the packages that they need beside Aerie's own dependencies."""
 
 
 def _installed(name: str) -> bool:

@@ -1,5 +1,5 @@
-"""Attention on a CPU: each row's pages are gathered and rows run through one fused product, padded to the longest; rows
-of very different lengths run in parts, so that a long prompt does not make every short one as long.
+"""Attention on a CPU: gathers each row's pages and runs rows through one fused product, padded to the longest. Rows of
+very different lengths run in parts, so that a long prompt does not lengthen every short row.
 """
 
 from dataclasses import dataclass, replace
@@ -18,26 +18,26 @@ _OPEN, _SHUT = torch.tensor(0.0), torch.tensor(float("-inf"))
 @dataclass(slots=True)
 class _Plan:
     pages: Tensor
-    """[rows * pages per row] int64; rows with fewer pages repeat their first, which the mask hides."""
+    """[rows * pages per row] int64; rows with fewer pages repeat their first page, which the mask hides."""
     beyond: Tensor
     """[rows, 1, positions] int64: position - true prefix length."""
     words: Tensor | None
     """[queries] ancestor words, None for causal."""
     bits: Tensor | None
-    """Of `beyond`, with words: all bits before the prefix's end, then one bit a node, none past the 64th."""
+    """`beyond` as bits, with words: all bits before the prefix's end, then one bit per node, none past the 64th."""
     shape: tuple[int, int]
-    """Rows, and queries per row padded to the most."""
+    """Rows, and queries per row padded to the maximum."""
     spread: Tensor | None
-    """[rows * queries per row] flat query of each padded place; None where every row has as many."""
+    """[rows * queries per row] flat query of each padded place; None if all rows have the same number of queries."""
     collect: Tensor | None
     """[queries] padded place of each flat query."""
     bias: Tensor | None = None
-    """Additive mask of the folded queries; made by the pass's first layer, which knows the dtype."""
+    """Additive mask of the folded queries. The pass's first layer makes it, since it knows the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Rows that run apart: the flat queries of each part, and its plan."""
+    """Rows that run in separate parts: the flat queries of each part, and its plan."""
 
     parts: tuple[tuple[Tensor, _Plan], ...]
 
@@ -86,7 +86,7 @@ class CpuAttention:
 
     def _see(self, planned: _Plan, words: Tensor) -> _Plan:
         if planned.bits is None:
-            planned.bits = _bits(planned.beyond)  # kept, for the levels of a draft all look from here
+            planned.bits = _bits(planned.beyond)  # kept, since all levels of a draft start here
         return replace(planned, words=words, bias=None)
 
     def run(self, planned: _Plan | _Parts, query: Tensor, pool: KVPool, layer: int) -> Tensor:
@@ -116,7 +116,7 @@ class CpuAttention:
 
 
 def _taken(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, AttentionInputs]:
-    """The flat queries of `rows`, and their inputs."""
+    """The flat queries of `rows`, and the attention inputs of these rows."""
     queries, qo_indptr = _slices(inputs.qo_indptr, rows)
     pages, kv_indptr = _slices(inputs.kv_indptr, rows)
     return queries, replace(
@@ -131,7 +131,7 @@ def _taken(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, AttentionInpu
 
 
 def _slices(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of `rows` in a ragged list, and the list's bounds when these are all it holds."""
+    """The entries of `rows` in a ragged list, and the bounds of a list that holds only these."""
     starts, counts = indptr[rows].long(), indptr.diff()[rows].long()
     bounds = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     entries = torch.arange(int(bounds[-1])) + (starts - bounds[:-1]).repeat_interleave(counts)
@@ -139,8 +139,8 @@ def _slices(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
-    """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf; a single query's row serves
-    all groups.
+    """[rows, 1, groups * queries per row, positions]: 0 where a query may look, else -inf. If rows have one query each,
+    all groups share its mask.
     """
     bias = torch.where(_seen(planned), _OPEN, _SHUT).to(dtype)[:, None]
     return bias if groups == 1 or planned.shape[1] == 1 else bias.repeat(1, 1, groups, 1)

@@ -1,8 +1,8 @@
-"""Attention by FlashInfer's FA2 kernels with Aerie's mask variant: prefill, decode, trees and draft levels alike.
+"""Attention by FlashInfer's FA2 kernels with Aerie's mask variant: for prefill, decode, trees and draft levels.
 
-The compiled module is called directly, as the wheel's own wrapper calls it after its bookkeeping; that every argument
-is what the wrapper passes is a test. Plans are made of host counts, with upper bounds for lengths, and the kernel is
-given the same bounds, since it lays partial results out by them; what lies beyond a true length the variant hides.
+Aerie calls the compiled module directly, as the wheel's own wrapper does after its bookkeeping; a test checks that
+every argument equals the wrapper's. Plans use host counts with upper bounds for lengths. The kernel gets the same
+bounds, since it lays out partial results by them; the variant hides what lies beyond a true length.
 """
 
 from dataclasses import dataclass, replace
@@ -21,15 +21,16 @@ from engine.attention.inputs import AttentionInputs, AttentionShape
 from engine.kv_pool import KVPool
 
 _CAUSAL, _BY_VARIANT = 1, 2
-"""FlashInfer's mask modes: of its own from lengths, which is exact where the planned lengths are; asked of the variant
-for every pair."""
+"""FlashInfer's mask modes: causal by its own lengths, which is exact if the planned lengths are; or by the variant for
+every pair.
+"""
 _HEADS_LAST = 0
-"""Layout [page, place, head, dim]."""
+"""Layout [page, offset, head, dim]."""
 _NO_WINDOW, _NO_FIXED_SPLIT, _NO_OTHER_BLOCKS = -1, -1, 0
 _EAGER_COPIES = 8
-"""Plans that may be under way without a graph: up to four a step, two steps."""
+"""Plans that may be in use without a graph: up to four per step, two steps."""
 _HELD_COPIES = 2
-"""A captured load is planned once a step, and two steps may be under way."""
+"""A captured load is planned once per step, and two steps may be in flight."""
 
 
 @dataclass(slots=True)
@@ -37,7 +38,7 @@ class _Plan:
     schedule: Schedule
     serial: int
     info: Any
-    """The planner's fifteen numbers: tile, grid and places in the schedule."""
+    """The planner's fifteen numbers: tile, grid and offsets in the schedule."""
     scratch: Tensor
     arrays: tuple[Tensor, Tensor, Tensor]
     """On the device: qo_indptr, kv_indptr, last_page_len."""
@@ -46,7 +47,7 @@ class _Plan:
     words: Tensor | None
     mode: int
     load: Load | None = None
-    """Of a held plan."""
+    """Set for held plans only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +69,18 @@ class _Counts:
 
     @property
     def uniform(self) -> int:
-        """Queries of every row, 0 where they differ."""
+        """Queries per row; 0 if rows differ."""
         first = int(self.qo_indptr[1])
         return first if bool((np.diff(self.qo_indptr) == first).all()) else 0
 
 
 class FlashInferAttention:
-    """Of one shape of heads. Plans of a backend are used one after the other, in the order of the stream."""
+    """For one shape of heads. A backend's plans are used one after the other, in the order of the stream."""
 
     name = "flashinfer"
 
     def __init__(self, shape: AttentionShape, module: Module | None = None, processors: int | None = None) -> None:
-        """`module` and `processors` are the device's own unless a test gives others. Raises ConfigError."""
+        """`module` and `processors` default to the device's own; tests replace them. Raises ConfigError."""
         reason = refusal(shape)
         if reason is not None:
             raise ConfigError(
@@ -105,7 +106,7 @@ class FlashInferAttention:
         return self._planned(self._schedule, self._scratch.grow(needed.scratch), counts, load, inputs, mode)
 
     def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
-        """Each row keeps its count of queries, and the prefix lengths are int64: the variant reads them as they are."""
+        """Row query counts are fixed. Prefix lengths must be int64, since the variant reads them unconverted."""
         counts = _counts(inputs)
         load = Load(counts.rows, counts.queries, counts.uniform, graph=True)
         needed = room(load, self._shape, self._processors)
@@ -145,11 +146,11 @@ class FlashInferAttention:
             planned.kv_indices,
             last_page_len,
             out,
-            None,  # no log sums
+            None,  # no log-sum-exp
             planned.mode,
             _HEADS_LAST,
             _NO_WINDOW,
-            False,  # no programmatic launch
+            False,  # no programmatic dependent launch
             planned.prefix_lens if planned.words is None else planned.words,
             planned.prefix_lens,
             self._scale,
@@ -199,7 +200,7 @@ class FlashInferAttention:
             load.graph,
             shape.head_dim,
             shape.head_dim,
-            False,  # the planner's own notion of causal is not used
+            False,  # the planner's own causal mode is not used
             _NO_WINDOW,
             _NO_FIXED_SPLIT,
             False,  # long rows may be split
@@ -209,7 +210,7 @@ class FlashInferAttention:
 
 
 def _counts(inputs: AttentionInputs) -> _Counts:
-    """numpy takes host tensors only, so a device tensor here is an error and not a wait."""
+    """numpy accepts host tensors only, so a device tensor raises an error here instead of a host sync."""
     return _Counts(
         np.asarray(inputs.qo_indptr),
         np.asarray(inputs.kv_indptr),

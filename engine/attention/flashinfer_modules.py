@@ -1,8 +1,8 @@
-"""Compiled modules of the FlashInfer variant: prebuilt ones where `make kernels` left them, else compiled now.
+"""Compiled modules of the FlashInfer variant: prebuilt ones from `make kernels`, else compiled now.
 
-Called once a backend, while a model is loaded. A module is a shared library of four functions over TVM's FFI, bound to
-neither Python nor PyTorch; its name carries a digest of the variant's source, its folder FlashInfer's version and the
-architecture, so a library that does not fit is never found.
+Called once per backend, while a model is loaded. A module is a shared library of four functions over TVM's FFI,
+independent of Python and PyTorch. Its name contains a digest of the variant's source, its folder FlashInfer's version
+and the architecture, so a library that does not fit is never found.
 """
 
 import logging
@@ -21,11 +21,11 @@ from engine.kernels.folder import folder, folders
 
 _log = logging.getLogger(__name__)
 VERSIONS = ("0.6.18", "0.7.2")
-"""Releases of FlashInfer, their post-releases too, that tests/engine/test_flashinfer_contract.py takes; the first is
+"""FlashInfer releases, with their post-releases, that tests/engine/test_flashinfer_contract.py accepts; the first is
 pinned.
 """
 _SPECIFIC = 9
-"""From this major capability on code is compiled for one architecture alone, written with an `a`."""
+"""From this major capability on, code is compiled for one architecture alone, named with an `a`."""
 
 
 class Module(Protocol):
@@ -39,11 +39,13 @@ class Module(Protocol):
 
 
 def load_module(shape: AttentionShape) -> Module:
-    """Raises ConfigError where there is neither a prebuilt module nor a compiler, or FlashInfer does not fit here."""
+    """Raises ConfigError if there is neither a prebuilt module nor a compiler, or if FlashInfer does not fit this
+    machine.
+    """
     try:
         import flashinfer
         import tvm_ffi
-    except Exception as error:  # its parts ask for CUDA while they are imported, and fail in ways of their own
+    except Exception as error:  # FlashInfer's parts query CUDA during import and raise errors of many types
         raise ConfigError(
             f"FlashInfer is installed and cannot be imported: {error}; pip install -e '.[gpu]', or set "
             f"engine.attention=triton",
@@ -65,7 +67,7 @@ def load_module(shape: AttentionShape) -> Module:
 
 
 def loadable(shape: AttentionShape) -> bool:
-    """Whether `load_module` has a module for this shape. Where it has none, the log says once why Triton serves."""
+    """Whether `load_module` has a module for this shape. If not, the log says once why Triton serves instead."""
     try:
         load_module(shape)
     except ConfigError as error:
@@ -109,13 +111,13 @@ def _first_line(error: Exception) -> str:
 
 
 def prebuilt(version: str, architectures: list[str], name: str) -> Path | None:
-    """The module of the first of these architectures that any of the kernels' folders has."""
+    """The module for the first of these architectures that is found in one of the kernel folders."""
     places = (home / _place(version, architecture, name) for architecture in architectures for home in folders())
     return next((path for path in places if path.is_file()), None)
 
 
 def prebuilt_path(version: str, architecture: str, name: str) -> Path:
-    """Where a module is written."""
+    """The path that a module is written to."""
     return folder() / _place(version, architecture, name)
 
 
@@ -124,7 +126,7 @@ def _place(version: str, architecture: str, name: str) -> Path:
 
 
 def served_by(capability: tuple[int, int]) -> list[str]:
-    """Architectures whose code runs on a device, its own first: 8.6 runs what was compiled for 86 and for 80."""
+    """Architectures whose code a device runs, its own first: 8.6 runs code compiled for 86 and for 80."""
     major, minor = capability
     if major >= _SPECIFIC:
         return [f"{major}{minor}a"]
@@ -132,7 +134,7 @@ def served_by(capability: tuple[int, int]) -> list[str]:
 
 
 def compiler() -> Path | None:
-    """The CUDA compiler: under CUDA_HOME, on the path, or where it is installed by default."""
+    """The CUDA compiler: from CUDA_HOME, the path, or its default install location."""
     home = os.environ.get("CUDA_HOME")
     for found in (home and f"{home}/bin/nvcc", shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
         if found and Path(found).is_file():

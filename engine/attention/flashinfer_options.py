@@ -1,8 +1,9 @@
-"""Other ways to verify trees with FlashInfer, to be measured beside Aerie's own mask variant; nothing serves with them.
+"""Other ways to verify trees with FlashInfer, to benchmark against Aerie's own mask variant; the server never uses
+them.
 
 Called by probe/attention_cases.py. Each prepares a batch through the wheel's public calls, which compile what they
-need, and gives a function from queries to answers. Rows must be chains of one count of nodes: that is what every one of
-these can do, and trees cost them the same.
+need, and returns a function from queries to outputs. Rows must be chains with equal node counts: all of these ways
+support them, and trees cost them the same.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,12 +16,12 @@ from engine.kv_pool import KVPool
 
 Run = Callable[[Tensor], Tensor]
 SLOW = frozenset({"prefix by FA3, then nodes"})
-"""Names of ways whose kernels compile for minutes."""
+"""Names of the ways whose kernels take minutes to compile."""
 _WORKSPACE = 512 << 20
 
 
 def options(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Iterator[tuple[str, Callable[[], Run]]]:
-    """Name and preparation of each. `pool` has one layer; a row's pages cover its nodes and not one position more."""
+    """Name and preparation of each way. `pool` has one layer; a row's pages end exactly at its last node."""
     yield "stock mask", lambda: _stock_mask(shape, inputs, pool)
     yield "prefix, then nodes", lambda: _prefix_then_nodes(shape, inputs, pool, "fa2")
     yield "prefix by FA3, then nodes", lambda: _prefix_then_nodes(shape, inputs, pool, "fa3")
@@ -29,7 +30,7 @@ def options(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Ite
 
 
 def _stock_mask(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Run:
-    """FlashInfer's own custom mask: a bit for every pair of query and position."""
+    """FlashInfer's own custom mask: one bit for every pair of query and position."""
     from flashinfer import BatchPrefillWithPagedKVCacheWrapper
 
     nodes, lengths = _nodes(inputs), _lengths(inputs)
@@ -55,7 +56,7 @@ def _stock_mask(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) ->
 
 
 def _prefix_then_nodes(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool, backend: str) -> Run:
-    """Two passes, merged: the prefix for all of a row's nodes without a mask, then the nodes among themselves."""
+    """Two merged passes: all of a row's nodes over the prefix without a mask, then the nodes over each other."""
     from flashinfer import BatchPrefillWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper, merge_state
 
     nodes, lengths, size = _nodes(inputs), _lengths(inputs), shape.page_size
@@ -93,7 +94,7 @@ def _prefix_then_nodes(shape: AttentionShape, inputs: AttentionInputs, pool: KVP
 
 
 def _row_for_each_node(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Run:
-    """Plain decoding of rows * nodes rows, each of which reads its prefix anew."""
+    """Plain decoding of rows * nodes rows, each of which reads its prefix again."""
     from flashinfer import BatchDecodeWithPagedKVCacheWrapper
 
     nodes, size, starts = _nodes(inputs), shape.page_size, inputs.kv_indptr.tolist()
@@ -115,7 +116,7 @@ def _row_for_each_node(shape: AttentionShape, inputs: AttentionInputs, pool: KVP
 
 
 def _xqa(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Run:
-    """The kernel of TensorRT-LLM: no plan, and a bit for every pair of nodes."""
+    """TensorRT-LLM's kernel: no plan, and one bit for every pair of nodes."""
     from flashinfer.decode import xqa_batch_decode_with_kv_cache
 
     nodes, lengths = _nodes(inputs), _lengths(inputs)
@@ -151,7 +152,7 @@ def _nodes(inputs: AttentionInputs) -> int:
 
 
 def _lengths(inputs: AttentionInputs) -> list[int]:
-    """Positions of each row, its nodes included."""
+    """Positions of each row, including its nodes."""
     pages = inputs.kv_indptr.diff()
     return ((pages - 1) * inputs.page_size + inputs.last_page_len).tolist()
 

@@ -1,7 +1,7 @@
 """Compiles the attention modules for named architectures and packs them; `make kernels ARCHS="90a"` runs it.
 
-No GPU is needed: FlashInfer's generator and nvcc are. Modules lie where engine/attention/flashinfer_modules.py looks
-for them, beside a manifest, and in one archive for each architecture, to be unpacked under build/kernels elsewhere.
+It needs FlashInfer's generator and nvcc, but no GPU. Modules are written where engine/attention/flashinfer_modules.py
+looks for them, beside a manifest, and to one archive per architecture, to be unpacked under build/kernels elsewhere.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _FIRST_WITH_BFLOAT16 = 80
 
 
 def main(architectures: list[str], dtypes: list[str], head_dims: list[int]) -> None:
-    """Raises ConfigError where a name is unknown or the compiler is missing."""
+    """Raises ConfigError if a name is unknown or the compiler is missing."""
     nvcc = compiler()
     if nvcc is None:
         raise ConfigError("no CUDA compiler: install one, or name its folder in CUDA_HOME")
@@ -49,15 +49,15 @@ def main(architectures: list[str], dtypes: list[str], head_dims: list[int]) -> N
 
 
 def known_architectures(nvcc: Path) -> set[str]:
-    """As nvcc lists them, without their prefix: 80, 90a, 120a."""
+    """The architectures that nvcc lists, without their prefix: 80, 90a, 120a."""
     listed = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=True).stdout.split()
     plain = {code.removeprefix("sm_") for code in listed}
     return plain | {f"{code}a" for code in plain if code.isdigit() and int(code) >= 90}
 
 
 def build(nvcc: Path, architecture: str, dtype: torch.dtype, head_dim: int) -> Path:
-    """One module, unless it is there already -> its file. FlashInfer reads its settings when it is imported, so each
-    compilation is a process of its own.
+    """Compiles one module, unless it exists -> its file. FlashInfer reads its settings at import, so each compilation
+    runs in a separate process.
     """
     import flashinfer
 
@@ -89,7 +89,7 @@ def build(nvcc: Path, architecture: str, dtype: torch.dtype, head_dim: int) -> P
 
 
 def compile_one(dtype: str, head_dim: int) -> None:
-    """In the process of one compilation."""
+    """Runs in the process of one compilation."""
     from flashinfer.jit.attention import gen_customize_batch_prefill_module
 
     taken = {name: each for each, name in DTYPES.items()}[dtype]
@@ -97,7 +97,7 @@ def compile_one(dtype: str, head_dim: int) -> None:
 
 
 def pack(architecture: str) -> Path:
-    """An archive of an architecture's modules, with a manifest of what they are."""
+    """An archive of an architecture's modules, with a manifest of its contents."""
     import flashinfer
 
     home = prebuilt_path(flashinfer.__version__, architecture, "").parent
@@ -117,8 +117,8 @@ def pack(architecture: str) -> Path:
 
 
 def _settings(nvcc: Path, architecture: str, scratch: Path) -> dict[str, str]:
-    """What FlashInfer's build reads. A machine without a driver has no libcuda to link against; nothing of it is
-    called, so an empty one serves.
+    """Environment for FlashInfer's build. A machine without a driver has no libcuda to link against; an empty one
+    serves, since nothing in it is called.
     """
     digits = architecture.rstrip("af")
     major, minor, suffix = digits[:-1], digits[-1], architecture.removeprefix(digits)

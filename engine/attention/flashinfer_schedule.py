@@ -1,9 +1,10 @@
-"""Where FlashInfer's planner writes: a schedule on the device, pinned copies that the host fills in turn, scratch.
+"""Memory that FlashInfer's planner writes: a schedule on the device, pinned copies that the host fills in rotation,
+scratch.
 
-Used by engine/attention/flashinfer.py. The planner fills pinned memory and starts a copy to the device; the host may be
-steps ahead of that copy, so a pinned buffer is written again only when the event after its last copy has passed. With
-as many copies as plans can be under way the host never waits there. Sizes are calculated, not guessed; the planner
-checks them once more.
+Used by engine/attention/flashinfer.py. The planner fills pinned memory and starts a copy to the device. The host may be
+steps ahead of that copy, so it writes a pinned buffer again only when the event after the buffer's last copy has
+passed. With as many copies as plans in use the host never waits there. Sizes are calculated, and the planner checks
+them again.
 """
 
 from dataclasses import dataclass
@@ -19,35 +20,35 @@ from engine.attention.inputs import AttentionShape
 _ALIGNMENT = 16
 _WORD = 4
 _TILES = (16, 64, 128)
-"""Rows of packed queries that a block of FA2 takes: the smallest that holds a row, by FlashInfer's choice."""
+"""Rows of packed queries per FA2 block: FlashInfer chooses the smallest that holds a row."""
 _WIDE_HEAD = 256
-"""From this head size on the largest tile is not used."""
+"""From this head size on, the largest tile is not used."""
 _BLOCKS_PER_PROCESSOR = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a schedule is made for, by the host's counts."""
+    """What a schedule is made for, in host counts."""
 
     rows: int
     queries: int
     uniform: int
-    """Queries of every row, 0 where they differ."""
+    """Queries per row; 0 if rows differ."""
     graph: bool
-    """Whether grid and addresses must be the same for all plans of this load."""
+    """Whether grid and addresses must be equal for all plans of this load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes that a load needs at most."""
+    """The most bytes that a load needs."""
 
     schedule: int
     scratch: int
 
 
 def room(load: Load, shape: AttentionShape, processors: int) -> Room:
-    """The planner splits a row's positions only while the blocks still fit the device at once, and pads a graph's grid
-    to that many; partial results of a split are fp32, a tile of queries a block.
+    """The planner splits a row's positions only while all blocks fit on the device at once, and pads a graph's grid to
+    that number. Partial results of a split are fp32, one tile of queries per block.
     """
     groups = shape.heads // shape.kv_heads
     tile = _tile(load, groups, shape.head_dim)
@@ -73,7 +74,7 @@ def _aligned(size: int) -> int:
 
 
 class Schedule:
-    """A plan's memory: the planner's part first, then the row arrays that the kernel reads beside it."""
+    """A plan's memory: first the planner's part, then the row arrays that the kernel reads beside it."""
 
     def __init__(self, size: int, rows: int, device: torch.device, copies: int) -> None:
         on_gpu = device.type == "cuda"
@@ -92,8 +93,8 @@ class Schedule:
         return self.memory[: self.size]
 
     def turn(self) -> Tensor:
-        """The next pinned buffer, free to be written: the planner's part of it. Waits where the host is so far ahead
-        that its last copy has not begun.
+        """The planner's part of the next pinned buffer, free to be written. Waits if the host is so far ahead that the
+        buffer's last copy has not run.
         """
         self.serial += 1
         place = self.serial % len(self._pinned)
@@ -102,7 +103,7 @@ class Schedule:
         return self._pinned[place][: self.size]
 
     def send(self, qo_indptr: Ints, kv_indptr: Ints, last_page_len: Ints) -> tuple[Tensor, Tensor, Tensor]:
-        """Copies the row arrays of this turn behind the planner's own copy -> the three on the device, int32."""
+        """Copies this turn's row arrays behind the planner's own copy -> the three on the device, int32."""
         place = self.serial % len(self._pinned)
         arrays = (qo_indptr, kv_indptr, last_page_len)
         packed = torch.from_numpy(np.concatenate(arrays).astype(np.int32))
@@ -126,7 +127,7 @@ class Scratch:
         self.memory = torch.empty(0, dtype=torch.uint8, device=device)
 
     def grow(self, size: int) -> Tensor:
-        """At least `size` bytes. Who holds a smaller one keeps it alive, a captured graph too. Raises AerieError."""
+        """At least `size` bytes. Holders of a smaller buffer keep it alive, captured graphs too. Raises AerieError."""
         if self.memory.numel() < size:
             try:
                 self.memory = torch.empty(size, dtype=torch.uint8, device=self.memory.device)

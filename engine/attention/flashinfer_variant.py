@@ -1,9 +1,9 @@
-"""Aerie's variant of FlashInfer's FA2 kernel: who sees whom, by true prefix lengths and ancestor words on the device.
+"""Aerie's variant of FlashInfer's FA2 kernel: masks by true prefix lengths and ancestor words on the device.
 
-Compiled by engine/attention/flashinfer_modules.py, once for each dtype and head size. The stock custom mask takes a bit
-for every pair of query and position, and its packed form is read from the wrong place when rows are several; here a
-query brings one 64-bit word, the prefix is a comparison, and pages planned beyond the true length are hidden without
-the host having to know it. All levels of a draft share one schedule, since a word may point past the queries of a pass.
+Compiled by engine/attention/flashinfer_modules.py, once for each dtype and head size. The stock custom mask takes one
+bit for every pair of query and position, and its packed form is read from the wrong place if there are several rows.
+Here each query has one 64-bit word, the prefix is a comparison, and pages planned beyond the true length are hidden
+without a host sync. All levels of a draft share one schedule, since a word may point past the queries of a pass.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ HEAD_DIMS = (64, 128, 256)
 
 _TENSORS = {"words": "int64_t", "prefix_lens": "int64_t"}
 _SCALARS = {"sm_scale": "double", "causal": "int64_t"}
-"""What the variant is given beside FlashInfer's own arguments, and in which order."""
+"""The variant's parameters beside FlashInfer's own, in order."""
 _NAME = "AerieAttention"
 _SOURCE = """
 #include <flashinfer/attention/variants.cuh>
@@ -52,7 +52,7 @@ struct AerieAttention : AttentionVariantBase {
 
 
 def refusal(shape: AttentionShape) -> str | None:
-    """Why FlashInfer cannot serve a shape, None where it can."""
+    """Why FlashInfer cannot serve a shape; None if it can."""
     if shape.dtype not in DTYPES:
         return f"its queries have 16 bits and the model computes in {str(shape.dtype).removeprefix('torch.')}"
     if shape.head_dim not in HEAD_DIMS:
@@ -63,13 +63,15 @@ def refusal(shape: AttentionShape) -> str | None:
 
 
 def module_name(dtype: torch.dtype, head_dim: int) -> str:
-    """Names the dtype, the head size and this very source, so that a module of another source is never loaded."""
+    """Contains the dtype, the head size and a digest of this source, so that a module of another source is never
+    loaded.
+    """
     digest = hashlib.sha256(f"{_TENSORS}{_SCALARS}{_SOURCE}".encode()).hexdigest()[:8]
     return f"aerie_attention_{DTYPES[dtype]}_d{head_dim}_{digest}"
 
 
 def jit_arguments(dtype: torch.dtype, head_dim: int) -> tuple[Any, ...]:
-    """What FlashInfer's generator of customized batch prefill modules takes after the backend's name."""
+    """Arguments of FlashInfer's generator of customized batch prefill modules, after the backend's name."""
     return (
         module_name(dtype, head_dim),
         dtype,

@@ -1,4 +1,4 @@
-"""What an attention backend is told of a pass: queries, pages, and who may see whom."""
+"""The inputs of an attention backend for a pass: queries, pages, and the mask."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,19 +16,17 @@ class AttentionShape:
     head_dim: int
     page_size: int
     dtype: torch.dtype
-    """Of queries, keys and values."""
+    """The dtype of queries, keys and values."""
     device: torch.device
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionInputs:
-    """A ragged batch over paged KV; row r holds queries `qo_indptr[r] .. qo_indptr[r + 1]` and its own pages.
+    """A ragged batch over paged KV; row r has the queries `qo_indptr[r] .. qo_indptr[r + 1]` and its own pages.
 
-    Query i of a row sees position p iff p < prefix_lens[row], or, with t = p - prefix_lens[row]: without words t <=
-    i, with
-    words `t < 64 and (words >> t) & 1`; a node's word includes the node itself. The page lists may cover more
-    positions than
-    a row holds: the host plans with an upper bound and the mask hides the rest.
+    Query i of a row sees position p iff p < prefix_lens[row] or, with t = p - prefix_lens[row], iff t <= i (without
+    words) or `t < 64 and (words >> t) & 1` (with words); a node's word includes the node itself. The page lists may
+    cover more positions than a row has: the host plans with an upper bound and the mask hides the rest.
     """
 
     qo_indptr: Tensor
@@ -45,6 +43,6 @@ class AttentionInputs:
     """[queries] int64, on the device: ancestor words; None means causal."""
     page_size: int
     exact: bool = False
-    """Each row's pages cover its prefix and its queries and not one position more, as those of a prefill do."""
+    """Each row's pages cover exactly its prefix and its queries, as those of a prefill do."""
     held: Any = None
-    """A plan that a graph was captured with: passes use it (`Attention.see` with these words) and make none."""
+    """The plan that a graph was captured with: passes use it (`Attention.see` with these words) and make no other."""

@@ -1,18 +1,18 @@
-"""Which rows of a batch run together where they are padded to the longest: one long prompt must not make every short
-row as long. Called by the CPU's attention when it plans a pass.
+"""Splits a batch whose rows are padded to the longest, so that one long prompt does not lengthen every short row.
+Called by the CPU's attention when it plans a pass.
 """
 
 from itertools import accumulate
 
 _SHORT = 256
-"""Positions under which padding is cheap."""
+"""Below this many positions padding is cheap."""
 _GATHER = 8
-"""Gathering a position costs about what so many queries of it do."""
+"""Gathering a position costs about as much as this many queries over it."""
 
 
 def parts_of(queries: list[int], pages: list[int], page_size: int) -> list[list[int]]:
-    """Rows by part, for rows with so many queries and pages: split where that saves half of the padded work, as often
-    as it does. Short rows stay together, for a part costs some operations a layer.
+    """Rows by part, for rows with `queries` and `pages` each. Splits as long as a split saves half of the padded work.
+    Short rows stay together, since a part costs some operations per layer.
     """
     if max(pages) * page_size < _SHORT:
         return [list(range(len(pages)))]
@@ -28,7 +28,7 @@ def parts_of(queries: list[int], pages: list[int], page_size: int) -> list[list[
 
 
 def _cut(queries: list[int], pages: list[int]) -> int:
-    """Where rows of ascending `pages` fall into two parts with less than half the work; 0 where nowhere."""
+    """Where rows of ascending `pages` split into two parts with less than half the work; 0 if nowhere."""
     rows = len(pages)
     below = list(accumulate(queries, max))
     above = list(accumulate(reversed(queries), max))[::-1]

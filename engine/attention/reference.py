@@ -1,4 +1,4 @@
-"""Dense attention, slow and obvious: the oracle that every backend must equal on the golden cases."""
+"""Dense attention, slow and simple: the reference that every backend must equal on the golden cases."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from engine.kv_pool import KVPool
 
 
 class ReferenceAttention:
-    """Gathers each row's pages, writes its mask out in full and takes an fp32 softmax."""
+    """Gathers each row's pages, builds its full mask and takes an fp32 softmax."""
 
     name = "reference"
 

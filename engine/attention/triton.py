@@ -1,7 +1,7 @@
-"""Attention by Aerie's own Triton kernels: any head size and dtype, fp32 too, on every GPU that Triton compiles for.
+"""Attention by Aerie's own Triton kernels: any head size and dtype, including fp32, on every GPU that Triton supports.
 
-The fallback where FlashInfer is missing or refuses. Everything that depends on true lengths is decided by the kernel,
-so a plan is four small arrays of the host's counts.
+The fallback if FlashInfer is missing or cannot serve the shape. The kernel handles everything that depends on true
+lengths, so a plan is four small arrays of host counts.
 """
 
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ from engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
 from engine.kv_pool import KVPool
 
 _BLOCK_BYTES = 128
-"""Of one column of a block of positions: 64 of 16 bits or 32 of fp32, so that the smallest GPUs hold a block."""
+"""Bytes of one column of a block of positions: 64 of 16 bits or 32 of fp32, so that the smallest GPUs hold a block."""
 _LEAST_SPLIT = 256
-"""Positions below which a split costs more than it gives."""
+"""Below this many positions a split costs more than it saves."""
 _MOST_SPLITS = 64
 
 
@@ -37,7 +37,7 @@ class _Plan:
 
 
 class TritonAttention:
-    """One tile of queries, KV head and split of positions a program; splits fill the device when rows are few."""
+    """One program per tile of queries, KV head and split of positions; splits fill the device if rows are few."""
 
     name = "triton"
 
@@ -52,7 +52,7 @@ class TritonAttention:
         return self._planned(inputs, longest)
 
     def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
-        """Splits are those of rows that share `pages` evenly; a longer row's are longer."""
+        """Splits are sized for rows that share `pages` evenly; those of a longer row are longer."""
         planned = self._planned(inputs, pages // (inputs.kv_indptr.numel() - 1))
         planned.kv_indices = torch.zeros(pages, dtype=torch.int32, device=self._shape.device)
         planned.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
@@ -136,7 +136,7 @@ class TritonAttention:
         return out
 
     def _splits(self, tiles: int, longest: int) -> int:
-        """A power of two, so that few kernels are compiled: enough programs for two on each processor."""
+        """A power of two, so that few kernels are compiled; enough for two programs on each processor."""
         wanted = -(-2 * self._processors // (tiles * self._shape.kv_heads))
         useful = max(1, min(wanted, longest // _LEAST_SPLIT, _MOST_SPLITS))
         return 1 << (useful.bit_length() - 1)

@@ -1,1 +1,1 @@
-"""Triton kernels, each beside the torch that it must equal; imported only where a device can run them."""
+"""Triton kernels, each named after the torch reference that it must equal; imported only if a device can run them."""

@@ -1,8 +1,8 @@
 """Paged attention over ragged queries and ancestor words, in two kernels: partial sums over splits, and their merge.
 
-Called by engine/attention/triton.py; the twin is engine/attention/reference.py. A program takes one tile of a row's
-queries, with all heads of one KV head folded in, over one split of the row's positions. True prefix lengths are read on
-the device, so the host's upper bounds cost nothing but empty programs. Softmax runs in base 2.
+Called by engine/attention/triton.py; the reference is engine/attention/reference.py. A program takes one tile of a
+row's queries, with all heads of one KV head folded in, over one split of the row's positions. It reads true prefix
+lengths on the device, so the host's upper bounds cost only empty programs. Softmax runs in base 2.
 """
 
 import triton
@@ -86,8 +86,8 @@ def _span(
     splits: tl.constexpr,
     block_positions: tl.constexpr,
 ):
-    """First position of a split, its end, and the row's true prefix length. A split is whole blocks of positions; what
-    nobody can see is not visited: with words nothing past the 64th node, without them nothing past the last query.
+    """First position of a split, its end, and the row's true prefix length. A split is whole blocks of positions. It
+    skips what no query sees: past the 64th node with words, past the last query without.
     """
     prefix = tl.load(prefix_lens + row).to(tl.int32)
     covered = (tl.load(kv_indptr + row + 1) - tl.load(kv_indptr + row)) * page_size
@@ -104,7 +104,7 @@ def _slots(pages, positions, inside, page_size):
 
 @triton.jit
 def _seen(beyond, word, tree: tl.constexpr):
-    """[queries, positions]: by ancestor words, or causal, where `word` is the query's place in its row."""
+    """[queries, positions]: by ancestor words, or causal, where `word` is the query's index in its row."""
     if tree:
         node = (word[:, None] >> tl.minimum(tl.maximum(beyond, 0), 63)[None, :].to(tl.int64)) & 1
         return (beyond < 0)[None, :] | ((beyond < 64)[None, :] & (node == 1))
@@ -113,7 +113,7 @@ def _seen(beyond, word, tree: tl.constexpr):
 
 @triton.jit
 def _fold(peak, total, mixed, scores, value):
-    """One block of positions into the running softmax: highest score, sum of weights and weighted values."""
+    """Adds one block of positions to the running softmax: highest score, sum of weights and weighted values."""
     higher = tl.maximum(peak, tl.max(scores, 1))
     base = tl.where(higher == float("-inf"), 0.0, higher)
     weights, shrink = tl.exp2(scores - base[:, None]), tl.exp2(peak - base)
@@ -132,7 +132,7 @@ def merge_splits(
     dim: tl.constexpr,
     block_dim: tl.constexpr,
 ):
-    """Grid (queries * heads): the parts [splits, ., dim] of a query's head, weighted by their softmax sums."""
+    """Grid (queries * heads). Merges the parts [splits, ., dim] of a query's head, weighted by their softmax sums."""
     place = tl.program_id(0).to(tl.int64)
     each, columns = tl.arange(0, block_splits), tl.arange(0, block_dim)
     logs = tl.load(sums + each * (split_stride // dim) + place, mask=each < splits, other=float("-inf"))

@@ -1,8 +1,8 @@
 """Which implementation of each operation a worker runs: the reference in torch, or a kernel that replaces it.
 
-A reference is an ordinary function; called by its name it runs in torch. `kernels[reference]` is what a worker runs in
-its place, with the same arguments and results. The set is chosen once, when a worker is built, and handed to everything
-that the worker is made of; two workers of one process may have different ones.
+A reference is an ordinary function that runs in torch. `kernels[reference]` is what a worker runs in its place, with
+the same arguments and results. The set is chosen once, when a worker is built, and passed to all of its parts; two
+workers of one process may have different sets.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,20 +18,20 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Kernels:
     language: str | None = None
-    """`cpp` or `triton`; None where every operation is its reference."""
+    """`cpp` or `triton`; None if every operation runs its reference."""
     replaced: Mapping[Callable[..., Any], Callable[..., Any]] = field(default_factory=dict)
-    """By reference, the kernel that replaces it."""
+    """Maps each reference to the kernel that replaces it."""
     missing: str | None = None
-    """Why a device that could have kernels has none."""
+    """Why a device that supports kernels has none."""
     name: str = f"torch {torch.__version__}"
-    """What rounds: under another name, the last bits of a logit may differ."""
+    """Identifies the arithmetic: under another name, the last bits of a logit may differ."""
 
     def __getitem__(self, reference: Callable[P, T]) -> Callable[P, T]:
         return self.replaced.get(reference, reference)
 
     @property
     def report(self) -> str:
-        """For people: the kernels, or why there are none."""
+        """For users: the kernels, or why there are none."""
         if self.language is not None:
             return f"{self.language}: {' '.join(sorted(reference.__name__ for reference in self.replaced))}"
         return "none" if self.missing is None else f"none: {self.missing}"

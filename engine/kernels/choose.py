@@ -1,8 +1,8 @@
-"""The choice at every node in one pass over the vocabulary, with noise made on the way and filters by threshold search.
+"""The choice at every node in one pass over the vocabulary, with noise made on the fly and filters by threshold search.
 
-The twins sort a row to filter it and read noise from memory. Top-k keeps the values of which fewer than k are larger,
-top-p those with less than p of the mass above them: both are the lowest threshold above which some weight stays below a
-limit, so both are found by one search, four bits of an order-preserving integer a pass. Nothing is sorted, and a row's
+The references sort a row to filter it and read noise from memory. Top-k keeps the values that fewer than k exceed,
+top-p those with less than p of the mass above them. Both are the lowest threshold with less than a limit of weight
+above it, so one search finds both, four bits of an order-preserving integer per pass. Nothing is sorted, and a row's
 answer depends on that row alone.
 """
 
@@ -18,13 +18,13 @@ from engine.row_tables import RowTables
 
 _BLOCK = 1024
 _CHUNK = 8 * _BLOCK
-"""Tokens of a program of the last pass: several programs share a row, so that few rows fill the device."""
+"""Tokens per program of the last pass: several programs share a row, so that few rows fill the device."""
 
 
 def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
-    """`noise` is not read: what it holds is made here again."""
+    """Does not read `noise`: the kernel makes it again."""
     if needs.bans:
         logits = ban_stop_ids(logits, rows, positions, tables)
     count, vocabulary = logits.shape
@@ -68,7 +68,7 @@ def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> 
 
 @triton.jit
 def _ordered(values):
-    """fp32 as int32 of the same order."""
+    """fp32 as int32 in the same order."""
     bits = values.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
@@ -84,7 +84,7 @@ def _floor(
     by_mass: tl.constexpr,
     block: tl.constexpr,
 ):
-    """The lowest int32 t >= floor such that the weight of what lies above t is below the limit."""
+    """The lowest int32 t >= floor such that the weight of the values above t is below the limit."""
     found = tl.full([], -(2**31), tl.int64)
     digits = tl.arange(0, 16).to(tl.int64)
     for turn in tl.static_range(8):
@@ -116,7 +116,7 @@ def find_floors(
     greedy_below: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Grid (n). The ordered integer below which a row's tokens are cut: min-p, then top-k, then top-p."""
+    """Grid (n). The ordered integer below which a row's tokens are filtered out: min-p, then top-k, then top-p."""
     node = tl.program_id(0).to(tl.int64)
     row, source = tl.load(rows + node), logits + node * vocabulary
     temperature = tl.load(temperatures + row)
@@ -160,7 +160,7 @@ def find_best(
     chunk: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Grid (n, chunks). The highest value of a chunk and its lowest token."""
+    """Grid (n, chunks). The highest value of a chunk and the lowest token that has it."""
     node, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row, floor = tl.load(rows + node), tl.load(floors + node)
     temperature = tl.load(temperatures + row)

@@ -1,4 +1,4 @@
-"""Where a row ends, a program a row: engine/ending.py in one launch instead of some fifteen."""
+"""engine/ending.py, one program per row: one launch instead of some fifteen."""
 
 import torch
 import triton

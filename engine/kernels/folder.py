@@ -1,4 +1,4 @@
-"""Where compiled kernels lie, for GPUs and for CPUs."""
+"""Where compiled kernels are stored, for GPUs and for CPUs."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ from contracts.places import cache
 
 
 def folder() -> Path:
-    """Where kernels are written: the first of `folders`."""
+    """The folder that kernels are written to: the first of `folders`."""
     return folders()[0]
 
 
 def folders() -> list[Path]:
-    """Where kernels are looked for: those of AERIE_KERNELS, separated as in PATH; else build/kernels of a checkout, or
-    what an installed Aerie has in the user's cache.
+    """The folders that are searched for kernels: those of AERIE_KERNELS, separated as in PATH; else build/kernels of a
+    checkout, or an installed Aerie's folder in the user's cache.
     """
     named = [Path(part) for part in os.environ.get("AERIE_KERNELS", "").split(os.pathsep) if part]
     return named or [cache() / "kernels"]

@@ -1,6 +1,6 @@
 """The small operations of a layer, each in one launch: norm, rotation with the write to the pool, and SwiGLU's product.
 
-Numbers of 16 bits are computed in fp32 and rounded once, where the twins round in between.
+16-bit numbers are computed in fp32 and rounded once; the references also round in between.
 """
 
 import torch
@@ -14,7 +14,9 @@ _BLOCK = 1024
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
-    """x / hypot(|x|, floor) * gain for x [tokens, size] or [tokens, heads, size], which may be part of a wider one."""
+    """x / hypot(|x|, floor) * gain for x [tokens, size] or [tokens, heads, size], which may be a slice of a wider
+    tensor.
+    """
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     parts = x if x.ndim == 3 else x[:, None]
     tokens, each, size = parts.shape
@@ -38,8 +40,8 @@ def norm_rows(out, x, gain, floor, stride, each, size, block: tl.constexpr):
 
 
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
-    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries are turned in place, keys into the pool, and values go
-    there as they are.
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries in place and keys into the pool, and copies
+    values there.
     """
     tokens, every, dim = merged.shape
     keys = pool.keys[layer]
@@ -69,7 +71,7 @@ def turn_heads(
     half: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Grid (tokens, heads of all kinds). Pairs that turn together lie side by side."""
+    """Grid (tokens, heads of all kinds). Rotated pairs lie side by side."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     pairs = tl.arange(0, block)
     inside = pairs < half

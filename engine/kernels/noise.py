@@ -1,6 +1,6 @@
-"""The noise of engine/noise.py: the same hash, in 32-bit unsigned arithmetic; other kernels make it on the way.
+"""The noise of engine/noise.py: the same hash, in 32-bit unsigned arithmetic; other kernels make it on the fly.
 
-Hashes are equal to the twin's bit for bit; logarithms may differ in the last place, as they do between a CPU and a GPU.
+Hashes equal the reference's bit for bit; logarithms may differ in the last place, as they do between a CPU and a GPU.
 Near zero -log(1 - u) is a series, since 1 - u would round to 1 there.
 """
 
@@ -30,7 +30,7 @@ def write_noise(noise, keys, positions, tokens, width, block: tl.constexpr):
 
 @triton.jit
 def finalized(x):
-    """murmur3's finalizer of uint32."""
+    """murmur3's finalizer on uint32."""
     x = (x ^ (x >> 16)) * tl.full([], 0x85EBCA6B, tl.uint32)
     x = (x ^ (x >> 13)) * tl.full([], 0xC2B2AE35, tl.uint32)
     return x ^ (x >> 16)
@@ -38,7 +38,7 @@ def finalized(x):
 
 @triton.jit
 def row_state(key, position):
-    """Two halves, well mixed, of a (key, position) pair of int64."""
+    """Two well-mixed halves for an int64 (key, position) pair."""
     golden = tl.full([], 0x9E3779B1, tl.uint32)
     low = finalized(key.to(tl.uint32) ^ finalized(position.to(tl.uint32) * golden + 1))
     high = finalized((key >> 32).to(tl.uint32) + low)
@@ -47,7 +47,7 @@ def row_state(key, position):
 
 @triton.jit
 def noise_of(low, high, tokens):
-    """Standard Gumbel noise of a row's state at tokens of any integer kind."""
+    """Standard Gumbel noise from a row's state, for tokens of any integer dtype."""
     golden = tl.full([], 0x9E3779B1, tl.uint32)
     hashed = finalized(finalized((tokens.to(tl.uint32) * golden) ^ low) + high)
     u = tl.minimum((hashed.to(tl.float32) + 0.5) * 2.3283064365386963e-10, 0.9999999403953552)

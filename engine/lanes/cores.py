@@ -1,4 +1,4 @@
-"""The CPUs that this process really has: what it may run on, and how much of it its control groups let it use."""
+"""The CPUs that this process can use: those it may run on, limited by its control groups' quotas."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ _OWN = Path("/proc/self/cgroup")
 
 
 def usable_cores() -> float:
-    """A quota need not be whole: 0.5 is half a core."""
+    """The number of cores. A quota may be fractional: 0.5 is half a core."""
     return min([len(os.sched_getaffinity(0)), *_quotas()])
 
 
 def _quotas() -> Iterator[float]:
-    """Of this process's group and of those above it, as versions 2 and 1 of control groups write them."""
+    """Quotas of this process's control group and of its ancestors, for versions 2 and 1."""
     try:
         lines = _OWN.read_text().splitlines()
     except OSError:

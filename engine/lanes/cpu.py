@@ -1,8 +1,7 @@
 """The CPU's lane: a process that holds weights, pools and tables, so that host and device work really overlap.
 
-As a thread it would share the interpreter's lock with the scheduler and hide nothing. Frames travel over a socket
-pair that the two processes alone hold; when either end dies the other reads the end of the stream, so nobody waits
-for ever.
+A thread would share the interpreter's lock with the scheduler and overlap nothing. Frames travel over a socket pair
+that only the two processes hold. When either end dies the other reads the end of the stream, so no one waits forever.
 """
 
 import multiprocessing
@@ -25,8 +24,8 @@ _CLOSE_SECONDS = 5.0
 
 
 class CpuLane:
-    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that makes a worker of the
-    config and `arguments`; without `wait` the lane is there before its worker, until `await_ready`.
+    """Implements contracts.step.Lane. `factory` names a function `package.module:name` that builds a worker from the
+    config and `arguments`. Without `wait` the lane exists before its worker, until `await_ready`.
     """
 
     def __init__(
@@ -37,14 +36,14 @@ class CpuLane:
             _serve, theirs, factory, config.model_dump_json(), threads, arguments, name="aerie-lane", daemon=True
         )
         theirs.close()
-        # A lane that nobody closes ends with its owner, or with the interpreter, which would wait for it otherwise.
+        # A lane that nobody closes ends with its owner, or with the interpreter, which would otherwise wait for it.
         Finalize(self, self._pipe.close, exitpriority=0)
         self._capacity: Capacity
         if wait:
             self.await_ready()
 
     def await_ready(self) -> None:
-        """Waits for the worker. Raises ConfigError where it could not be built, EngineDead where the process died."""
+        """Waits for the worker. Raises ConfigError if it could not be built, EngineDead if the process died."""
         self._capacity = self._receive()
 
     @property
@@ -57,7 +56,7 @@ class CpuLane:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the process; None while it runs."""
+        """The process's exit code; None while it runs."""
         return self._process.exitcode
 
     @property
@@ -67,7 +66,7 @@ class CpuLane:
 
     @property
     def connection(self) -> Connection:
-        """Readable when an output, or the process's end, is there to be received."""
+        """Readable when an output, or the process's end, can be received."""
         return self._pipe
 
     def launch(self, plan: StepPlan) -> None:
@@ -81,17 +80,17 @@ class CpuLane:
         return output
 
     def close(self) -> None:
-        """Ends the process; a stuck one is killed after a while."""
+        """Ends the process; kills it if it does not exit in time."""
         self.hang_up()
         self._process.join(_CLOSE_SECONDS)
         self.kill()
 
     def hang_up(self) -> None:
-        """Lets the process end, and does not wait for it."""
+        """Lets the process end, without waiting for it."""
         self._pipe.close()
 
     def kill(self) -> None:
-        """Ends a process that still runs, at once."""
+        """Kills the process at once if it still runs."""
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
@@ -111,7 +110,7 @@ class CpuLane:
 
 
 def _serve(pipe: Connection, factory: str, config_json: str, threads: int, arguments: tuple[int, ...]) -> None:
-    """The process's main: build, report the capacity, then run steps until the other end closes."""
+    """The process's main function: build, report the capacity, then run steps until the other end closes."""
     try:
         with ending_with_parent():
             import torch
@@ -122,19 +121,19 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int, argum
         _run(worker, pipe)
     except AerieError as error:
         pipe.send_bytes(encode_error(error))
-    except Exception as error:  # noqa: BLE001  the process's last word; whatever went wrong, the scheduler must hear it
+    except Exception as error:  # noqa: BLE001  the process ends here, and the scheduler must hear of any error
         traceback.print_exc()
         pipe.send_bytes(encode_error(EngineDead(f"{type(error).__name__}: {error}")))
 
 
 _Plans = SimpleQueue[StepPlan | Exception | None]
-"""In the order of launch; then None when the other end has closed, or what went wrong beside the steps."""
+"""Plans in launch order; then None if the other end has closed, or the error that ended a thread."""
 _Outputs = SimpleQueue[StepOutput | None]
 
 
 def _run(worker: Worker, pipe: Connection) -> None:
-    """Steps until the other end closes. Frames are read and written by threads of their own, which cost a step little:
-    while it computes, it does not hold the interpreter's lock.
+    """Runs steps until the other end closes. Separate threads read and write frames. They cost a step little, since it
+    does not hold the interpreter's lock while it computes.
     """
     plans: _Plans = SimpleQueue()
     outputs: _Outputs = SimpleQueue()
@@ -146,13 +145,13 @@ def _run(worker: Worker, pipe: Connection) -> None:
             if isinstance(plan, Exception):
                 raise plan
             worker.step(plan, outputs.put)
-    finally:  # what was answered comes before the error that ends the process
+    finally:  # send all answers before the error that ends the process
         outputs.put(None)
         writer.join()
 
 
 def _beside(plans: _Plans, act: Callable[[], None]) -> None:
-    """A thread's main: whatever ends it early ends the steps."""
+    """A thread's main function: if it ends early, the steps end too."""
     try:
         act()
     except (EOFError, OSError):

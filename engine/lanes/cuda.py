@@ -1,7 +1,7 @@
-"""A GPU's lane: in the scheduler's own process, since launching costs the host little and waiting is the device's.
+"""A GPU's lane: in the scheduler's own process, since launching costs the host little and the device does the waiting.
 
-Work goes to one stream; a step's results are copied to the host right after acceptance, and settling waits for that
-copy alone. Built by the composition root. An error of the device ends the lane: whatever was in flight is lost with it.
+Work goes to one stream. A step's results are copied to the host right after acceptance, and settling waits for that
+copy alone. Built by the composition root. A device error ends the lane and loses all work in flight.
 """
 
 from collections import deque
@@ -15,11 +15,11 @@ from engine.cuda import Runtime
 from engine.results import Pending
 
 _IN_FLIGHT = 2
-"""Steps: the transfer has a copy of its page-locked memory for each."""
+"""Steps: the transfer has one copy of its page-locked memory for each."""
 
 
 class Launcher(Protocol):
-    """A worker that can be left alone with a step."""
+    """A worker that launches a step without waiting for it."""
 
     @property
     def capacity(self) -> Capacity: ...
@@ -53,7 +53,7 @@ class CudaLane:
         try:
             with self._runtime.active():
                 self._flying.append(self._worker.launch(plan))
-        except RuntimeError as error:  # torch's own are such, and those of FlashInfer, Triton and cuBLAS
+        except RuntimeError as error:  # torch's errors are RuntimeErrors, as are those of FlashInfer, Triton and cuBLAS
             raise _dead(error) from error
 
     def settle(self) -> StepOutput:
@@ -63,7 +63,7 @@ class CudaLane:
             raise _dead(error) from error
 
     def close(self) -> None:
-        """Weights, pools and graphs are given back, so that the process may load another model."""
+        """Releases weights, pools and graphs, so that the process may load another model."""
         self._flying.clear()
         if self._worker is not None:
             self._worker.close()

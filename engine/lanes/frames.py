@@ -1,5 +1,5 @@
-"""Plans, outputs and capacity as msgpack frames between a lane and its process: dataclasses with their arrays as raw
-bytes. A frame's first byte says what it is.
+"""Plans, outputs and capacity as msgpack frames between a lane and its process: dataclasses, with arrays as raw bytes.
+A frame's first byte gives its kind.
 """
 
 import struct
@@ -17,7 +17,7 @@ _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "|b1"))
 
 
 class Failure(msgspec.Struct):
-    """Why a lane's process gave up, for the other side to raise."""
+    """Why a lane's process failed, for the other side to raise."""
 
     message: str
     param: str | None
@@ -33,12 +33,12 @@ _KINDS = (StepPlan, StepOutput, Capacity, Failure)
 
 
 def encode(value: Any) -> bytes:
-    """One of the kinds of frames."""
+    """value: one of the kinds of frames."""
     return bytes((_KINDS.index(type(value)),)) + _ENCODER.encode(value)
 
 
 def decode(frame: bytes) -> Any:
-    """Its arrays are the caller's own."""
+    """The caller owns the decoded arrays."""
     return _DECODERS[frame[0]].decode(memoryview(frame)[1:])
 
 
@@ -61,7 +61,7 @@ def _from_ext(code: int, body: memoryview) -> np.ndarray:
 
 
 def _kept(kind: type, value: Any) -> Any:
-    """Arrays are made by then."""
+    """Passes arrays through: they are decoded already."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""A lane that runs each step where it is launched: for tests, debugging and machines with one core."""
+"""A lane that runs each step at launch: for tests, debugging and machines with one core."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ from contracts.step import Capacity, StepOutput, StepPlan, Worker
 
 
 class InlineLane:
-    """Implements contracts.step.Lane over a worker of this process."""
+    """Implements contracts.step.Lane over a worker in this process."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker

@@ -1,6 +1,6 @@
-"""Where steps run, told without loading PyTorch: a scheduler whose lane is a process of its own has no use for it.
+"""Where steps run, determined without loading PyTorch: a scheduler whose lane is a separate process does not need it.
 
-Asked by the composition root, once, before there is a lane.
+The composition root asks once, before it builds a lane.
 """
 
 import ctypes
@@ -9,7 +9,7 @@ from contracts.config import Config
 from engine.lanes.cores import usable_cores
 
 _DRIVER = "libcuda.so.1"
-"""What every CUDA program loads; there is no GPU to be had where it is missing."""
+"""Every CUDA program loads this library; without it there is no usable GPU."""
 
 
 def lane_threads(config: Config) -> int:
@@ -18,7 +18,7 @@ def lane_threads(config: Config) -> int:
 
 
 def runs_on_cpu(config: Config) -> bool:
-    """Raises ConfigError where a GPU is asked for and cannot be had."""
+    """Raises ConfigError if a GPU is requested but not available."""
     wanted = config.engine.device
     if wanted == "cpu" or (wanted == "auto" and not _has_driver()):
         return True
