@@ -1,7 +1,7 @@
-"""The compilation of the kernels: a process of its own, which ends with its caller, however that ends, and cleans up.
+"""Compiles the kernels in a separate process, which ends with its caller, however that ends, and cleans up.
 
-`library` calls `compiled`, which runs this very file. Standard input is the lifeline: at its end the compilers are
-killed and what they wrote is removed. So a server that is stopped or killed during its first start leaves no compiler.
+`library` calls `compiled`, which runs this file. At the end of standard input the process kills the compilers and
+removes their output, so a server that is stopped or killed during its first start leaves no compiler running.
 """
 
 import contextlib
@@ -20,15 +20,15 @@ from threading import Lock, Thread
 
 _AT_ONCE = 2
 _FAILED, _LATE, _UNKEPT = 1, 2, 3
-"""Exit codes: a compiler failed, took too long, or its output cannot be written."""
+"""Exit codes: a compiler failed, it timed out, or its output could not be written."""
 
 logger = logging.getLogger("aerie.kernels")
 
 
 def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, seconds: float) -> Path:
-    """The library of all sources, compiled with `command` each and linked: whole, or not at all.
+    """The library, from all sources compiled with `command` each and linked. It is written completely or not at all.
 
-    `seconds` are for one source. Raises CalledProcessError, TimeoutExpired, or OSError where it cannot be written.
+    `seconds` is the limit per source. Raises CalledProcessError, TimeoutExpired, or OSError if it cannot be written.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
     logger.info("compiling the kernels for this CPU into %s; later starts find them there", library.parent)
@@ -50,7 +50,7 @@ def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, 
 
 
 class _Compilers:
-    """Those that run; each leads a process group, since a compiler has children."""
+    """The running compilers; each leads a process group, since a compiler has child processes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -59,7 +59,7 @@ class _Compilers:
         self._stopped = False
 
     def run(self, command: Sequence[str], scratch: str) -> None:
-        """Raises CalledProcessError and TimeoutExpired; nothing of the command runs afterwards."""
+        """Raises CalledProcessError and TimeoutExpired. Nothing of the command is left running."""
         with self._lock:
             if self._stopped:
                 raise subprocess.CalledProcessError(_FAILED, list(command), stderr=b"stopped")
@@ -80,7 +80,7 @@ class _Compilers:
             raise subprocess.CalledProcessError(process.returncode, list(command), stderr=said)
 
     def stop(self) -> None:
-        """Ends them all; no other is started."""
+        """Kills all compilers; no other is started."""
         with self._lock:
             self._stopped = True
             for pid in self._running:
@@ -104,7 +104,7 @@ def _compile(compilers: _Compilers, command: list[str], sources: list[str], libr
 
 def _main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)  # the lifeline decides; unlike SIG_IGN, a handler is not inherited
+        signal.signal(number, lambda *_: None)  # the end of stdin decides; unlike SIG_IGN, a handler is not inherited
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     command, sources, library, seconds = json.loads(sys.argv[1])
     compilers = _Compilers(seconds)

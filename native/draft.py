@@ -1,4 +1,4 @@
-"""A step that drafts as kernels read it (src/round.cpp), and whether they can draft it."""
+"""A drafting step as kernels read it (src/round.cpp), and whether they can draft it."""
 
 import ctypes
 import math
@@ -21,8 +21,8 @@ class Drafts(ctypes.Structure):
 
 
 def drafts_plainly(spec: SpecConfig, config: HeadConfig, step: Step, *, trees: bool) -> bool:
-    """Whether the head drafts level by level, without noise and filters, and what the target chooses decides. Filters
-    cannot change what is likeliest, which is all that chains ask for.
+    """Whether the head drafts level by level without noise and filters, and the target's choice decides acceptance.
+    Filters cannot change the most likely token, which is all that chains need.
     """
     return (
         not config.parallel
@@ -33,7 +33,7 @@ def drafts_plainly(spec: SpecConfig, config: HeadConfig, step: Step, *, trees: b
 
 
 def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
-    """Whether the head follows every row, and passes a level of all of them at once."""
+    """Whether the head extends every row, and one pass holds a level of all rows."""
     return all(plan.drafting) and plan.rows.size * work.topk <= head.body.most
 
 

@@ -30,7 +30,7 @@ class NativeHead:
 
 
 def native_head(head: Head) -> NativeHead | None:
-    """None where the kernels cannot walk through it."""
+    """None if the kernels cannot run it."""
     if type(head) is not Head:
         return None
     weights, body = head.weights, native_body(head.body)

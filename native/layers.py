@@ -1,4 +1,4 @@
-"""Layers as kernels read them (src/model.h): addresses of their weights, found once."""
+"""Layers as kernels read them (src/model.h): the addresses of their weights, looked up once."""
 
 import ctypes
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ class NativeLayers:
 
     layers: "ctypes.Array[LayerStructure]"
     most: int
-    """Tokens up to which all matrices are read in panels."""
+    """Up to this many tokens, all matrices are read in panels."""
 
 
 def native_layers(stack: Stack) -> NativeLayers | None:
-    """None where the kernels cannot walk through it."""
+    """None if the kernels cannot run it."""
     layers = [_layer(layer) for layer in stack.layers]
     known = [layer for layer in layers if layer is not None]
     if len(known) < len(layers) or not known:
@@ -69,5 +69,5 @@ def _layer(layer: Layer) -> LayerStructure | None:
 
 
 def norm_at(norm: RmsNorm | None) -> Norm:
-    """Where a kernel finds it."""
+    """The norm as a kernel reads it."""
     return Norm() if norm is None else Norm(norm.gain.data_ptr(), norm.floor.data_ptr())

@@ -1,8 +1,8 @@
-"""The C++ kernels as one shared library: compiled for CPUs like this one when it is first asked for, then kept.
+"""The C++ kernels as one shared library: compiled for CPUs like this one on first use, then kept.
 
-Called while a model is loaded (`native.kernels.table`). What is compiled is named by what it is for (march.py), a
-digest of the sources and one of the compiler, so that an upgrade meets no library of another version, and a machine
-without a compiler finds what another one made for it.
+Called while a model is loaded (`native.kernels.table`). A library's name contains its target (march.py), a digest of
+the sources and one of the compiler. So an upgrade never loads another version's library, and a machine without a
+compiler finds what another one compiled for it.
 """
 
 import ctypes
@@ -30,8 +30,9 @@ _COMPILERS = ("c++", "g++", "clang++")
 _NO_COMPILER = "there is no C++ compiler (Debian: g++)"
 _VERSION_SECONDS = 20
 _SECONDS = 600
-"""For one source, on a machine that does many other things besides: alone it takes some. Who gave up would compile all
-of them again in the next process."""
+"""Limit per source, for a busy machine; an idle one needs a few. After a timeout the next process compiles all sources
+again.
+"""
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
@@ -64,19 +65,19 @@ _SIGNATURES: dict[str, list[type]] = {
     "round_extended": [c_void_p] * 2,
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
-"""Parameters of each function; addresses are not checked."""
+"""Parameter types of each function; addresses are not checked."""
 _RESULTS: dict[str, Any] = {"layout": POINTER(c_int64), "panel_size": c_long}
-"""Of those that return something."""
+"""Result types of the functions that return something."""
 
 
 class Unavailable(Exception):
-    """Why this machine cannot have the kernels."""
+    """Why the kernels are not available on this machine."""
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """For the best that this CPU has, or for AERIE_MARCH. Compiles at the first call on this machine, in some seconds;
-    where it cannot, a library that is kept for a lesser level serves. Raises Unavailable.
+    """The library for this CPU's best level, or for AERIE_MARCH. The first call on a machine compiles it, in some
+    seconds. If it cannot, it loads a library that is kept for a lower level. Raises Unavailable.
     """
     asked = os.environ.get("AERIE_MARCH")
     levels = [_asked(asked)] if asked else runnable()
@@ -93,21 +94,21 @@ def library() -> ctypes.CDLL:
 
 
 def make() -> Path:
-    """The library for AERIE_MARCH, or for the best that this CPU has, compiled where it is not there yet. It is not
-    loaded, so it may be another machine's. Raises Unavailable.
+    """The library for AERIE_MARCH, or for this CPU's best level, compiled if it does not exist. It is not loaded, so it
+    may be for another machine. Raises Unavailable.
     """
     asked = os.environ.get("AERIE_MARCH")
     return _made(_asked(asked) if asked else runnable()[0])
 
 
 def library_name() -> str:
-    """Of the loaded one: what it is compiled for, and digests of what it was compiled from and with."""
+    """The loaded library's name: its target, and digests of its sources and its compiler."""
     return Path(library()._name).stem
 
 
 @cache
 def missing() -> str | None:
-    """Why this machine cannot have the kernels, found out once; None where it can."""
+    """Why the kernels are not available on this machine, determined once; None if they are."""
     try:
         library()
     except Unavailable as error:
@@ -137,7 +138,7 @@ def _compilers(march: March) -> Sequence[str]:
 
 
 def _kept(march: March) -> Path | None:
-    """Of these very sources, by whatever compiler."""
+    """A library compiled from these sources by any compiler."""
     return next((found for place in folders() for found in sorted((place / "cpp").glob(f"{_name(march)}-*.so"))), None)
 
 

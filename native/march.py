@@ -1,5 +1,5 @@
-"""What the C++ kernels are compiled for: a level of instructions that many CPUs share, so that a library made on one of
-them runs on another. Found without a compiler; called while a model is loaded.
+"""What the C++ kernels are compiled for: an instruction-set level that many CPUs share, so that a library compiled on
+one of them runs on another. Determined without a compiler, while a model is loaded.
 """
 
 import platform
@@ -16,11 +16,11 @@ class March:
 
     name: str
     machine: str
-    """As platform.machine() says it on Linux."""
+    """The value of platform.machine() on Linux."""
     flags: tuple[str, ...]
-    """For GCC and Clang, older ones too, which do not know the levels by name."""
+    """Flags for GCC and Clang, including older versions that do not know the levels by name."""
     features: frozenset[str] = frozenset()
-    """That a CPU needs, as /proc/cpuinfo names them."""
+    """Features that a CPU needs, as named in /proc/cpuinfo."""
 
     @property
     def foreign(self) -> bool:
@@ -43,11 +43,11 @@ def _levels() -> dict[str, March]:
 
 
 LEVELS = _levels()
-"""By name; of one machine, the least first."""
+"""By name; a machine's lowest level comes first."""
 
 
 def cpu_features() -> frozenset[str] | None:
-    """Of this CPU; None where the system does not tell them."""
+    """The features of this CPU; None if the system does not report them."""
     try:
         lines = _CPUINFO.read_text().splitlines()
     except OSError:
@@ -62,13 +62,13 @@ def this_machine() -> str:
 
 
 def native() -> March:
-    """For this very CPU, whatever it is."""
+    """For exactly this CPU."""
     flag = "-march=native" if this_machine() == "x86_64" else "-mcpu=native"
     return March("native", this_machine(), (flag,), cpu_features() or frozenset())
 
 
 def runnable() -> list[March]:
-    """The levels that this CPU has, the best first; of a CPU that says nothing of itself, `native`."""
+    """The levels that this CPU supports, the best first; `native` for a CPU that reports no features."""
     features = cpu_features()
     if features is None:
         return [native()]
@@ -77,7 +77,7 @@ def runnable() -> list[March]:
 
 
 def march_of(name: str) -> March:
-    """Raises ValueError for a name that is none."""
+    """Raises ValueError for an unknown name."""
     if name == "native":
         return native()
     if name not in LEVELS:
@@ -86,7 +86,7 @@ def march_of(name: str) -> March:
 
 
 def lacking(march: March) -> str | None:
-    """Why this machine must not run what is compiled for `march`; None where it may."""
+    """Why this machine cannot run code compiled for `march`; None if it can."""
     if march.foreign:
         return f"{march.name} is for {march.machine}, and this machine is {this_machine()}"
     features = cpu_features()

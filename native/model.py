@@ -1,5 +1,5 @@
-"""Models, tables and the FutureMap as kernels of whole steps read them (src/model.h): addresses, found once, since
-nothing in them moves while it serves.
+"""Models, tables and the FutureMap as kernels of whole steps read them (src/model.h): addresses, looked up once, since
+nothing in them moves while it is in use.
 """
 
 import ctypes
@@ -48,13 +48,13 @@ class NativeBody:
 
     model: Model
     most: int
-    """Tokens that they pass at once."""
+    """The most tokens that one pass holds."""
     layers: NativeLayers
-    """What `model` points at."""
+    """The layers that `model` points to."""
 
 
 def native_body(body: Body) -> NativeBody | None:
-    """None where the kernels cannot walk through it."""
+    """None if the kernels cannot run it."""
     layers, slots, panels = native_layers(body.stack), body.pool.slots(0), addresses_of(body.output, 1)
     vocabulary, hidden = body.output.shape
     known = slots.dtype in TYPES and body.embeddings.dtype == slots.dtype and isinstance(body.attention, CppAttention)

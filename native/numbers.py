@@ -1,8 +1,8 @@
-"""What the kernels compute with (vectors.h)."""
+"""The vector width and number types of the kernels (vectors.h)."""
 
 import torch
 
 LANES = 16
-"""Numbers at once."""
+"""Numbers per vector operation."""
 TYPES = (torch.float32, torch.bfloat16)
-"""Of activations and pools."""
+"""Types of activations and pools."""

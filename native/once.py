@@ -1,4 +1,4 @@
-"""What is made of an object once, at the first call, and kept."""
+"""Caches what is made from an object at the first call."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class Once(Generic[K, V]):
-    """By the object itself, not by what it equals; the object is kept, too, so that no other takes its identity."""
+    """Keyed by identity, not by equality. The object is kept, too, so that no other object can take its identity."""
 
     def __init__(self, make: Callable[[K], V]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""Large pages for weights. A step of a small model reads all of them, and finding where pages of 4 KB lie costs more
+"""Large pages for weights. A step of a small model reads all of them, and address translation of 4 KB pages takes more
 than a tenth of its time. Called while a model is loaded.
 """
 
@@ -14,9 +14,9 @@ _ALIGNED = 4096
 
 
 class LargePages:
-    """Copies of tensors, side by side in blocks of large pages; where the system has none, of ordinary ones.
+    """Copies of tensors, side by side in blocks of large pages, or of ordinary pages if the system has no large ones.
 
-    Its tensors keep their block, so they may outlive it.
+    Its tensors keep their block alive, so they may outlive it.
     """
 
     def __init__(self) -> None:
@@ -33,10 +33,10 @@ class LargePages:
 
 
 def _block(size: int) -> Tensor:
-    """At least `size` bytes, from the start of a large page on."""
+    """At least `size` bytes, aligned to the start of a large page."""
     memory = mmap.mmap(-1, size + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
+        with suppress(OSError):  # a kernel without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)
     whole = torch.frombuffer(memory, dtype=torch.uint8)
     first = -whole.data_ptr() % _PAGE
@@ -44,4 +44,4 @@ def _block(size: int) -> Tensor:
 
 
 WEIGHTS = LargePages()
-"""Of this process's models."""
+"""For the models of this process."""

@@ -1,7 +1,7 @@
-"""A plan as kernels of whole steps read it (src/step.h), whether they can run it, and what they answer.
+"""A plan as kernels of whole steps read it (src/step.h), whether they can run it, and their answer.
 
-Between two steps of a small model little of Python is still in the CPU's cache, and what is not costs ten times what it
-does in a loop: so few libraries are touched here, and few lines.
+Between two steps of a small model, the CPU's cache keeps little of Python, and uncached code takes ten times as long as
+in a loop. So this file uses few libraries and few lines.
 """
 
 import ctypes
@@ -28,18 +28,18 @@ class Step(ctypes.Structure):
 
 
 class Plans:
-    """Makes steps of plans for one worker."""
+    """Makes one worker's steps from plans."""
 
     def __init__(self, state: DeviceState, target: NativeBody) -> None:
         self.most = target.most
-        """Tokens that a step passes at most."""
+        """The most tokens that a step passes."""
         self._state = state
         self._read = target, native_tables(state.tables), native_futures(state.futures)
         self._addresses = tuple(map(ctypes.addressof, (target.model, *self._read[1:])))
 
     def step_of(self, plan: StepPlan, tokens: int) -> Step | None:
-        """Of a plan that passes at most so many tokens; None where it asks for more than the kernels do. What the
-        plan's rows need must have been noted.
+        """The step of a plan that passes at most `tokens` tokens; None if it needs more than the kernels support. The
+        needs of the plan's rows must have been noted.
         """
         state = self._state
         if plan.logprobs >= 0 or plan.trees or tokens > self.most:
@@ -62,7 +62,7 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a step committed, on the host already: the words of src/step.h."""
+    """What a step committed, already on the host: the words of src/step.h."""
 
     plan: StepPlan
     words: "ctypes.Array[c_int32]"
@@ -89,5 +89,5 @@ class Answer:
 
 
 def answer_of(plan: StepPlan, width: int, times: ReadTimes) -> Answer:
-    """With room for `width` tokens of each row."""
+    """An answer with room for `width` tokens per row."""
     return Answer(plan, (c_int32 * (plan.rows.size * (width + 5)))(), times)

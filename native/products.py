@@ -1,4 +1,4 @@
-"""A matrix in panels for the C++ product (src/products.cpp): 8 or 16 bits a weight, widened in registers."""
+"""A matrix in panels for the C++ product (src/products.cpp): 8 or 16 bits per weight, widened in registers."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from native.pages import WEIGHTS
 
 
 def pack(weight: Tensor) -> Packed | None:
-    """Replaces engine.packing.pack: panels where every weight is a bf16 number."""
+    """Replaces engine.packing.pack: panels if every weight is a bf16 number."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
     halves = weight.bfloat16()
@@ -24,7 +24,7 @@ def pack_int8(weight: Tensor) -> Packed:
 
 
 def addresses_of(projection: Projection, tokens: int) -> tuple[int | None, ...] | None:
-    """Where a kernel finds panels, scales and bias for so many tokens; None where it is not to look."""
+    """Addresses of panels, scales and bias for `tokens` tokens; None if a kernel must not use them."""
     packed, bias = projection.packed, projection.packed_bias
     if tokens > projection.few or not isinstance(packed, Panels):
         return None
@@ -33,8 +33,8 @@ def addresses_of(projection: Projection, tokens: int) -> tuple[int | None, ...] 
 
 class Panels:
     """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as panels of as many outputs as the
-    library takes at once, [out / panel, in, panel]. The last panel is filled up with zeros. Of bf16, the two halves of
-    a panel's outputs take turns.
+    library computes at once, [out / panel, in, panel]. The last panel is padded with zeros. In bf16, the two halves of
+    a panel's outputs are interleaved.
     """
 
     def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
@@ -52,7 +52,7 @@ class Panels:
         )
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x [tokens, in] of fp32 or bf16 -> x W^T + b of the same"""
+        """x [tokens, in] of fp32 or bf16 -> x W^T + b in the same dtype"""
         out = torch.empty(x.shape[0], self._outputs)
         self._run(out, x.float(), bias, adds=False)
         return out.to(x.dtype)

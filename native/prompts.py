@@ -15,7 +15,7 @@ class Prompts(ctypes.Structure):
 
 
 def prompts_of(work: PrefillWork, taps: "ctypes.Array[c_int64] | None") -> Prompts:
-    """What enters the layers `taps` is kept for the head."""
+    """The inputs of the layers `taps` are kept for the head."""
     return Prompts(
         work.token_ids.tobytes(),
         work.starts.tobytes(),

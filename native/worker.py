@@ -1,8 +1,8 @@
-"""The worker of a CPU: each step in one C++ call, or in one for each phase of a round, where the kernels know the step;
-every other step is its fallback's.
+"""The worker of a CPU: each step in one C++ call, or in one per phase of a speculative round, if the kernels support
+the step; its fallback runs every other step.
 
-Around the passes of a small model, operators of Python and torch cost a third of its time. What a step commits and
-leaves behind is, bit for bit, what the fallback would.
+Around the passes of a small model, operators of Python and torch take a third of the time. What a step commits and
+leaves behind equals the fallback's result bit for bit.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ Answering = Callable[[StepOutput], None]
 
 
 class NativeWorker:
-    """Implements contracts.step.Worker on the state of its fallback, which may run any step between two of its own."""
+    """Implements contracts.step.Worker on the state of its fallback, which may run any step in between."""
 
     def __init__(self, fallback: PlainWorker | SpecWorker, target: NativeBody) -> None:
         self.fallback = fallback
@@ -41,7 +41,7 @@ class NativeWorker:
 
     @torch.inference_mode()
     def step(self, plan: StepPlan, answer: Answering) -> None:
-        """Answers before the head is extended."""
+        """Answers before it extends the head."""
         self._state.needs.note(plan)
         if plan.prefill is not None:
             ran = self._read_prompts(plan, answer)
@@ -56,7 +56,7 @@ class NativeWorker:
         self.fallback.close()
 
     def _decode(self, plan: StepPlan, answer: Answering) -> bool:
-        """Each of these returns False, with nothing done, where the kernels do not know the step."""
+        """Like the two methods below, returns False and changes nothing if the kernels do not support the step."""
         step = self.plans.step_of(plan, plan.rows.size)
         if step is None:
             return False
@@ -125,7 +125,7 @@ class NativeWorker:
 
 
 def native_worker(fallback: PlainWorker | SpecWorker) -> NativeWorker | None:
-    """None where the kernels cannot walk through the target, or rows must agree among several ranks."""
+    """None if the kernels cannot run the target, or if rows must agree among several ranks."""
     state = fallback.state
     if not isinstance(state.target, Decoder) or not state.visible or state.futures.poison:
         return None

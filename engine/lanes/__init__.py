@@ -1,1 +1,1 @@
-"""Lanes carry plans to a worker and outputs back: in place for tests, through a process on a CPU or on a GPU."""
+"""Lanes carry plans to a worker and outputs back: in place for tests, in a process on a CPU, on a stream on a GPU."""

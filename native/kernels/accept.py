@@ -1,4 +1,4 @@
-"""The walk along what the target chose, in C++ (native/src/rows.cpp): one call instead of a dozen."""
+"""The walk along the target's choices, in C++ (native/src/rows.cpp): one call instead of a dozen."""
 
 import torch
 from torch import Tensor

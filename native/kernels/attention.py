@@ -1,7 +1,7 @@
-"""Attention on a CPU in C++ (native/src/attention.cpp): keys are read where they lie, and what a query's answer is does
-not depend on what else is in the batch.
+"""Attention on a CPU in C++ (native/src/attention.cpp): keys are read in place, and a query's result does not depend on
+the rest of the batch.
 
-It runs on one thread: where there are several, many queries go to the `cpu` backend.
+It runs on one thread. If there are several, batches of many queries go to the `cpu` backend.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from native.library import library, missing
 from native.numbers import LANES, TYPES
 
 _MOST_ALONE = 16
-"""Queries of all rows, up to which one thread keeps up with several."""
+"""Up to this many queries over all rows, one thread keeps up with several."""
 _DIMS = (*range(LANES, 129, LANES), 256)
 
 
@@ -26,14 +26,14 @@ _DIMS = (*range(LANES, 129, LANES), 256)
 class _Plan:
     inputs: AttentionInputs
     addresses: tuple[int, int, int, int]
-    """Of query bounds, page bounds, pages and prefix lengths, which `inputs` keeps alive."""
+    """Addresses of query bounds, page bounds, pages and prefix lengths, which `inputs` keeps alive."""
     rows: int
     words: Tensor | None
 
 
 def addresses_of(planned: object) -> tuple[tuple[int | None, ...], int, int] | None:
-    """For a kernel that attends itself: where query bounds, page bounds, pages, prefix lengths and words are, the rows,
-    and the size of a page. None of a plan that is not for such kernels.
+    """For kernels that run attention themselves: the addresses of query bounds, page bounds, pages, prefix lengths and
+    words; the number of rows; and the page size. None for a plan that such kernels cannot run.
     """
     if not isinstance(planned, _Plan):
         return None
@@ -42,7 +42,7 @@ def addresses_of(planned: object) -> tuple[tuple[int | None, ...], int, int] | N
 
 
 def refusal(shape: AttentionShape | None) -> str | None:
-    """Why this backend cannot serve the shape; None where it can."""
+    """Why this backend cannot serve the shape; None if it can."""
     if shape is None or shape.device.type != "cpu":
         return "its kernels are a CPU's"
     if shape.dtype not in TYPES:
@@ -66,7 +66,7 @@ def compiled_attention(shape: AttentionShape | None) -> Attention:
 
 
 class CppAttention:
-    """Serves what `refusal` lets pass."""
+    """Serves the shapes that `refusal` accepts."""
 
     name = "cpp"
 
@@ -77,7 +77,7 @@ class CppAttention:
         queries, rows = int(inputs.qo_indptr[-1]), inputs.prefix_lens.shape[0]
         if queries > _MOST_ALONE and torch.get_num_threads() > 1:
             return self._shared.plan(inputs)
-        assert inputs.prefix_lens.dtype is torch.int64  # a kernel that is given addresses cannot see it
+        assert inputs.prefix_lens.dtype is torch.int64  # a kernel gets only addresses and cannot check it
         arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
         first, second, third, fourth = (array.data_ptr() for array in arrays)
         return _Plan(inputs, (first, second, third, fourth), rows, inputs.words)

@@ -1,5 +1,5 @@
-"""The choice of a token in C++ (src/{choice,noise,filters}.cpp): one pass over a row's logits, and a few more where
-it is filtered.
+"""The choice of a token in C++ (src/{choice,noise,filters}.cpp): one pass over a row's logits, and a few more if the
+row is filtered.
 """
 
 import torch
@@ -22,14 +22,14 @@ def choose(
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.temperatures.index_select(0, rows)
-    if noise is None or needs.filters:  # what `noise` holds of the few that are left is made again
+    if noise is None or needs.filters:  # with filters, the noise of the few remaining tokens is made again
         least = _edges(logits, temperatures, rows, tables) if needs.filters else None
         return _drawn(logits, temperatures, least, tables.noise_keys.index_select(0, rows), positions)
     return _chosen(logits, temperatures, noise)
 
 
 def likeliest(logits: Tensor) -> Tensor:
-    """logits [n, V] fp32 -> [n] int64, the first of equals."""
+    """logits [n, V] fp32 -> [n] int64; ties go to the first."""
     if logits.dtype is not torch.float32:
         return references.likeliest(logits)
     return _chosen(logits, None, None)
@@ -52,7 +52,7 @@ def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -
 
 
 def _edges(logits: Tensor, temperatures: Tensor, rows: Tensor, tables: RowTables) -> Tensor:
-    """The least logit / T [n] that each row's filters leave."""
+    """The lowest logit / T [n] that each row's filters leave."""
     out, logits = torch.empty(rows.numel()), logits.contiguous()
     filters = [table.index_select(0, rows) for table in (tables.min_ps, tables.top_ks, tables.top_ps)]
     library().edges(

@@ -1,4 +1,4 @@
-"""Compaction in C++ (native/src/pool.cpp): only what moves is moved, in one call."""
+"""Compaction in C++ (native/src/pool.cpp): one call, which moves only the slots that change place."""
 
 from torch import Tensor
 

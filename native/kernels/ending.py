@@ -1,4 +1,4 @@
-"""Where a row ends, in C++ (rows.cpp): one call instead of some fifteen."""
+"""The end of rows in C++ (rows.cpp): one call instead of some fifteen."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """The small operations of a layer, in C++: norm, rotation with the write to the pool, and SwiGLU's product.
 
-fp32 and bf16; anything else is left to the references. Numbers of 16 bits are computed in fp32 and rounded once,
-where the references round in between. Calls give addresses, so what they name must be contiguous.
+For fp32 and bf16; the references run anything else. 16-bit numbers are computed in fp32 and rounded once; the
+references also round in between. Calls pass addresses, so the tensors must be contiguous.
 """
 
 import torch
@@ -26,8 +26,8 @@ def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
 
 
 def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
-    """merged [tokens, heads + 2 * kv_heads, head_dim]: queries and keys are turned in place; keys and values go to the
-    pool.
+    """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries and keys in place and writes keys and values to
+    the pool.
     """
     tokens, every, dim = merged.shape
     if merged.dtype not in TYPES or dim % LANES or not merged.is_contiguous():

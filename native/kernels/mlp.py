@@ -1,4 +1,4 @@
-"""A layer's norm and MLP in one call (mlp.cpp); what lies between its products never leaves the cache."""
+"""A layer's norm and MLP in one call (mlp.cpp); intermediate results never leave the cache."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""The noise of a step in C++ (noise.cpp): each number is made in registers, where torch makes twenty passes."""
+"""The Gumbel noise of a step in C++ (noise.cpp): each number is made in registers, where torch makes twenty passes."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,6 @@
-"""How likely a guess is, in C++ (native/src/choice.cpp): torch's logsumexp of one row costs more than its argmax."""
+"""The log probability of a draft token, in C++ (native/src/choice.cpp): torch's logsumexp of one row costs more than
+its argmax.
+"""
 
 import torch
 from torch import Tensor

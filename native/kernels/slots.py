@@ -1,4 +1,4 @@
-"""Where positions lie in a pool, in C++ (pool.cpp)."""
+"""Pool slots of positions, in C++ (pool.cpp)."""
 
 import torch
 from torch import Tensor

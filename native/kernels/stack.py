@@ -1,5 +1,5 @@
-"""A stack of layers in one call (src/stack.cpp): between two products of a small model, a call from Python costs as
-much as the products.
+"""A stack of layers in one call (src/stack.cpp): in a small model, a call from Python costs as much as the products
+around it.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from native.once import Once
 
 
 class Through:
-    """Replaces engine.stack.through. Knows the stacks of one worker."""
+    """Replaces engine.stack.through. Keeps the native layers of one worker's stacks."""
 
     def __init__(self) -> None:
         self._known: Once[Stack, NativeLayers | None] = Once(native_layers)

@@ -1,4 +1,4 @@
-"""The C++ kernels of a CPU, by reference, and whether `engine.kernels` takes them. Called by the composition root."""
+"""The C++ kernels of a CPU, by reference, and whether `engine.kernels` selects them. Called by the composition root."""
 
 from contracts.errors import ConfigError
 from engine.attention import compiled_attention, host_attention
@@ -47,7 +47,9 @@ from spec.tree import select
 
 
 def cpp_kernels() -> Kernels:
-    """Compiles them if nobody has. What they learn of a worker's layers is kept in the set, so it is made for each."""
+    """Compiles the kernels if needed. Each worker needs its own set, since the set stores what it reads of the worker's
+    layers.
+    """
     return Kernels(
         "cpp",
         {
@@ -79,7 +81,9 @@ def cpp_kernels() -> Kernels:
 
 
 def choose_cpp(setting: str) -> Kernels:
-    """Of a CPU, by `engine.kernels`: `auto` takes them where they compile. Raises ConfigError where `cpp` cannot be."""
+    """A CPU's kernels by `engine.kernels`: `auto` takes them if they compile. Raises ConfigError if `cpp` is not
+    possible.
+    """
     why = missing()
     if why is None:
         return cpp_kernels()

@@ -1,5 +1,5 @@
-"""Trees in C++ (native/src/trees.cpp): the children of a frontier, the frontier after it, and the nodes that are chosen
-of all candidates, a call each instead of a dozen operators.
+"""Trees in C++ (native/src/trees.cpp): the children of a frontier, the next frontier, and the nodes selected from all
+candidates, one call each instead of a dozen operators.
 """
 
 import torch
