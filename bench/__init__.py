@@ -1,1 +1,1 @@
-"""Load tests over HTTP: any server with OpenAI's API can be the target. Nothing of Aerie is imported here."""
+"""Load tests over HTTP against any server with OpenAI's API. This package imports nothing of Aerie."""

@@ -1,4 +1,4 @@
-"""What a report consists of, and its two forms: Markdown beside the pictures, and one page that holds them."""
+"""The blocks of a report and its two forms: Markdown with linked pictures, and one page that embeds them."""
 
 import base64
 import html
@@ -59,12 +59,12 @@ Block = Heading | Text | Points | Table | Code | Picture
 
 
 def as_markdown(blocks: Sequence[Block], folder: Path) -> str:
-    """Pictures are linked relative to `folder`."""
+    """Markdown; pictures are linked relative to `folder`."""
     return "\n\n".join(_markdown(block, folder) for block in blocks) + "\n"
 
 
 def as_page(blocks: Sequence[Block], title: str) -> str:
-    """HTML that needs no other file and no network."""
+    """One HTML page that needs no other file and no network."""
     return _FRAME.format(style=_STYLE, title=html.escape(title), body="".join(_html(block) for block in blocks))
 
 

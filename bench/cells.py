@@ -1,8 +1,8 @@
-"""A sweep's cells, in the order in which they are measured, and the folder that keeps what came of them.
+"""The cells of a sweep in measuring order, and the folder that keeps their results.
 
 Folder: `sweep.json` (the sweep and its digest), `cells.jsonl` (a line for each finished cell), `tuning.jsonl` (a line
-for each trial of a setting), `logs/` (of targets).
-A folder of another sweep is refused, so that no report mixes two.
+for each trial of a setting), `logs/` (of targets). The folder of another sweep is rejected, so that no report mixes
+two.
 """
 
 import json
@@ -26,19 +26,23 @@ class Cell:
 
 
 Watch = Callable[[Cell, int], Callable[[int], None]]
-"""Told of each cell and its conversations before it begins; returns who is told how many have ended."""
+"""Called with each cell and its number of conversations before it begins; returns a function that takes how many have
+ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A short measurement of one setting of a target that varies. The repeat of its cell is 0."""
+    """A short measurement of one setting of a target with `vary`. The repeat of its cell is 0."""
 
     cell: Cell
     setting: Setting
 
 
 def planned(sweep: Sweep) -> list[Cell]:
-    """Targets alternate within a repeat and begin in turn, so that drift of the machine meets them alike."""
+    """Targets alternate within a repeat and reverse their order in the next, so that drift of the machine affects them
+    equally.
+    """
     names = [target.name for target in sweep.targets]
     cells = []
     for repeat in range(sweep.repeats):
@@ -52,7 +56,7 @@ def planned(sweep: Sweep) -> list[Cell]:
 
 
 class Results:
-    """The folder of a sweep, made or gone on with."""
+    """The results folder of a sweep, new or resumed."""
 
     def __init__(self, folder: Path, sweep: Sweep) -> None:
         self.folder = folder
@@ -72,7 +76,7 @@ class Results:
         return self.folder / "logs"
 
     def done(self) -> set[Cell]:
-        """Cells that need not be measured again; failed ones are."""
+        """Cells that need no measurement; failed ones are measured again."""
         return {_key(line) for line in read_cells(self.folder) if line["status"] == "ok"}
 
     def tried(self) -> set[Trial]:
@@ -87,7 +91,7 @@ class Results:
     def _append(self, name: str, cell: Cell, setting: Setting, status: str, figures: dict[str, Any]) -> None:
         path = self.folder / name
         line = json.dumps({**asdict(cell), "setting": dict(setting), "status": status, **figures}, allow_nan=False)
-        whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")  # a kill may have cut the last line
+        whole = not path.exists() or path.read_bytes()[-1:] in (b"", b"\n")  # a kill may have torn the last line
         with path.open("a", encoding="utf-8") as file:
             file.write(("" if whole else "\n") + line + "\n")
 
@@ -102,7 +106,7 @@ def read_sweep(folder: Path) -> dict[str, Any]:
 
 
 def read_cells(folder: Path) -> list[dict[str, Any]]:
-    """The last line of every cell; a line that a kill cut short is left out."""
+    """The last line of every cell; a line that a kill tore is left out."""
     return list({_key(line): line for line in _lines(folder / "cells.jsonl")}.values())
 
 

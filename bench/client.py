@@ -1,4 +1,4 @@
-"""One conversation with a server, turn by turn, as a real client has it: streamed, timed, and patient when refused."""
+"""One conversation with a server, turn by turn, like a real client: streamed, timed, and retried after a refusal."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ RETRIES = 5
 """Attempts after a 429 or 503 before a request counts as failed."""
 _LONGEST_WAIT = 30.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0
-"""Seconds of waiting where a refusal does not say how long."""
+"""Seconds to wait after a refusal that does not say how long."""
 _TOTAL_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where requests go and what each of them says beside its messages."""
+    """Where requests go and what each of them has besides its messages."""
 
     url: str
     """Base, without /v1."""
@@ -39,7 +39,7 @@ class Truncated(Exception):
 
 
 async def converse(session: aiohttp.ClientSession, at: Endpoint, talk: Conversation, *, seed: int) -> list[Measured]:
-    """One result for each turn; a failed turn ends the conversation."""
+    """One result per turn; a failed turn ends the conversation."""
     messages = [{"role": "system", "content": talk.system}] if talk.system else []
     results = []
     for turn in talk.turns:
@@ -53,7 +53,7 @@ async def converse(session: aiohttp.ClientSession, at: Endpoint, talk: Conversat
 
 
 async def ask(session: aiohttp.ClientSession, at: Endpoint, body: dict[str, Any]) -> Measured:
-    """Sends until it is taken or `RETRIES` are used up. Never raises: a failure is a result with an error."""
+    """Sends until the server accepts it or `RETRIES` are used up. Never raises: a failure is a result with an error."""
     result = Measured(sent=time.monotonic())
     body = {"model": at.model, "stream": True, "stream_options": {"include_usage": True}, **body}
     headers = {} if at.api_key is None else {"authorization": f"Bearer {at.api_key}"}
@@ -86,7 +86,7 @@ async def _attempt(
     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
         if result.retries:
             raise
-        return 0.0  # a connection kept from an earlier request, which the server closed as this one came
+        return 0.0  # the server closed a kept-alive connection just as this request came
     async with opened as answer:
         if answer.status in (429, 503):
             return min(_retry_after(answer.headers.get("retry-after"), result.retries), _LONGEST_WAIT)
@@ -98,14 +98,14 @@ async def _attempt(
             if result.error is not None:
                 return None
     if not result.tokens and not result.prompt_tokens:
-        result.error = "no usage"  # without the server's own count of tokens no figure would be sound
+        result.error = "no usage"  # without the server's own token count no figure is valid
     elif not result.pieces:
         result.pieces.append(time.monotonic())  # an answer without text has its end as its only piece
     return None
 
 
 async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-    """The data of server-sent events up to [DONE]. Raises Truncated where the stream ends before."""
+    """The data of server-sent events up to [DONE]. Raises Truncated if the stream ends earlier."""
     async for line in answer.content:
         if not line.startswith(b"data:"):
             continue
@@ -137,8 +137,9 @@ def _take(event: dict[str, Any], result: Measured) -> None:
 
 
 def _retry_after(given: str | None, retries: int) -> float:
-    """Seconds to wait, from either form of the header: seconds or a date. Without one, as the official clients do:
-    twice as long each time, up to a limit, and not all at the same moment.
+    """Seconds to wait, from either form of the header: seconds or a date.
+
+    Without one, backs off as the official clients do: twice as long each time, up to a limit, with jitter.
     """
     try:
         return max(0.0, float(given or ""))

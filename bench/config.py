@@ -1,4 +1,4 @@
-"""A file of configs/sweep/: who is measured, under which loads, with what."""
+"""The schema of configs/sweep/: targets, loads and workloads of a sweep."""
 
 import hashlib
 import itertools
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 
 class SweepError(Exception):
-    """What is wrong with a sweep and what to do, for the person who started it."""
+    """What is wrong with a sweep and what to do about it."""
 
 
 class _Strict(BaseModel):
@@ -19,7 +19,7 @@ class _Strict(BaseModel):
 
 
 Setting = tuple[tuple[str, int | str], ...]
-"""A value for each word of a command that varies: pairs, so that a setting can be compared and looked up."""
+"""A value for each word of a command that varies; pairs, so that a setting can be compared and looked up."""
 
 
 class Target(_Strict):
@@ -32,19 +32,20 @@ class Target(_Strict):
     """The first of /v1/models by default."""
     api_key: str | None = None
     fields: dict[str, Any] = {}
-    """Of every request."""
+    """Extra fields of every request."""
     environment: dict[str, str] = {}
-    """Of the command, beside that of the sweep."""
+    """Environment variables of the command, in addition to the sweep's own."""
     vary: dict[str, Annotated[tuple[int | str, ...], Field(min_length=1)]] = {}
-    """Words in braces of `command` and `environment`, each with values to try: every combination is measured before the
-    sweep's own cells, and each load keeps its fastest."""
+    """Words in braces of `command` and `environment`, each with values to try. Every combination is measured before the
+    sweep's own cells, and each load keeps its fastest.
+    """
     install: str | None = None
-    """How to get the program; said where its command is not found."""
+    """How to get the program; shown if its command is not found."""
     start_seconds: float = 600.0
     baseline: bool = False
-    """The target that speed-ups are measured against; the first by default."""
+    """The target that speed-ups are relative to; the first by default."""
     cost_per_hour: float | None = None
-    """Of the machine, in the currency of your bill."""
+    """Price of the machine, in the currency of your bill."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "Target":
@@ -58,7 +59,7 @@ class Target(_Strict):
         return self
 
     def settings(self) -> list[Setting]:
-        """Every combination of what varies; one empty one where nothing does."""
+        """Every combination of values in `vary`; one empty setting without it."""
         return [tuple(zip(self.vary, values, strict=True)) for values in itertools.product(*self.vary.values())]
 
     def with_setting(self, setting: Setting) -> "Target":
@@ -79,18 +80,18 @@ class Load(_Strict):
     concurrency: tuple[Annotated[int, Field(ge=1)], ...] = ()
     rate: tuple[Annotated[float, Field(gt=0)], ...] = ()
     burstiness: float = Field(default=1.0, gt=0)
-    """Of an open loop: the shape of the Gamma distributed gaps; 1 is Poisson, less is bursty."""
+    """For an open loop: the shape of the Gamma distributed gaps; 1 is Poisson, less is bursty."""
 
 
 class Tuning(_Strict):
-    """How long each setting of a target that varies is tried: `requests` and `rounds` as those of the sweep."""
+    """Size of a trial of one setting; `requests` and `rounds` are as in the sweep."""
 
     requests: int = Field(default=8, ge=2)
     rounds: int = Field(default=2, ge=2)
 
 
 class Sweep(_Strict):
-    """`requests` are at least so many of a cell, and at least `rounds` for each place of a closed loop."""
+    """A cell has at least `requests` requests, and at least `rounds` for each slot of a closed loop."""
 
     targets: tuple[Target, ...] = Field(min_length=1)
     workloads: tuple[str, ...] = ("demo",)
@@ -102,7 +103,7 @@ class Sweep(_Strict):
     repeats: int = Field(default=1, ge=1)
     seed: int = 0
     together: bool = True
-    """All targets run at once, and cells alternate between them; else each runs alone, and repeats alternate."""
+    """All targets run at once and cells alternate between them; otherwise each runs alone and repeats alternate."""
     tuning: Tuning = Tuning()
     latency_targets: dict[Literal["ttft", "tpot", "e2e"], float] = {}
 
@@ -129,7 +130,7 @@ class Sweep(_Strict):
         return next((target.name for target in self.targets if target.baseline), self.targets[0].name)
 
     def digest(self) -> str:
-        """Tells a results folder of this sweep from one of another."""
+        """Distinguishes the results folder of this sweep from that of another."""
         return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:16]
 
 

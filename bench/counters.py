@@ -1,8 +1,8 @@
-"""What a server's /metrics says of speculation during a cell: counters read before and after, and their differences.
+"""Speculation counters in a server's /metrics: read before and after a cell, and subtracted.
 
-Beside the requests' own usage this is a second witness of acceptance, and the only one for servers whose usage is
-silent. It covers the whole cell, warm-up included. The names are vLLM's, which Aerie and llama.cpp follow; their
-convention: acceptance length = 1 + accepted / drafts, so it counts the token that the target adds by itself.
+They give acceptance a second time, besides the requests' usage, and are the only source for servers whose usage lacks
+it. They cover the whole cell, warm-up included. The names are vLLM's, which Aerie and llama.cpp share. Their convention
+is acceptance length = 1 + accepted / drafts, so it counts the bonus token.
 """
 
 import re
@@ -25,7 +25,7 @@ class Counters:
     accepted_per_position: tuple[float, ...] = ()
 
     def since(self, before: "Counters") -> dict[str, Any] | None:
-        """None where nothing was drafted in between, or the server began anew."""
+        """None if nothing was drafted in between, or the server restarted."""
         drafts = self.drafts - before.drafts
         accepted = self.accepted - before.accepted
         if drafts <= 0 or accepted < 0:
@@ -42,7 +42,7 @@ class Counters:
 
 
 def parse(text: str) -> Counters | None:
-    """From Prometheus' text format; None where it has no counters of speculation."""
+    """Parses Prometheus' text format; None if it has no speculation counters."""
     samples = list(_samples(text))
     family = next((one for one in _FAMILIES if any(name.startswith(one) for name, _, _ in samples)), None)
     if family is None:
@@ -68,5 +68,5 @@ def _samples(text: str) -> Iterator[tuple[str, str, float]]:
         if found := _SAMPLE.match(line):
             try:
                 yield found[1], found[2] or "", float(found[3])
-            except ValueError:  # a line of some other format
+            except ValueError:  # a line in some other format
                 continue

@@ -1,11 +1,11 @@
-"""What a report says of targets: every command as it was started, and the settings that were tried for it."""
+"""Report lines about targets: every command as it was started, and the settings that were tried for it."""
 
 import json
 from typing import Any
 
 
 def flags_of(sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
-    """A line for each way in which a target was started or asked, with the loads that it served."""
+    """One line for each way in which a target was started or called, with the loads that it served."""
     told = []
     for target in sweep["targets"]:
         loads: dict[str, list[str]] = {}
@@ -22,7 +22,7 @@ def flags_of(sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
 
 
 def _started(server: dict[str, Any]) -> str:
-    """The environment and the command, or the URL; and the version where the server tells it."""
+    """The environment and the command, or the URL; and the version if the server reports it."""
     variables = "".join(f"{name}={value} " for name, value in (server.get("environment") or {}).items())
     version = (server.get("version") or {}).get("version") if isinstance(server.get("version"), dict) else None
     said = f" [version {version}]" if version else ""
@@ -30,7 +30,7 @@ def _started(server: dict[str, Any]) -> str:
 
 
 def trials_of(tried: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Heading and lines of the table of trials: a line for each setting, a column for each load."""
+    """Heading and lines of the table of trials: one line per setting, one column per load."""
     loads = sorted({(line["mode"], line["load"]) for line in tried})
     found: dict[tuple[str, str], dict[tuple[str, float], str]] = {}
     for line in tried:

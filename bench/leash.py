@@ -1,7 +1,7 @@
-"""Runs a command that ends when its parent does: `python bench/leash.py PARENT COMMAND...`, where PARENT is its id.
+"""Runs a command that ends when its parent does: `python bench/leash.py PARENT COMMAND...`, where PARENT is its process
+id.
 
-A sweep that is killed leaves no server behind, which would slow the sweep that goes on in its place. Linux only;
-elsewhere the command just runs.
+A killed sweep leaves no server behind that would slow down the next sweep. Linux only; elsewhere the command just runs.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ def main() -> None:
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before it could be told of
+        if os.getppid() != parent:  # the parent ended before the signal was set up
             sys.exit(1)
     try:
         os.execvp(command[0], command)

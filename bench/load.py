@@ -1,4 +1,4 @@
-"""How requests arrive: a closed loop keeps so many open, an open loop sends them at random times whatever happens."""
+"""Request arrivals: a closed loop keeps a fixed number open, an open loop sends at random times whatever happens."""
 
 import asyncio
 import math
@@ -13,13 +13,13 @@ from bench.measured import Measured, Window
 from bench.workloads import Conversation
 
 Progress = Callable[[int], None]
-"""Told the number of conversations that have ended."""
+"""Called with the number of conversations that have ended."""
 
 
 async def closed_loop(
     at: Endpoint, talks: Sequence[Conversation], *, concurrency: int, warm_up: int, seed: int, progress: Progress
 ) -> tuple[list[Measured], Window]:
-    """`concurrency` conversations are open until none is left to begin; the first `warm_up` of them are not counted."""
+    """Keeps `concurrency` conversations open until none is left; the first `warm_up` are not counted."""
     queue = list(enumerate(talks))
     queue.reverse()
     results: list[Measured] = []
@@ -47,7 +47,7 @@ async def open_loop(
     seed: int,
     progress: Progress,
 ) -> tuple[list[Measured], Window]:
-    """Conversations begin `rate` times a second; the gaps are Gamma distributed with this shape: 1 is a Poisson
+    """Begins conversations at `rate` per second; the gaps are Gamma distributed with shape `burstiness`: 1 is a Poisson
     process, less is bursty.
     """
     chosen = random.Random(seed)
@@ -69,7 +69,7 @@ async def open_loop(
 
 
 class _Course:
-    """When the steady window begins and ends."""
+    """Tracks the bounds of the steady window."""
 
     def __init__(self, warm_up: int, progress: Progress) -> None:
         self._warm_up = warm_up
@@ -86,11 +86,11 @@ class _Course:
         self._progress(self._ended)
 
     def window(self, results: Sequence[Measured]) -> Window:
-        """The last request lies within."""
+        """The window, which includes the last request's start."""
         return Window(self._begin, math.nextafter(max(one.sent for one in results), math.inf))
 
 
 def _session() -> aiohttp.ClientSession:
-    """As many connections as there are open requests, and no time limit but the request's own."""
+    """A session with unlimited connections and no time limit except the request's own."""
     connector = aiohttp.TCPConnector(limit=0, force_close=False)
     return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**18)

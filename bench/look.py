@@ -1,4 +1,4 @@
-"""A look at a server before any load: does it answer, is the model served, does it take one tiny request?"""
+"""Checks a server before any load: whether it answers, serves the model, and accepts one tiny request."""
 
 import json
 import urllib.error
@@ -12,11 +12,11 @@ from bench.targets import base_url
 _SECONDS = 60.0
 _LONGEST_MESSAGE = 500
 _LENGTHS = ("max_tokens", "max_completion_tokens", "min_tokens")
-"""Fields that one token has no use for."""
+"""Fields that a one-token request must not carry."""
 
 
 def look_at(target: Target, temperature: float = 0.0) -> str:
-    """The model that will be measured. Raises SweepError that says what is wrong and what to do."""
+    """Returns the model to measure. Raises SweepError that says what is wrong and what to do."""
     url = base_url(target.url or "")
     try:
         served = [str(card["id"]) for card in json.loads(_ask(target, f"{url}/v1/models", None))["data"]]
@@ -59,7 +59,7 @@ def _ask(target: Target, url: str, body: dict[str, Any] | None) -> bytes:
 
 
 def _message(error: urllib.error.HTTPError) -> str:
-    """What the body says, in OpenAI's form or as it is."""
+    """The body's message, in OpenAI's form or as it is."""
     text = error.read(1 << 16).decode(errors="replace")
     try:
         said = json.loads(text)["error"]["message"]

@@ -1,4 +1,4 @@
-"""The machine that measures: what it is, the commit that it holds, and the energy that it says it used."""
+"""The measuring machine: its description, its commit, and the energy that it reports."""
 
 import importlib
 import os
@@ -16,7 +16,7 @@ _RAPL = Path("/sys/class/powercap")
 
 
 def provenance() -> dict[str, Any]:
-    """The command, the commit of the directory it runs in, the machine and how loaded it is."""
+    """The command, the commit of the current directory, the machine and its load."""
     return {
         "command": shlex.join(["aerie", *sys.argv[1:]]),
         "commit": _commit(),
@@ -30,9 +30,9 @@ def provenance() -> dict[str, Any]:
 
 
 class EnergyMeter:
-    """Joules of GPUs (NVML) and CPU packages (RAPL) between two readings, by source; empty where neither tells.
+    """Joules of GPUs (NVML) and CPU packages (RAPL) between two readings, by source; empty if neither reports any.
 
-    GPU power is sampled at each reading where the card has no energy counter of its own.
+    GPU power is sampled at each reading if the card has no energy counter.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class EnergyMeter:
         self._began = time.monotonic()
 
     def joules(self) -> dict[str, float] | str:
-        """Since the meter was made, or `not measured`."""
+        """Joules since the meter was made, or `not measured`."""
         now = self._read()
         if not now:
             return NOT_MEASURED
@@ -63,13 +63,13 @@ class EnergyMeter:
 
 def _gpu_handles() -> list[tuple[Any, Any]]:
     try:
-        nvml: Any = importlib.import_module("pynvml")  # of the optional package nvidia-ml-py
+        nvml: Any = importlib.import_module("pynvml")  # from the optional package nvidia-ml-py
 
         nvml.nvmlInit()
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         for handle in handles:
             nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-    except Exception:  # noqa: BLE001  no package, no driver, no counter: each is its own error type
+    except Exception:  # noqa: BLE001  no package, no driver, no counter: each raises its own error type
         return []
     return [(nvml, handle) for handle in handles]
 

@@ -1,13 +1,13 @@
-"""What one request measured, and what is made of many: the definitions that every table and plot uses.
+"""The figures of one request and of many: the definitions that every table and plot uses.
 
-* TTFT: from the first attempt to send until the first piece of text. Waiting that a 429 or 503 asks for counts.
+* TTFT: from the first attempt to send until the first piece of text, waits after a 429 or 503 included.
 * E2E: from the first attempt until the stream's end.
 * TPOT of a request: (last piece - first piece) / (output tokens - 1); tokens are the server's own count.
-* ITL: time between pieces of text. With speculation a piece holds several tokens, so ITL is no time per token.
-* Output throughput: tokens that fell into the steady window, by the second; a request's tokens are spread evenly
-  between its first and its last piece.
-* Steady window: from the end of the warm-up until the last request is sent; in a closed loop all places are taken then.
-* Goodput: requests a second that met every latency target of the sweep.
+* ITL: time between pieces of text. With speculation a piece holds several tokens, so ITL is not the time per token.
+* Output throughput: tokens per second in the steady window; a request's tokens are spread evenly between its first
+  and its last piece.
+* Steady window: from the end of the warm-up until the last request is sent; in a closed loop all slots are busy then.
+* Goodput: requests per second that met every latency target of the sweep.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,15 +27,15 @@ class Measured:
 
     sent: float
     pieces: list[float] = field(default_factory=list)
-    """When each piece of text came."""
+    """When each piece of text arrived."""
     ended: float = 0.0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompt, found in the server's prefix cache."""
+    """Prompt tokens found in the server's prefix cache."""
     tokens: int = 0
-    """Output tokens by the server's usage."""
+    """Output tokens, from the server's usage."""
     speculation: dict[str, Any] | None = None
-    """As the server's usage has it: `steps`, `accepted`, `accepted_per_position`."""
+    """From the server's usage: `steps`, `accepted`, `accepted_per_position`."""
     retries: int = 0
     error: str | None = None
     text: str = ""
@@ -77,7 +77,7 @@ class Window:
 def summarize(
     results: Sequence[Measured], window: Window, targets: dict[str, float] | None = None
 ) -> dict[str, object]:
-    """Figures of one cell, from the requests that were sent within the window; failed ones are counted, not timed."""
+    """Figures of one cell, from the requests sent within the window; failed ones are counted, not timed."""
     own = [one for one in results if window.begin <= one.sent < window.end]
     good = [one for one in own if one.error is None and one.pieces]
     whole = [one for one in results if one.error is None and one.pieces]
@@ -106,8 +106,8 @@ def summarize(
 
 
 def acceptance(results: Iterable[Measured]) -> dict[str, object]:
-    """From the requests' own usage: of all steps together, and of each request. None where the server does not say, or
-    drafts nothing.
+    """Acceptance from the requests' own usage: over all steps together, and per request. None if the server does not
+    report it, or drafts nothing.
     """
     told = [one.speculation for one in results if one.speculation]
     steps = sum(part.get("steps") or 0 for part in told)

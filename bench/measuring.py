@@ -1,4 +1,4 @@
-"""One cell on a running server: its load, its figures, and who says so. Called by the sweep and by its tuning."""
+"""Measures one cell on a running server: load, figures and provenance. Called by the sweep and its tuning."""
 
 import asyncio
 import math
@@ -16,11 +16,11 @@ from bench.workloads import find
 
 
 class NoFigures(Exception):
-    """Why a cell has none."""
+    """Why a cell has no figures."""
 
 
 def measure(sweep: Sweep, cell: Cell, server: Server, watch: Watch) -> dict[str, Any]:
-    """Figures, provenance and the server's own description. Starts a server that has ended again. Raises NoFigures."""
+    """Figures, provenance and the server's own description. Restarts a server that has ended. Raises NoFigures."""
     try:
         if not server.alive:
             server.revive()
@@ -44,7 +44,7 @@ def measure(sweep: Sweep, cell: Cell, server: Server, watch: Watch) -> dict[str,
 
 
 async def put_load(sweep: Sweep, cell: Cell, at: Endpoint, watch: Watch) -> tuple[list[Measured], Window]:
-    """The cell's conversations under its load; seeds depend on the sweep and the repeat, not on the target."""
+    """Runs the cell's conversations under its load; seeds depend on the sweep and the repeat, not on the target."""
     seed = sweep.seed + 10_000 * cell.repeat
     places = int(cell.load) if cell.mode == "concurrency" else 1
     least = max(sweep.requests, sweep.rounds * places)
@@ -61,7 +61,7 @@ async def put_load(sweep: Sweep, cell: Cell, at: Endpoint, watch: Watch) -> tupl
 
 
 def _counted(before: Counters | str, after: Counters | str, figures: dict[str, Any]) -> dict[str, Any]:
-    """What /metrics says of acceptance, or why it says nothing; it stands in where the requests' usage is silent."""
+    """Acceptance from /metrics, or why there is none; it fills in where the requests' usage lacks it."""
     if isinstance(before, str) or isinstance(after, str):
         return {"metrics": after if isinstance(after, str) else before}
     gained = after.since(before)
@@ -75,7 +75,7 @@ def _counted(before: Counters | str, after: Counters | str, figures: dict[str, A
 def _costs(
     sweep: Sweep, cell: Cell, measured: list[Measured], joules: dict[str, float] | str, figures: dict[str, Any]
 ) -> dict[str, Any]:
-    """Energy by output token over the whole cell, and the price of a million of them."""
+    """Energy per output token over the whole cell, and the price of a million of them."""
     tokens = sum(one.tokens for one in measured)
     hour = sweep.target(cell.target).cost_per_hour
     rate = float(figures["output_tokens_per_s"])

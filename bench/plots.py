@@ -1,4 +1,4 @@
-"""The pictures of a sweep, as PNG: one workload and one kind of load each."""
+"""The pictures of a sweep, as PNG; each covers one workload and one kind of load."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,8 +27,10 @@ class _Style:
 
 
 def draw_all(rows: list[Row], folder: Path, named: list[str], *, baseline: str, title: str) -> list[Path]:
-    """tpot.png, throughput.png, speedup.png, pareto.png and acceptance.png, as far as the rows have their figures. A
-    target has the color of its place in `named` in all of them.
+    """Writes tpot.png, throughput.png, speedup.png, pareto.png and acceptance.png, as far as the rows have their
+    figures.
+
+    A target has the color of its place in `named` in all of them.
     """
     styles = {name: _Style(_COLORS[i % 6], _MARKERS[i % 6]) for i, name in enumerate(named)}
     drawing = _Drawing(rows, styles, baseline)
@@ -53,7 +55,7 @@ def draw_all(rows: list[Row], folder: Path, named: list[str], *, baseline: str, 
 
 @dataclass(frozen=True, slots=True)
 class _Drawing:
-    """Each method draws on empty axes, and says whether there was anything to draw."""
+    """Each method draws on empty axes and returns whether there was anything to draw."""
 
     rows: list[Row]
     styles: dict[str, _Style]
@@ -78,7 +80,7 @@ class _Drawing:
         return True
 
     def pareto(self, axes: Axes) -> bool:
-        """Up and to the right is better: what one request gets against what the server gives."""
+        """Speed of one request against throughput of the server; up and to the right is better."""
         for target, style in self.styles.items():
             own = [row for row in self.rows if row.target == target and row.figures.get("tpot_p50", Figure(0)).mean > 0]
             own.sort(key=lambda row: row.load)
@@ -95,7 +97,7 @@ class _Drawing:
         return bool(axes.lines)
 
     def acceptance(self, axes: Axes) -> bool:
-        """At the lightest load that has it: what is drafted may change with the load."""
+        """Acceptance at the lightest load that has it, since drafts may change with the load."""
         for target, style in self.styles.items():
             own = [row for row in self.rows if row.target == target and row.per_position]
             if own:
@@ -123,7 +125,7 @@ class _Drawing:
 
 
 def _line(axes: Axes, points: list[tuple[float, Figure]], target: str, style: _Style, scale: float) -> None:
-    """With a band where repeats give an interval."""
+    """Draws a band where repeats give an interval."""
     if not points:
         return
     x, y = [load for load, _ in points], [figure.mean * scale for _, figure in points]
@@ -139,7 +141,7 @@ def _plot(axes: Axes, x: list[float], y: list[float], target: str, style: _Style
 
 
 def _dress(axes: Axes, heading: str, title: str) -> None:
-    """What all pictures have in common: heading, names of targets in a row below it, zero at the bottom."""
+    """Sets what all pictures share: heading, target names in a row below it, zero at the bottom."""
     top = max(axes.get_ylim()[1], _HEADROOM * max(float(max(line.get_ydata())) for line in axes.lines))  # type: ignore
     axes.set_ylim(0, top)
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

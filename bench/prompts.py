@@ -1,4 +1,4 @@
-"""Aerie's own prompts: questions for the demo model, and five kinds of task that serving is judged by."""
+"""Aerie's own prompts: questions for the demo model, and five task types that serving is judged by."""
 
 from itertools import product
 
@@ -104,4 +104,4 @@ TASKS = {
     "instructions": _instructions,
     "summaries": _summaries,
 }
-"""Each a function that makes a fresh list."""
+"""Functions that each make a fresh list."""

@@ -1,4 +1,4 @@
-"""Report of a sweep: Markdown, a page that needs no network, and the pictures; all from the folder's own files."""
+"""The report of a sweep, made from the folder's own files: Markdown, a page that needs no network, and the pictures."""
 
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,13 @@ _DEFINITIONS = (
 
 
 def write_report(folder: Path) -> list[Path]:
-    """report.md, report.html and the PNGs beside the cells; returns what was written."""
+    """Writes report.md, report.html and the PNGs beside the cells; returns the paths."""
     sweep, cells = read_sweep(folder), read_cells(folder)
     named, baseline = _names(sweep)
     blocks: list[Block] = [Heading("Load test", 1), Text(_DEFINITIONS)]
     pictures: list[Path] = []
     for number, own in enumerate(_parts(folder, sweep, cells), start=1):
-        place = folder if number == 1 else folder / f"pictures-{number}"  # the first part's stand beside the report
+        place = folder if number == 1 else folder / f"pictures-{number}"  # the first part's are beside the report
         title = f"{Path(own[0].workload).stem}, at most {sweep['max_tokens']} tokens an answer"
         drawn = draw_all(own, place, named, baseline=baseline, title=title)
         blocks += _part(own, named, drawn)
@@ -56,18 +56,18 @@ def write_report(folder: Path) -> list[Path]:
 
 
 def tables(folder: Path) -> list[tuple[str, Table]]:
-    """Title and table of each part of the report: for a terminal."""
+    """Title and table of each part of the report, for a terminal."""
     return [(_title(own), _table(own)) for own in _parts(folder, read_sweep(folder), read_cells(folder))]
 
 
 def _names(sweep: dict[str, Any]) -> tuple[list[str], str]:
-    """Of the targets, and of the one that the others are measured against."""
+    """Names of the targets, and of the baseline among them."""
     named = [target["name"] for target in sweep["targets"]]
     return named, next((target["name"] for target in sweep["targets"] if target["baseline"]), named[0])
 
 
 def _parts(folder: Path, sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[list[Row]]:
-    """Each workload under each kind of load. Raises SweepError where nothing was measured."""
+    """Rows by workload and kind of load. Raises SweepError if nothing was measured."""
     if not cells:
         raise SweepError(f"{folder} holds no measured cell yet; run the sweep again with --out {folder}")
     named, baseline = _names(sweep)
@@ -114,13 +114,13 @@ def _notes(own: list[Row]) -> list[str]:
 
 
 def labels_of(line: dict[str, Any]) -> set[str]:
-    """What the server of a cell said is not real about it, in its own capitals."""
+    """What the server of a cell reported as simulated about itself, in its own capitals."""
     told = ((line.get("server") or {}).get("config") or {}).get("engine") or {}
     return {f"{line['target']}: {told[key]}" for key in ("weights", "acceptance") if told.get(key)}
 
 
 def _targets(sweep: dict[str, Any], cells: list[dict[str, Any]], tried: list[dict[str, Any]]) -> list[Block]:
-    """Every flag of every target, and how it was found."""
+    """Every flag of every target, and how it was chosen."""
     blocks: list[Block] = [Heading("Targets"), Points(flags_of(sweep, cells))]
     if tried:
         blocks += [

@@ -1,4 +1,4 @@
-"""Runs a sweep: starts targets, measures cells in turn, goes on after a kill, and outlives a server that dies."""
+"""Runs a sweep: starts targets, measures cells in turn, resumes after a kill, and continues after a server dies."""
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
@@ -18,8 +18,9 @@ from bench.workloads import find
 
 
 def run_sweep(sweep: Sweep, out: Path, watch: Watch, say: Callable[[str], None], only: Collection[str] = ()) -> Results:
-    """Measures what `out` does not hold yet, of all targets or of those named. Raises SweepError for what cannot be
-    measured at all.
+    """Measures what `out` lacks, for all targets or for those named.
+
+    Raises SweepError for what cannot be measured at all.
     """
     check(sweep, only)
     results = Results(out, sweep)
@@ -40,7 +41,7 @@ def run_sweep(sweep: Sweep, out: Path, watch: Watch, say: Callable[[str], None],
 
 
 def work_left(sweep: Sweep, results: Results, only: Collection[str] = ()) -> tuple[list[Trial], list[Cell]]:
-    """What the folder does not hold yet; failed ones are measured again."""
+    """Trials and cells that the folder lacks; failed ones are measured again."""
     wanted = set(only or (target.name for target in sweep.targets))
     tried, done = results.tried(), results.done()
     return (
@@ -50,7 +51,7 @@ def work_left(sweep: Sweep, results: Results, only: Collection[str] = ()) -> tup
 
 
 def check(sweep: Sweep, only: Collection[str]) -> None:
-    """Raises SweepError for a workload or a target that does not exist."""
+    """Raises SweepError if a workload or a target does not exist."""
     for name in sweep.workloads:
         find(name)
     known = [target.name for target in sweep.targets]
@@ -68,7 +69,7 @@ class _Work:
 
     @property
     def alone(self) -> tuple[int, str, Setting]:
-        """What cells have in common that are measured on one start of a server that has the machine to itself."""
+        """The key that cells share if they run on one start of a server that has the machine to itself."""
         return self.cell.repeat, self.cell.target, self.setting
 
     @property
@@ -84,7 +85,7 @@ class _Run:
     say: Callable[[str], None]
 
     def group(self, sweep: Sweep, works: list[_Work]) -> None:
-        """Cells whose targets run side by side. A target that cannot start fails its cells and no others."""
+        """Measures cells whose targets run side by side. A target that cannot start fails only its own cells."""
         with ExitStack() as running:
             servers: dict[tuple[str, Setting], Server | str] = {}
             for work in works:
@@ -96,7 +97,7 @@ class _Run:
                 self._cell(sweep, work, server)
 
     def _started(self, running: ExitStack, sweep: Sweep, name: str, setting: Setting) -> Server | str:
-        """Or why it is not."""
+        """The started server, or why it did not start."""
         target = sweep.target(name).with_setting(setting)
         try:
             return running.enter_context(Server(target, self.results.logs))

@@ -1,4 +1,4 @@
-"""Cells over their repeats: one row for each target, workload and load, with what repeats say of its noise."""
+"""Cells averaged over their repeats: one row for each target, workload and load, with the noise between repeats."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A mean over repeats and half of its 95 % interval, None for one repeat."""
+    """A mean over repeats and half of its 95 % interval; None for one repeat."""
 
     mean: float
     half: float | None = None
@@ -53,8 +53,9 @@ _PATHS = {
 
 
 def rows(lines: list[Line], baseline: str) -> list[Row]:
-    """By workload, mode, load and target. `speedup` is of throughput, `tpot_speedup` of TPOT, each against the
-    baseline's same repeat.
+    """Rows by workload, mode, load and target.
+
+    `speedup` is of throughput, `tpot_speedup` of TPOT, each relative to the same repeat of the baseline.
     """
     groups: dict[tuple[str, str, float, str], list[Line]] = defaultdict(list)
     for line in lines:
@@ -106,19 +107,19 @@ def _ratio(above: float | None, below: float | None) -> float | None:
 
 
 def _saved(line: Line, plain: Line) -> float | None:
-    """Share of the baseline's energy per token that this target does not need."""
+    """Share of the baseline's energy per token that this target saves."""
     ratio = _ratio(_at(line, ("joules_per_token",)), _at(plain, ("joules_per_token",)))
     return None if ratio is None else 1 - ratio
 
 
 def _saved_time(line: Line, plain: Line) -> float | None:
-    """Share of the baseline's machine time per token that this target does not need: of a bill by the hour, too."""
+    """Share of the baseline's machine time per token that this target saves; also the saved share of an hourly bill."""
     ratio = _ratio(_at(plain, ("output_tokens_per_s",)), _at(line, ("output_tokens_per_s",)))
     return None if ratio is None else 1 - ratio
 
 
 def over_each_other(own: list[Row], named: list[str]) -> list[list[str]]:
-    """For each load and target its throughput over every target's, as text; `own` are of one workload and mode."""
+    """For each load and target, its throughput divided by every target's, as text; `own` has one workload and mode."""
     lines = []
     for load in sorted({row.load for row in own}):
         rates = {row.target: row.figures["throughput"].mean for row in own if row.load == load and row.figures}

@@ -1,4 +1,4 @@
-"""Servers under load: started by their command and stopped with all their children, or met at their URL."""
+"""Servers under load: started by their command and stopped with all their children, or reached at their URL."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ _LEASH = Path(__file__).parent / "leash.py"
 
 
 class Server:
-    """A target that answers. Use in a `with`; what was started is stopped."""
+    """A running target. Use it in a `with`, which stops what it started."""
 
     def __init__(self, target: Target, logs: Path) -> None:
         self._target = target
@@ -63,12 +63,12 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether it answers, as far as can be seen without asking it."""
+        """Whether its process runs, as far as can be seen without a request."""
         return self._process is None or self._process.poll() is None
 
     @property
     def answers(self) -> bool:
-        """Whether it lives and serves its list of models."""
+        """Whether it runs and serves its list of models."""
         try:
             self._get("/v1/models")
         except (OSError, ValueError):
@@ -76,14 +76,14 @@ class Server:
         return self.alive
 
     def revive(self) -> None:
-        """Starts it again after it has ended. Raises SweepError where that is not possible."""
+        """Restarts it after it has ended. Raises SweepError if that is not possible."""
         if self._target.command is None:
             raise SweepError(f"{self._target.name}: nothing answers at {self.url}/v1/models")
         self.__exit__()
         self.__enter__()
 
     def counters(self) -> Counters | str:
-        """Of speculation, as /metrics has them; or why there are none."""
+        """Speculation counters from /metrics, or why there are none."""
         try:
             return parse(self._read("/metrics").decode()) or "its /metrics has no counters of speculation"
         except (OSError, ValueError) as error:
@@ -94,7 +94,7 @@ class Server:
         return Endpoint(self.url, model, self._target.api_key, {"temperature": temperature, **self._target.fields})
 
     def describe(self) -> dict[str, Any]:
-        """Version and resolved config where the server tells them."""
+        """Version and resolved config if the server reports them."""
         target = self._target
         told: dict[str, Any] = {"command": target.command, "environment": target.environment, "url": target.url}
         for key, path in (("version", "/version"), ("config", "/config")):
@@ -149,14 +149,15 @@ class Server:
 
 
 def base_url(url: str) -> str:
-    """host:port or a URL, with /v1 or without -> the URL without."""
+    """host:port or a URL, with or without /v1 -> the URL without it."""
     bare = url.rstrip("/").removesuffix("/v1")
     return bare if "://" in bare else f"http://{bare}"
 
 
 def free_port() -> int:
-    """At which nobody listens on loopback. Not of those that the kernel gives to connections as it likes: one of these
-    might be taken until the server that it is for has been started.
+    """A free port on loopback, outside the range from which the kernel assigns ports to connections.
+
+    A port of that range might be taken before the server that needs it has started.
     """
     for port in random.Random().sample(range(10_000, _first_given_port()), 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -167,7 +168,7 @@ def free_port() -> int:
 
 
 def _first_given_port() -> int:
-    """Linux tells it and may have been told another; it is the usual one elsewhere too."""
+    """First port that the kernel assigns to connections: as Linux reports it, else the usual one."""
     try:
         first = int(_PORT_RANGE.read_text(encoding="ascii").split()[0])
     except OSError:
@@ -176,6 +177,6 @@ def _first_given_port() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Commands of this Python's own environment are found first, activated or not."""
+    """The environment with this Python's own commands first on the path, activated or not."""
     own = str(Path(sys.executable).parent)
     return os.environ | {"PATH": f"{own}{os.pathsep}{os.environ.get('PATH', os.defpath)}"}

@@ -1,7 +1,8 @@
-"""Settings of targets that vary: each is tried alone before the sweep's own cells, and each load keeps its fastest.
+"""Tuning of targets with `vary`: each setting is tried alone before the sweep's own cells, and each load keeps its
+fastest.
 
-Trials are kept with the same figures as cells, so that a report can show what was tried and a killed sweep goes on
-where it was. Tried are the loads of the sweep on its first workload.
+Trials are saved with the same figures as cells, so that a report can show them and a killed sweep resumes where it was.
+They cover the sweep's loads on its first workload.
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ Choices = dict[tuple[str, str, float], Setting]
 
 
 def trials(sweep: Sweep) -> list[Trial]:
-    """In the order in which they are run: all loads of a setting, so that its server starts once."""
+    """Trials in running order: all loads of a setting together, so that its server starts once."""
     return [
         Trial(Cell(target.name, sweep.workloads[0], *load, repeat=0), setting)
         for target in sweep.targets
@@ -25,12 +26,12 @@ def trials(sweep: Sweep) -> list[Trial]:
 
 
 def shortened(sweep: Sweep) -> Sweep:
-    """The sweep as trials are measured."""
+    """The sweep with the size of trials."""
     return sweep.model_copy(update={"requests": sweep.tuning.requests, "rounds": sweep.tuning.rounds})
 
 
 def chosen(sweep: Sweep, tried: list[dict[str, Any]]) -> Choices:
-    """The setting with the most tokens a second; where no trial succeeded, the first one."""
+    """The setting with the most tokens per second; the first one if no trial succeeded."""
     choices: Choices = {(target.name, *load): target.settings()[0] for target in sweep.targets for load in sweep.loads}
     most: dict[tuple[str, str, float], float] = {}
     for line in tried:

@@ -1,4 +1,4 @@
-"""What is asked: conversations of every workload, the same for one name, count and seed on every machine."""
+"""The conversations of every workload; equal names, counts and seeds give equal ones on every machine."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ _SHORT_ANSWER = 32
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """User turns that are sent one after the other, each after the answer to the one before."""
+    """User turns, each sent after the answer to the one before."""
 
     turns: tuple[str, ...]
     max_tokens: int
@@ -25,7 +25,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`caution` says why its figures mislead, where they do."""
+    """`caution` says why its figures mislead, if they do."""
 
     name: str
     make: Callable[[random.Random, int], Iterator[Conversation]]
@@ -37,7 +37,7 @@ class Workload:
 
 
 class UnknownWorkload(SweepError):
-    """Its message lists those that are known."""
+    """Its message lists the known workloads."""
 
 
 def _task(name: str) -> Callable[[random.Random, int], Iterator[Conversation]]:
@@ -51,7 +51,7 @@ def _task(name: str) -> Callable[[random.Random, int], Iterator[Conversation]]:
 
 
 def _shared_prefixes(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
-    """Three turns each; four system prompts are shared by all."""
+    """Conversations of three turns each; four system prompts are shared by all."""
     asked = prompts.TASKS["demo"]()
     while True:
         turns = tuple(chosen.sample(asked, 3))
@@ -88,7 +88,7 @@ WORKLOADS = {
 
 
 def find(name: str) -> Workload:
-    """A workload by its name, or a file of conversations: JSON lines, each {"messages": [...]}."""
+    """A workload by its name, or from a file of conversations: JSON lines, each {"messages": [...]}."""
     if name.endswith(".jsonl"):
         return Workload(name, _from_file(Path(name)))
     if name not in WORKLOADS:

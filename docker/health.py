@@ -1,7 +1,7 @@
-"""The container's health check: exit code 0 when the server takes requests, 1 with the reason when it does not.
+"""The container's health check: exit code 0 when the server accepts requests, 1 with the reason otherwise.
 
-Asks `/ready`, or the route that a managed platform names in AIP_HEALTH_ROUTE, on AIP_HTTP_PORT or port 8000. Needs
-nothing but Python, since slim images have no curl.
+Requests `/ready`, or the route that a managed platform sets in AIP_HEALTH_ROUTE, on AIP_HTTP_PORT or port 8000. Needs
+only Python, since slim images have no curl.
 """
 
 import os
