@@ -1,4 +1,4 @@
-"""What is known of an HTTP request once it is over; its line in the log and its trace are made of this.
+"""The record of a finished HTTP request: the source of its log line and its trace.
 
 Made by `generation` when it closes. Times are `time.monotonic()` in seconds.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from contracts.messages import Generate, Usage
 
 LEFT = "left"
-"""The outcome of a request whose caller did not wait for its end."""
+"""The outcome of a request whose caller disconnected before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Account:
     """The caller's `traceparent` header."""
     began: float
     first: float | None
-    """When the first tokens came, of whichever choice."""
+    """When the first tokens of any choice arrived."""
     last: float
-    """When the last tokens came; `began` if none did."""
+    """When the last tokens arrived; equals `began` if none did."""
     ended: float
 
     @property
@@ -37,7 +37,7 @@ class Account:
 
 
 def total(usage: list[Usage]) -> Usage:
-    """The counts of all choices together. Times are the longest: choices run side by side."""
+    """Sums the counts of all choices. Takes the longest times, since choices run concurrently."""
     deepest = max((len(part.accepted_per_position) for part in usage), default=0)
     return Usage(
         prompt_tokens=sum(part.prompt_tokens for part in usage),
@@ -56,5 +56,5 @@ def total(usage: list[Usage]) -> Usage:
 
 
 def acceptance_length(usage: Usage) -> float | None:
-    """Tokens committed by a step on average, the bonus included; None where no step ran."""
+    """Mean tokens committed per step, the bonus included; None if no step ran."""
     return 1 + usage.accepted / usage.steps if usage.steps else None

@@ -1,6 +1,6 @@
-"""Places for requests, bounded: taken in one go before any work is done for a request, given back when it ends.
+"""A bounded number of places for requests: taken all at once before any work is done, given back when a request ends.
 
-Called by `generation`. A request that finds no place is told so at once, with a time after which to try again.
+Called by `generation`. A request that finds no place is rejected at once, with a time after which to retry.
 """
 
 import math
@@ -23,7 +23,7 @@ class Admission:
         self._given_back: deque[float] = deque(maxlen=64)
 
     def take(self, count: int) -> None:
-        """Reserves `count` places or none. Raises Overloaded, or BadRequest if there can never be so many."""
+        """Reserves `count` places or none. Raises Overloaded, or BadRequest if `count` exceeds all places."""
         if self.draining:
             raise self.reject("draining", "the server is shutting down", 5)
         if count > self.places:
@@ -47,7 +47,7 @@ class Admission:
         return Overloaded(message, retry_after=retry_after, code="overloaded" if reason == "queue_full" else reason)
 
     def _retry_after(self, count: int) -> int:
-        """Seconds in which `count` places come free at the rate of late."""
+        """Seconds until `count` places become free at the recent rate."""
         if len(self._given_back) < 2:
             return 1
         pace = (time.monotonic() - self._given_back[0]) / len(self._given_back)

@@ -1,7 +1,7 @@
-"""The OpenAI shapes of what was generated: whole answers, chunks of a stream, usage. Plain data in, plain data out.
+"""The OpenAI shapes of answers: whole answers, chunks of a stream, usage. Plain data in, plain data out.
 
-Used by the routes and by `events`. One `Answers` for an HTTP request; the chat and the completions dialect differ in a
-few places only.
+Used by the routes and by `events`. Each HTTP request has one `Answers`; the chat and completions dialects differ only
+in a few places.
 """
 
 import time
@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What of an answer the caller asked for beyond its text."""
+    """The parts of an answer that the caller asked for beyond its text."""
 
     logprobs: bool = False
     ranks: int = 0
@@ -27,18 +27,18 @@ class Wanted:
     spans: bool = False
     trees: bool = False
     usage: bool = False
-    """A chunk of usage at the end of a stream."""
+    """Send a usage chunk at the end of the stream."""
     usage_always: bool = False
-    """Usage so far in every chunk."""
+    """Include the usage so far in every chunk."""
 
     @property
     def every_step(self) -> bool:
-        """Whether a step without new text is told too."""
+        """Whether a step without new text also sends a chunk."""
         return self.logprobs or self.token_ids or self.usage_always or self.trees
 
 
 class Answers:
-    """What both dialects share."""
+    """The base of both dialects."""
 
     kind = ""
     chunk_kind = ""
@@ -50,7 +50,7 @@ class Answers:
         self.wanted = wanted
         self._tokenizer = tokenizer
         self._prompts = prompts
-        """One for each choice."""
+        """One list of token ids per choice."""
         self._head = {"id": f"{self.prefix}-{id}", "created": int(time.time()), "model": model}
         self._fingerprint = fingerprint
 
@@ -65,14 +65,14 @@ class Answers:
         }
 
     def chunk(self, choice: Choice, delta: Delta, *, finish: bool, so_far: list[Choice]) -> Json:
-        """`finish` tells the choice's finish_reason; `so_far` are all choices, for a running count."""
+        """`finish` adds the choice's finish_reason; `so_far` holds all choices, for the running count."""
         part = self._choice(choice, delta, self._delta(delta))
         if not finish:
             part["finish_reason"] = part["stop_reason"] = None
         return self._frame([part], self._count(sum(one.tokens for one in so_far)))
 
     def opening(self, choice: Choice) -> Json | None:
-        """The chunk that comes before a choice's text, where the dialect has one."""
+        """The chunk that precedes a choice's text; None if the dialect has none."""
         return None
 
     def usage_chunk(self, usage: list[Usage], choices: list[Choice]) -> Json:
@@ -101,7 +101,7 @@ class Answers:
         return part
 
     def _count(self, completion: int) -> Json | None:
-        """The running count, where every chunk has one."""
+        """The running count if every chunk carries one, else None."""
         if not self.wanted.usage_always:
             return None
         prompt = _prompt_tokens(self._prompts)
@@ -166,7 +166,7 @@ class CompletionAnswers(Answers):
 
 
 def tree_data(tree: DraftTree, accepted: list[int], tokenizer: Tokenizer) -> Json:
-    """Nodes with their texts, and the accepted path: nodes below the root, from the first on."""
+    """The nodes with their texts, and the accepted path as node indices without the root."""
     path, node = [], 0
     for token in accepted:
         node = next(
@@ -184,7 +184,7 @@ def tree_data(tree: DraftTree, accepted: list[int], tokenizer: Tokenizer) -> Jso
 
 
 def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int]]) -> Json:
-    """OpenAI's usage of all choices together, and Aerie's own account of their speculation."""
+    """OpenAI's usage summed over all choices, and Aerie's statistics of their speculation."""
     prompt, completion = _prompt_tokens(prompts), sum(choice.tokens for choice in choices)
     together = total(usage)
     length = acceptance_length(together)
@@ -204,12 +204,12 @@ def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int
 
 
 def _firsts(prompts: list[list[int]]) -> list[int]:
-    """The first choice of each prompt: the choices of one prompt share one list."""
+    """Indices of each prompt's first choice. The choices of one prompt share one list object."""
     return [place for place in range(len(prompts)) if place == 0 or prompts[place] is not prompts[place - 1]]
 
 
 def _prompt_tokens(prompts: list[list[int]]) -> int:
-    """A prompt counts once, however many choices it has."""
+    """Counts each prompt once, however many choices it has."""
     return sum(len(prompts[place]) for place in _firsts(prompts))
 
 

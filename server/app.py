@@ -1,4 +1,4 @@
-"""The application: routes, the gate before them, errors in one shape. A factory, so that nothing lives in globals."""
+"""The application: routes, the gate before them, errors in one shape. A factory, so that it needs no globals."""
 
 import functools
 from typing import Any
@@ -30,9 +30,9 @@ def create_app(service: Service) -> FastAPI:
         title="Aerie",
         version=service.version,
         responses=_ERRORS,
-        docs_url=None,  # the interactive pages load scripts from elsewhere
+        docs_url=None,  # the interactive pages load third-party scripts
         redoc_url=None,
-        redirect_slashes=False,  # a redirect would name whatever host the caller named, and has no body
+        redirect_slashes=False,  # a redirect would repeat the caller's Host header, and has no body
     )
     register(app)
     settings = service.config
@@ -57,7 +57,7 @@ def create_app(service: Service) -> FastAPI:
     )
     if settings.server.cors_origins:
         app.add_middleware(Cors, origins=settings.server.cors_origins)
-    app.add_middleware(Meter, metrics=service.metrics, paths=paths)  # the last one added is the outermost
+    app.add_middleware(Meter, metrics=service.metrics, paths=paths)  # added last, so it is the outermost
     made = functools.cache(lambda: document(app, settings, open_paths))
     app.openapi = made  # type: ignore[method-assign]
     return app

@@ -1,10 +1,10 @@
-"""What requests may say, as pydantic models: the shapes of OpenAI plus the extensions that vLLM's users know.
+"""Request bodies as pydantic models: the shapes of OpenAI plus the extensions that vLLM's users know.
 
-Used by the routes; FastAPI makes the OpenAPI document of them. Fields that are not here are ignored, except those in
-`unsupported`, which would change the answer: they are refused unless they say nothing.
+Used by the routes; FastAPI builds the OpenAPI document from them. Unknown fields are ignored, except those in
+`unsupported`, which would change the answer: they are rejected unless set to a neutral value.
 
-A body is read on the event loop, so whatever it says must be judged quickly: a list is given up at its first wrong
-item, and objects and lists of objects are bounded.
+Bodies are validated on the event loop, so validation must be fast: it stops at the first invalid item of a list, and
+the sizes of objects and of lists of objects are bounded.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 def few_fields(data: Any) -> Any:
-    """Whatever is no object passes: its type is judged elsewhere."""
+    """Bounds the number of fields of an object. Passes any other value; its type is checked elsewhere."""
     if isinstance(data, dict) and len(data) > MAX_FIELDS:
         told = {"given": len(data), "most": MAX_FIELDS}
         raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", told)
@@ -40,7 +40,7 @@ Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
 
 
 def either(kind_of: Callable[[Any], str | None], taken: str) -> Discriminator:
-    """Tells the members of a union apart by a look, so that an error is about the one that was meant."""
+    """Selects a union's member by inspecting the value, so that an error is about the member that was meant."""
     return Discriminator(kind_of, custom_error_type="other_kind", custom_error_message=taken)
 
 
@@ -49,7 +49,7 @@ def _text_or_list(value: Any) -> str | None:
 
 
 def _kind_of_prompt(value: Any) -> str | None:
-    """By its first item, if it is a list."""
+    """Decided by the first item if the value is a list."""
     if isinstance(value, str):
         return "a text"
     if not isinstance(value, list):
@@ -79,7 +79,7 @@ Prompt = Annotated[
 
 
 class Body(BaseModel):
-    """`strict`: the string "16" is no number and 1 is no truth value; clients that mean otherwise should hear of it."""
+    """`strict`: rejects the string "16" as a number and 1 as a boolean, so that clients notice the mistake."""
 
     model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
 
@@ -95,8 +95,8 @@ class StreamOptions(Body):
 
 
 class SpeculationOptions(Body):
-    """Aerie's own: speculation of this request. It changes the speed, never the text. Nobody else's clients send it, so
-    a key that is unknown here is a mistake.
+    """An extension of Aerie: how this request speculates. It changes the speed, never the text. Only clients of Aerie
+    send it, so an unknown key is an error.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
@@ -104,13 +104,13 @@ class SpeculationOptions(Body):
     enabled: bool = True
     max_draft_tokens: Annotated[int, Field(ge=0, le=MAX_NODES - 1)] | None = None
     spans: bool = False
-    """Adds `spans` to the choices: the text in pieces, each `[text, was it drafted]`."""
+    """Adds `spans` to the choices: the text in pieces, each `[text, drafted]`."""
     trees: bool = False
-    """Adds `trees` to the choices: what each step drafted, and the path that was accepted."""
+    """Adds `trees` to the choices: each step's draft tree and its accepted path."""
 
 
 class GenerateBody(Body):
-    """What chats and completions share."""
+    """The fields that chats and completions share."""
 
     model: str | None = None
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
@@ -145,7 +145,7 @@ Content = Annotated[
 
 
 class Message(Body):
-    """One turn. What else it holds (`name`, `reasoning_content`, ...) is there for the chat template to read."""
+    """One message. The chat template can read its other fields (`name`, `reasoning_content`, ...)."""
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
     content: Content | None = None
@@ -172,7 +172,7 @@ class CompletionBody(GenerateBody):
 
 
 class TokenizeBody(Body):
-    """A text in `prompt`, or a chat in `messages`."""
+    """Takes a text in `prompt` or a chat in `messages`."""
 
     model: str | None = None
     prompt: str | None = None

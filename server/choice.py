@@ -1,7 +1,7 @@
-"""One answer in the making: committed tokens go in as they come, text and what belongs to it comes out.
+"""One answer as it grows: takes committed tokens as they arrive, returns text and its metadata.
 
-Made by the routes, one for each choice, and fed by `generation`. It decides where the answer ends (stop strings, stop
-ids), which may lie inside a run of tokens committed together: what follows the end is dropped and counted nowhere.
+Made by the routes, one per choice, and fed by `generation`. It decides where the answer ends (stop strings, stop ids).
+The end may lie inside a run of tokens committed together; tokens after the end are dropped and not counted.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from server.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class TextRules:
-    """How tokens become text and where the text ends."""
+    """Rules for decoding tokens to text and for ending the text."""
 
     stops: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
-    """Ids that end the answer, the model's end tokens included unless ignored."""
+    """Ids that end the answer. Includes the model's EOS tokens unless the request ignores them."""
     end_ids: frozenset[int] = frozenset()
-    """The model's end tokens: an answer that ends with one has come to its own end, for no reason of the request's."""
+    """The model's EOS tokens: an answer that ends with one has no stop reason from the request."""
     include_stop: bool = False
     min_tokens: int = 0
     """Tokens whose text no stop string may touch."""
@@ -30,17 +30,17 @@ class TextRules:
 
 @dataclass(slots=True)
 class Delta:
-    """What one step added to a choice. `spans` are its text in pieces, each drafted or not."""
+    """What one step added to a choice. `spans` holds its text in pieces, each marked as drafted or not."""
 
     text: str = ""
     ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    """Where each token's text starts in the answer."""
+    """Character offset of each token's text in the answer."""
     spans: list[tuple[str, bool]] = field(default_factory=list)
     trees: list[tuple[DraftTree, list[int]]] = field(default_factory=list)
-    """What steps drafted, each with the tokens that were accepted of it."""
+    """Each step's draft with its accepted tokens."""
 
     def extend(self, other: "Delta") -> None:
         self.text += other.text
@@ -53,7 +53,7 @@ class Delta:
             self.add_span(text, drafted)
 
     def add_span(self, text: str, drafted: bool) -> None:
-        """Neighbors of one kind become one span."""
+        """Merges the text into the last span if both are of one kind."""
         if self.spans and self.spans[-1][1] == drafted:
             text = self.spans.pop()[0] + text
         self.spans.append((text, drafted))
@@ -66,23 +66,23 @@ class Choice:
         """Tokens of the answer, up to the one that ends it."""
         self.finish_reason: str | None = None
         self.stop_reason: str | int | None = None
-        """The stop string or stop id of the request that ended the answer; None where the model ended it."""
+        """The request's stop string or stop id that ended the answer; None if the model ended it."""
         self.usage: Usage | None = None
-        """The scheduler's account, once it has ended the request."""
+        """The scheduler's usage record, once it has ended the request."""
         self._rules = rules
         self._text = tokenizer.start_text(skip_special=rules.skip_special)
         self._pieces = tokenizer.pieces
         self._scanner = StopScanner(rules.stops, include=rules.include_stop)
         self._decoded = 0
         self._unsent: deque[tuple[int, bool]] = deque()
-        """Characters decoded and not sent yet, by the token they came with."""
+        """Characters decoded but not sent yet, by the token that they came with."""
 
     @property
     def ended(self) -> bool:
         return self.finish_reason is not None
 
     def take(self, run: Run) -> Delta:
-        """Takes committed tokens; nothing once the answer has ended."""
+        """Takes committed tokens. Ignores them once the answer has ended."""
         delta = Delta(trees=[] if self.ended else run.trees)
         for place, token in enumerate(run.ids):
             if self.ended:
@@ -97,7 +97,7 @@ class Choice:
         return delta
 
     def finish(self, message: Finished) -> Delta:
-        """The scheduler's ending, and with it what text was held back."""
+        """Takes the scheduler's ending and returns the text held back until then."""
         self.usage = message.usage
         delta = Delta()
         if not self.ended:

@@ -1,7 +1,7 @@
-"""The server's end of the wire: requests out, and each message back into the mailbox of the request it belongs to.
+"""The server's end of the wire: sends requests, and puts each reply into the mailbox of its request.
 
-One `Engine` for a process, made by `app`; everything happens on the event loop. Messages for ids that nobody knows any
-more are dropped. When the scheduler is gone every open request ends with engine_dead, and so does every later one.
+Each process has one `Engine`, made by `app`; all its work runs on the event loop. Messages for unknown ids are dropped.
+When the scheduler dies, every open request and every later one ends with engine_dead.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ _NEVER_STARTED = "the scheduler process ended before the model was ready; its ow
 
 
 class Engine:
-    """`scheduler_alive` says whether the scheduler's process still runs; it is asked five times a second."""
+    """`scheduler_alive` says whether the scheduler process still runs; it is called five times a second."""
 
     def __init__(self, address: str, scheduler_alive: Callable[[], bool]) -> None:
         self._address = address
@@ -44,7 +44,7 @@ class Engine:
         self.ready: Ready | None = None
         self.snapshot: Snapshot | None = None
         self.on_snapshot: Callable[[Snapshot], None] | None = None
-        """Told of every snapshot."""
+        """Called with every snapshot."""
         self.death: EngineDead | None = None
         self.became_ready = asyncio.Event()
         self.died = asyncio.Event()
@@ -79,12 +79,12 @@ class Engine:
         return mailbox
 
     def abort(self, id: str) -> None:
-        """Asks for the end of a request; its ending still arrives."""
+        """Asks the scheduler to end a request; its ending still arrives."""
         if id in self._mailboxes:
             self._send(Abort(id=id))
 
     def drop(self, mailbox: Mailbox) -> None:
-        """Forgets a mailbox, and aborts what of it is still open. Safe to call twice."""
+        """Forgets a mailbox, and aborts its requests that are still open. Safe to call twice."""
         for id in list(mailbox.open):
             if self._mailboxes.pop(id, None) is not None:
                 self._send(Abort(id=id))
@@ -102,15 +102,15 @@ class Engine:
             return
         try:
             self._socket.send(wire.encode(message), zmq.NOBLOCK)
-        except zmq.Again:  # there is no bound on the queue, so this means that nobody is connected
+        except zmq.Again:  # the queue is unbounded, so this means that no peer is connected
             if not isinstance(message, Stop):
                 self._die("the scheduler closed its connection; the request cannot be finished")
             return
-        # A send may swallow the descriptor's edge for messages that came in meanwhile.
+        # A send may consume the descriptor's edge for messages that arrived meanwhile.
         self._loop.call_soon(self._receive)
 
     def _receive(self) -> None:
-        """Takes all frames there are: ZeroMQ's descriptor tells of the first one only."""
+        """Takes all waiting frames: ZeroMQ's descriptor is edge-triggered and signals only the first."""
         while not self._socket.closed:
             try:
                 frame = self._socket.recv(zmq.NOBLOCK)
@@ -136,7 +136,7 @@ class Engine:
                 if self.on_snapshot is not None:
                     self.on_snapshot(message)
             case Failed(code=EngineDead.code):
-                self._die(message.message)  # of all, although it names one: nobody is told before /health knows
+                self._die(message.message)  # fails all requests, so that none hears of it before /health does
             case Tokens() | Finished() | Failed():
                 self._route(message)
 

@@ -1,6 +1,6 @@
 """Work for a caller that may hang up: it is cancelled at once when the connection closes, or when the server gives up.
 
-Used by `gate`, `respond` and `events`. ASGI tells of a closed connection only to who listens: somebody always does.
+Used by `gate`, `respond` and `events`. ASGI reports a closed connection only to a listener, so one always listens.
 """
 
 import asyncio
@@ -13,20 +13,20 @@ _T = TypeVar("_T")
 
 
 CLIENT_CLOSED = 499
-"""nginx's status for a caller that left; only logs and metrics see it."""
+"""nginx's status for a caller that disconnected; only logs and metrics see it."""
 
 
 class CallerGone(Exception):
-    """Nobody reads the answer any more."""
+    """The caller has disconnected and will not read the answer."""
 
 
 async def while_connected(receive: Receive, cut: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the work. Raises CallerGone if the caller leaves, or `cut` is set, before it is done."""
+    """Returns the result of `work`. Raises CallerGone if the caller disconnects or `cut` is set before it is done."""
     return await _unless([_left(receive), cut.wait()], work)
 
 
 async def while_serving(cut: asyncio.Event, work: Coroutine[Any, Any, _T]) -> _T:
-    """The same for work that listens to the connection by itself."""
+    """As `while_connected`, for work that listens to the connection itself."""
     return await _unless([cut.wait()], work)
 
 

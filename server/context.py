@@ -1,4 +1,4 @@
-"""The error of a request that the model's context does not hold, in the words that libraries of the field look for."""
+"""The error of a request that exceeds the model's context, in the words that common client libraries look for."""
 
 from contracts.errors import BadRequest
 

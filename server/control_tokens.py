@@ -1,13 +1,13 @@
-"""Control tokens that a request only spells stay text; those that the chat template writes are tokens.
+"""Encodes control tokens that a request spells as text, and those that the chat template writes as tokens.
 
 Called by `tokenizer`, for chats. A user who types `<|im_end|>` would otherwise end the turn and speak as the assistant.
-Templates trim, split and compose what they are given, so the rendered text alone does not say who wrote what. Hence
-three steps: `mark` replaces control tokens in the request by marks, the template renders, and `ids` encodes what it
-rendered. A text without marks is encoded as ever. One with marks goes through a twin of the tokenizer in which control
-tokens have secret names: the template's get these names, the marks become what was typed, and nothing that anybody can
-type is a control token there. All else, normalization, merges across borders, is the tokenizer's own.
+Templates trim, split and compose their input, so the rendered text alone does not show who wrote what. Hence three
+steps: `mark` replaces control tokens in the request by marks, the template renders, and `ids` encodes the result. A
+text without marks is encoded as usual. A text with marks goes through a copy of the tokenizer in which control tokens
+have secret names: control tokens of the template get these names, marks become the typed text again, and nothing that
+a user can type is a control token there. Everything else (normalization, merges across borders) stays the same.
 
-Added tokens that are not special, such as Qwen's `<think>`, are text with an id of their own; they stay what they are.
+Added tokens that are not special, such as Qwen's `<think>`, are ordinary text with a single id and are left alone.
 """
 
 import itertools
@@ -23,11 +23,11 @@ import tokenizers
 from contracts.errors import ConfigError
 
 MARK = "\ufdd0"
-"""A noncharacter, which Unicode keeps for uses like this; in a request it is marked like a control token."""
+"""A noncharacter, which Unicode reserves for internal use; in a request it is marked like a control token."""
 _FIRST = 0xF0000
-"""Follows the mark: this and the number of what was typed. From Unicode's private use."""
+"""Follows the mark: this plus the number of the typed text. From Unicode's private use area."""
 _NONCE_LETTERS = 26
-"""26 ** 26 names: nobody guesses one."""
+"""26 ** 26 possible names: too many to guess."""
 
 
 class ControlTokens:
@@ -37,7 +37,7 @@ class ControlTokens:
         self._special = {token.content: id for id, token in added.items() if token.special}
         self._special_ids = frozenset(self._special.values())
         self._typed = [MARK, "", *self._special]
-        """What a mark's number stands for; the empty text is a border."""
+        """The text that each mark's number stands for; the empty text is a border."""
         self._marks = {text: MARK + chr(_FIRST + number) for number, text in enumerate(self._typed)}
         self._begun = {text[:end] for text in self._special for end in range(1, len(text))}
         self._longest_begun = max(map(len, self._begun), default=0)
@@ -48,7 +48,7 @@ class ControlTokens:
         self._twin = _twin(tokenizer, self._names)
 
     def mark(self, data: Any) -> Any:
-        """Strings, and whatever holds strings, with marks for the control tokens that are typed there."""
+        """Returns the data, nested or not, with marks for the control tokens typed in its strings."""
         if isinstance(data, str):
             return self._marked(data)
         if isinstance(data, list):
@@ -61,7 +61,7 @@ class ControlTokens:
         return self._tokens_and_marks.sub(lambda found: self._read(found[0]), text)
 
     def ids(self, rendered: str) -> list[int]:
-        """Ids of what the template rendered from marked data."""
+        """Token ids of the text that the template rendered from marked data."""
         if MARK not in rendered:
             found = _encode(self._tokenizer, rendered)
             if not self._surplus(found, rendered):
@@ -71,18 +71,18 @@ class ControlTokens:
 
     def _marked(self, text: str) -> str:
         text = self._tokens.sub(lambda found: self._marks.get(found[0], found[0]), text)
-        # The beginning of a control token, which the template might continue with another text of the request.
+        # The start of a control token: the template might append another text of the request that completes it.
         begun = any(text[-length:] in self._begun for length in range(1, min(self._longest_begun, len(text)) + 1))
         return text + self._marks[""] if begun else text
 
     def _read(self, found: str) -> str:
-        """What a mark stands for; what is no mark stands for itself."""
+        """The text that a mark stands for; anything else is returned unchanged."""
         number = ord(found[1]) - _FIRST if found[0] == MARK else -1
         return self._typed[number] if 0 <= number < len(self._typed) else found
 
     def _surplus(self, ids: list[int], rendered: str) -> bool:
-        """Whether there are control tokens that the template did not write: a normalizer can make some of other
-        characters, and a model's vocabulary can hold them as words.
+        """Whether `ids` holds control tokens that the template did not write: a normalizer can build one from other
+        characters, and a model's vocabulary can hold one as a word.
         """
         found = self._special_ids.intersection(ids)
         written = Counter(self._special.get(token[0], -1) for token in self._tokens.finditer(rendered))
@@ -90,20 +90,20 @@ class ControlTokens:
 
 
 def _encode(tokenizer: tokenizers.Tokenizer, text: str) -> list[int]:
-    # The batch call is the one that lets other threads run meanwhile.
+    # Only the batch call lets other threads run meanwhile.
     found: list[int] = tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids
     return found
 
 
 def _secret_names(texts: list[str]) -> dict[str, str]:
-    """Names of one length, so that none begins another, with the ends of what they stand for."""
+    """Names of equal length, so that none is a prefix of another, which keep the ends of the texts they replace."""
     nonce = "".join(secrets.choice(string.ascii_lowercase) for _ in range(_NONCE_LETTERS))
     numbers = ("".join(letters) for letters in itertools.product(string.ascii_lowercase, repeat=4))
     return {text: f"{text[0]}{nonce}{number}{text[-1]}" for text, number in zip(texts, numbers, strict=False)}
 
 
 def _patterns(tokens: list[tokenizers.AddedToken]) -> list[str]:
-    """Regular expressions that find the longest token at a place, as the tokenizer does, in few steps."""
+    """Regular expressions that find the longest token at a position, as the tokenizer does, in few steps."""
     words = [token.content for token in tokens if token.single_word]
     others = [token.content for token in tokens if not token.single_word]
     patterns = [rf"(?<!\w){_longest_of(words)}(?!\w)"] if words else []
@@ -111,7 +111,7 @@ def _patterns(tokens: list[tokenizers.AddedToken]) -> list[str]:
 
 
 def _longest_of(texts: list[str]) -> str:
-    """Letter by letter: hundreds of tokens that begin alike are not tried one after the other."""
+    """Matches letter by letter, so that hundreds of tokens with a common prefix are not tried one by one."""
     by_letter: dict[str, list[str]] = {}
     for text in filter(None, texts):
         by_letter.setdefault(text[0], []).append(text[1:])
@@ -122,7 +122,7 @@ def _longest_of(texts: list[str]) -> str:
 
 
 def _twin(tokenizer: tokenizers.Tokenizer, names: dict[str, str]) -> tokenizers.Tokenizer:
-    """The same tokenizer, but that it knows these control tokens by other names. Raises ConfigError if none can be."""
+    """A copy of the tokenizer with these control tokens renamed. Raises ConfigError if it cannot be made."""
     if any(tokenizer.model.token_to_id(text) is not None for text in names):
         twin = _renamed(tokenizer, names)
     else:
@@ -148,7 +148,7 @@ def _as(name: str | None, token: tokenizers.AddedToken) -> tokenizers.AddedToken
 
 
 def _renamed(tokenizer: tokenizers.Tokenizer, names: dict[str, str]) -> tokenizers.Tokenizer:
-    """A copy in which the model's own vocabulary has the new names, too."""
+    """A copy in which the model's vocabulary has the new names too."""
     state = json.loads(tokenizer.to_str())
     state.update(post_processor=None, truncation=None, padding=None)
     for token in state["added_tokens"]:

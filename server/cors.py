@@ -1,6 +1,6 @@
-"""Pages of other origins that may call the API: browsers ask first, with a preflight. Set up by `app`.
+"""CORS: lets pages of other origins call the API after a browser's preflight request. Set up by `app`.
 
-Lies outside of the gate, since a preflight carries no key.
+Runs outside the gate, since a preflight carries no key.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from server.problems import error_answer
 
 
 class Cors(CORSMiddleware):
-    """`origins` as browsers send them; `*` for all. Their pages may send any header: clients add their own."""
+    """`origins` as browsers send them; `*` for all. Any header is allowed, since clients add custom ones."""
 
     def __init__(self, app: ASGIApp, origins: Collection[str]) -> None:
         super().__init__(
@@ -23,7 +23,7 @@ class Cors(CORSMiddleware):
             allow_origins=origins,
             allow_methods=["GET", "HEAD", "POST"],
             allow_headers=["*"],
-            allow_private_network=True,  # who names an origin lets its pages in, wherever this server stands
+            allow_private_network=True,  # a named origin is allowed on a private network too
             expose_headers=["x-request-id", "retry-after", "x-should-retry"],
         )
 

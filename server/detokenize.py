@@ -1,8 +1,8 @@
-"""Tokens to text, a run at a time: the pieces joined equal one decoding of the whole, however the tokens are split.
+"""Incremental detokenization: the joined pieces equal one decoding of all tokens, however the tokens are split.
 
-Called by `choice`. Instead of decoding a window again and again, it follows what a tokenizer's decoder does to bytes: a
-byte-level one (GPT-2, Llama 3, Qwen) or one with byte fallback (Llama 2, Mistral, Gemma). Text is held back only while
-the next token can still change it: an unfinished UTF-8 character, an unfinished run of fallback bytes.
+Called by `choice`. Instead of decoding a window repeatedly, it reproduces the tokenizer's decoder on bytes: byte-level
+(GPT-2, Llama 3, Qwen) or with byte fallback (Llama 2, Mistral, Gemma). Text is held back only while the next token can
+still change it: an incomplete UTF-8 character or an incomplete run of fallback bytes.
 """
 
 import codecs
@@ -15,17 +15,17 @@ from contracts.errors import ConfigError
 
 
 class Detokenizer(Protocol):
-    """The text of one answer; a fresh one for every answer."""
+    """Decodes one answer; make a new one for every answer."""
 
     def push(self, token: int) -> str:
-        """The text that is certain now and was not before."""
+        """Returns the text that this token makes final."""
 
     def flush(self) -> str:
-        """What was held back, as a decoding of the whole ends it."""
+        """Returns the text held back, ended as a decoding of all tokens would end it."""
 
 
 class Pieces:
-    """What each token stands for. One for a tokenizer, shared by all answers."""
+    """The bytes of each token. One per tokenizer, shared by all answers."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -49,14 +49,14 @@ class Pieces:
         return token in self._special
 
     def bytes_of(self, token: int) -> bytes:
-        """The UTF-8, or the piece of it, that a token adds. Empty for an id that the tokenizer does not know."""
+        """The UTF-8 bytes that a token adds, possibly part of a character. Empty for an unknown id."""
         known = self._bytes.get(token)
         if known is None:
             known = self._bytes[token] = self._look_up(token)
         return known
 
     def fallback_byte(self, token: int) -> int | None:
-        """The value of a `<0xE2>` token."""
+        """The byte value of a fallback token such as `<0xE2>`, else None."""
         return None if self.byte_level else _fallback_byte(self._tokenizer.id_to_token(token) or "")
 
     def start(self, *, skip_special: bool = True) -> Detokenizer:
@@ -80,7 +80,7 @@ class Pieces:
 
 
 class ByteLevelText:
-    """Every token is bytes; invalid ones become U+FFFD in the manner of Unicode's maximal subparts, as in Rust."""
+    """Every token is bytes; invalid bytes become U+FFFD per maximal subpart (Unicode's rule), as in Rust."""
 
     def __init__(self, pieces: Pieces, skip_special: bool) -> None:
         self._pieces = pieces
@@ -97,7 +97,7 @@ class ByteLevelText:
 
 
 class FallbackText:
-    """Tokens are text, but for runs of byte tokens: a run is one UTF-8 string, or else one U+FFFD for each byte."""
+    """Tokens are text, except runs of byte tokens: a run is one UTF-8 string, or one U+FFFD per byte if invalid."""
 
     def __init__(self, pieces: Pieces, skip_special: bool) -> None:
         self._pieces = pieces
@@ -157,7 +157,7 @@ def _fallback_byte(written: str) -> int | None:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's map from characters to the bytes they stand for: printable ones are themselves, the rest start at 256."""
+    """GPT-2's map from characters to bytes: printable bytes map to themselves, the rest to characters from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     alphabet = {chr(byte): byte for byte in printable}
     shifted = (byte for byte in range(256) if chr(byte) not in alphabet)

@@ -1,4 +1,4 @@
-"""Answers as server-sent events. A stream never just ends: after its last chunk, or after an error, comes `[DONE]`."""
+"""Answers as server-sent events. Every stream ends with `[DONE]`, after its last chunk or after an error."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger("aerie.server")
 
 
 class EventStream(Response):
-    """Sends the news of a generation, of which `first` have been read, and closes it in the end."""
+    """Sends the news of a generation, `first` and then `rest`, and closes the generation at the end."""
 
     media_type = "text/event-stream"
 
@@ -64,7 +64,7 @@ class EventStream(Response):
                 yield _frame(self._answers.usage_chunk(self._generation.usage(), self._generation.choices))
         except AerieError as error:
             yield _frame(error_data(error))
-        except Exception:  # our bug; the headers are out, so only the stream itself can say so
+        except Exception:  # our bug; the headers are sent, so only the stream can report it
             logger.exception("request %s failed in its stream", self._generation.id)
             yield _frame(error_data(AerieError(f"internal error; the log has it under {self._generation.id}")))
         yield DONE

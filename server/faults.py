@@ -1,7 +1,7 @@
-"""What is wrong with a body, of pydantic's list of errors: one sentence for a fault, with the field, what was given and
-what is taken. Called by `problems`.
+"""Explains pydantic's errors about a body: one sentence per error, with the field, the value given and what is allowed.
+Called by `problems`.
 
-Texts of users are never repeated: of what they wrote, a sentence has the type and the size.
+Users' texts are never repeated: a sentence gives only their type and size.
 """
 
 import json
@@ -9,11 +9,11 @@ from typing import Any
 
 MAX_FAULTS = 5
 MAX_INPUT = 120
-"""Characters of a wrong value that a sentence repeats."""
+"""How many characters of an invalid value a sentence repeats."""
 
 _WRITTEN_BY_USERS = frozenset({"messages", "prompt", "stop", "chat_template_kwargs", "cache_salt"})
 _SHORT_NAMES = ("type", "role")
-"""Of a message and its parts: words of the API, which may be repeated."""
+"""Fields of a message and its parts whose values are words of the API and may be repeated."""
 
 _EXPECTED = {
     "string_type": "a string",
@@ -36,7 +36,7 @@ _EXPECTED = {
 
 
 def explain(faults: list[dict[str, Any]]) -> tuple[str, str | None]:
-    """A message of a few sentences, and the field that the first of them is about."""
+    """Returns a message of a few sentences, and the field that the first sentence is about."""
     faults = _telling(faults[: 4 * MAX_FAULTS])
     lines = list(dict.fromkeys(_sentence(fault) for fault in faults))
     if len(lines) > MAX_FAULTS:
@@ -45,7 +45,7 @@ def explain(faults: list[dict[str, Any]]) -> tuple[str, str | None]:
 
 
 def field(location: tuple[str | int, ...]) -> str:
-    """`messages[1].content[0].type`; names of a union's members, which have blanks, are left out."""
+    """A location as in `messages[1].content[0].type`; skips names of a union's members, which contain blanks."""
     path = ""
     for part in location:
         if isinstance(part, int):
@@ -67,12 +67,12 @@ def described(value: Any) -> str:
         return f"an object of {len(value)} fields"
     try:
         return json.dumps(value)[:MAX_INPUT]
-    except ValueError:  # Python writes no numbers of thousands of digits
+    except ValueError:  # Python refuses to print integers of thousands of digits
         return "a number of very many digits"
 
 
 def _telling(faults: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without those of objects whose `type` is another one: it says all about them."""
+    """Drops the other errors of an object whose `type` is wrong: that error explains them all."""
     others = {fault["loc"][:-1] for fault in faults if fault["type"] == "literal_error" and fault["loc"][-1] == "type"}
     return [fault for fault in faults if fault["loc"][:-1] not in others or fault["loc"][-1] == "type"]
 
@@ -112,5 +112,5 @@ def _given(fault: dict[str, Any]) -> str:
 
 
 def _json_word(value: Any) -> str:
-    """pydantic quotes the members of a Literal as Python does."""
+    """A Literal's member as JSON: pydantic quotes it as Python does."""
     return value.replace("'", '"') if isinstance(value, str) else json.dumps(value)

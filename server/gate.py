@@ -1,8 +1,8 @@
-"""What happens to every HTTP request before the application sees it: an id, the API key, a bound on the body. HEAD is
-answered as GET would be; uvicorn leaves the body out.
+"""Handles every HTTP request before the application does: assigns an id, checks the API key, bounds the body. HEAD is
+answered as GET; uvicorn leaves the body out.
 
-Wraps the routes as the application's middleware. The body is read here, so that one that is too large is refused before
-anything parses it. Paths are taken from the scope, never from a URL that the Host header had a part in.
+Middleware around the routes. It reads the body, so that a body that is too large is rejected before anything parses it.
+Paths come from the scope, never from a URL built with the Host header.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from server.connection import CLIENT_CLOSED, CallerGone, while_serving
 from server.problems import error_answer
 
 OPEN_PATHS = frozenset({"/health", "/ready", "/metrics", "/version"})
-"""Paths that need no API key, beside the playground's own. All others do, known or not."""
+"""Paths that need no API key, besides the playground's. All other paths need it, known or not."""
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:\-]{1,128}")
 
 
 class Gate:
-    """`cut` is set when the server gives up connections that keep it from ending."""
+    """`cut` is set when the server drops the connections that keep it from shutting down."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Gate:
         if self._key is None or path in self._open_paths:
             return
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-        # Both sides are digests, so that neither length nor content shows in the time that the comparison takes.
+        # Compares digests, so that the time taken reveals neither length nor content.
         if scheme.lower() != b"bearer" or not hmac.compare_digest(_digest(given.strip()), self._key):
             raise Unauthorized("the API key is missing or wrong; send it as Authorization: Bearer KEY")
 
@@ -85,7 +85,7 @@ class Gate:
             )
 
     def _left(self) -> Response:
-        """To a caller who left before the body was complete, or was not done when the server ended."""
+        """The answer to a caller who left before the body was complete, or was still sending when the server ended."""
         if not self._cut.is_set():
             return Response(status_code=CLIENT_CLOSED)
         return error_answer(Overloaded("the body was not complete when the server shut down", code="draining"))
@@ -115,7 +115,7 @@ class Gate:
 
 
 def _request_id(headers: dict[bytes, bytes]) -> str:
-    """The caller's X-Request-Id if it is short and plain, else a new one."""
+    """The caller's X-Request-Id if it is short and plain, else a new id."""
     given = headers.get(b"x-request-id", b"").decode("latin-1")
     return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
 
@@ -125,7 +125,7 @@ def _digest(text: bytes) -> bytes:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once, then whatever else the connection has to say."""
+    """Returns the body once, then the connection's further messages."""
     unread = [body]
 
     async def replay() -> Message:

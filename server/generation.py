@@ -1,7 +1,7 @@
 """One HTTP request in flight: its choices, its places in the queue, its mailbox, its clock.
 
-Made by `respond`. Whatever happens to the request (an answer, an error, a client that leaves), `close` is called in the
-end: it aborts what is still running, gives the places back and writes the request's line into the log.
+Made by `respond`. However the request ends (an answer, an error, a client that disconnects), `close` is called: it
+aborts what still runs, gives the places back and writes the request's log line.
 """
 
 import time
@@ -16,9 +16,9 @@ from server.request_log import log_request
 from server.service import Service
 
 GRACE_SECONDS = 5.0
-"""The scheduler keeps deadlines; this long after one the server stops to wait for it."""
+"""The scheduler enforces deadlines; this long after a deadline the server stops waiting for it."""
 ACCOUNT_SECONDS = 1.0
-"""How long a choice that ended in its text waits for the scheduler's account of it."""
+"""How long a choice that ended in its text waits for the scheduler's usage record."""
 
 News = list[tuple[Choice, Delta]]
 
@@ -28,9 +28,9 @@ _ERRORS: dict[str | None, type[AerieError]] = {
 
 
 class Generation:
-    """`requests` and `choices` go in pairs; `arrived` is when the first work for them was done.
+    """`requests` and `choices` correspond one to one; `arrived` is when work on them began.
 
-    Their places must have been taken; `close` gives them back.
+    Take their places before; `close` gives them back.
     """
 
     def __init__(
@@ -45,13 +45,13 @@ class Generation:
         self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
         self._clocks = {request.id: _Clock(request, arrived) for request in requests}
         self._unaccounted = set(self._by_id)
-        """Ids whose ending has not been read yet; it may lie in the mailbox."""
+        """Ids whose ending has not been read yet; it may be in the mailbox already."""
         self._closed = False
         self._error: AerieError | None = None
         self._mailbox = service.engine.open(requests)
 
     async def news(self) -> AsyncIterator[News]:
-        """What came, as it comes, until every choice has ended; an empty list after `ping_seconds` of silence.
+        """Yields news as it arrives until every choice has ended; an empty list after `ping_seconds` of silence.
 
         Raises the error that ended any of the choices.
         """
@@ -63,7 +63,7 @@ class Generation:
             raise
 
     def usage(self) -> list[Usage]:
-        """Of each choice: the scheduler's account, with the server's count of the answer's tokens."""
+        """For each choice, the scheduler's usage record with the server's count of the answer's tokens."""
         return [
             choice.usage or Usage(prompt_tokens=len(request.prompt), completion_tokens=choice.tokens)
             for request, choice in zip(self.requests, self.choices, strict=True)
@@ -90,7 +90,7 @@ class Generation:
         self._tell()
 
     def _tell(self) -> None:
-        """The log's line and the trace."""
+        """Writes the log line and the trace."""
         ended = all(choice.ended for choice in self.choices)
         clocks = self._clocks.values()
         account = Account(
@@ -142,12 +142,12 @@ class Generation:
         self._clocks[id].note(self._service, run, len(delta.ids))
         if choice.ended and id in self._mailbox.open:
             self._clocks[id].ended = time.monotonic()
-            if isinstance(choice.stop_reason, str):  # a token that ends an answer ends it in the scheduler too
+            if isinstance(choice.stop_reason, str):  # the scheduler ends an answer at a stop token itself
                 self._service.engine.abort(id)
         return delta
 
     def _settled(self, id: str) -> bool:
-        """Whether a choice that ended in its text has waited long enough for the scheduler's account."""
+        """Whether a choice that ended in its text has waited long enough for the scheduler's usage record."""
         ended = self._clocks[id].ended
         return ended is not None and time.monotonic() - ended > ACCOUNT_SECONDS
 
@@ -160,7 +160,7 @@ class Generation:
 
 
 class _Clock:
-    """Times of one choice, in `time.monotonic()`."""
+    """Times of one choice, by `time.monotonic()` in seconds."""
 
     def __init__(self, request: Generate, began: float) -> None:
         self.began = began

@@ -1,7 +1,7 @@
-"""Warns, once, when a head's acceptance stays far below what its card promises.
+"""Warns once when a head's acceptance stays far below what its card promises.
 
-Fed with the scheduler's snapshots by `client`. A head that does not fit its target costs speed and changes no text, so
-nothing else would tell.
+`client` feeds it the scheduler's snapshots. A head that does not fit its target costs speed but changes no text, so
+nothing else would show it.
 """
 
 import logging
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from contracts.messages import Snapshot
 
 WINDOW_DRAFTS = 500
-"""Drafts that one judgment is made of."""
+"""Drafts per judgment."""
 BAD_WINDOWS = 3
-"""Judgments in a row that must be bad: one hard text is no reason to warn."""
+"""How many consecutive judgments must be bad: a single hard text should not warn."""
 FAR_BELOW = 0.5
-"""Share of the promised gain under which a window is bad."""
+"""A window is bad if its gain is below this share of the promised gain."""
 
 logger = logging.getLogger("aerie.head")
 
@@ -29,9 +29,9 @@ _WARNING = (
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a head's card says of it: the share of drafts that have a node accepted at depth 1, 2, ...
+    """What a head's card promises: the share of drafts that have a node accepted at depth 1, 2, ...
 
-    Only depths that every draft of the deployment reaches.
+    Holds only depths that every draft of the deployment reaches.
     """
 
     head: str
@@ -53,7 +53,7 @@ class HeadWatch:
         self._accepted = 0
 
     def look(self, now: Snapshot) -> None:
-        """Judges what was drafted since the last judgment, if it is enough."""
+        """Judges the drafts since the last judgment if there are enough of them."""
         drafts = now.drafts - self._drafts
         if self._warned or drafts < WINDOW_DRAFTS:
             return

@@ -1,8 +1,8 @@
-"""uvicorn's fast HTTP parser with what it lacks: bounds on heads, their arrival and the number of connections, errors
-in the shape of all others, answers to HTTP/1.0 without chunks, and bodies of requests that offer an upgrade.
+"""Extends uvicorn's fast HTTP parser: bounds the size of heads, the time they take and the number of connections, sends
+errors in Aerie's shape, answers HTTP/1.0 without chunks, and reads the bodies of requests that offer an upgrade.
 
-uvicorn makes one BoundedHttp for each connection. How long a body may take is the gate's affair; how long a connection
-may idle between requests is uvicorn's own.
+uvicorn makes one BoundedHttp per connection. `gate` bounds the time for a body; uvicorn bounds the idle time between
+requests.
 """
 
 import asyncio
@@ -17,25 +17,25 @@ from contracts.errors import AerieError, BadRequest, Overloaded, RequestTimeout
 from server.problems import error_answer
 
 MAX_HEAD_BYTES = 64 << 10
-"""Of a request line and its headers together."""
+"""Limit for a request line and its headers together."""
 LINGER_SECONDS = 10.0
-"""How long the rest of a body is read and dropped once its request is answered; a client that still sends would not see
-the answer if its connection were closed.
+"""How long the rest of a body is read and dropped once its request is answered. If the connection closed at once, a
+client that still sends would not see the answer.
 """
 _OFFER = re.compile(rb"^upgrade(?=:)", re.IGNORECASE | re.MULTILINE)
 _HIDDEN = b"ignored"
-"""As long as what it replaces."""
+"""As long as the text that it replaces."""
 
 
 class BoundedHttp(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
-    """Between requests too."""
+    """True between requests too."""
     _advanced = False
-    """Whether the piece at hand completed a head or a body; what is left of it after that is not counted."""
+    """Whether the current piece completed a head or a body; its remaining bytes are not counted."""
     _timer: asyncio.TimerHandle | None = None
     _quiet_since: float | None = None
-    """Since when the next word is the client's; None while it waits for an answer."""
+    """Since when the server has waited for the client; None while the client waits for an answer."""
 
     def __init__(self, *args: Any, settings: ServerConfig, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,11 +90,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     @property
     def _answered(self) -> bool:
-        """Whether no request waits for its answer; one whose head is incomplete does not yet."""
+        """Whether no request waits for its answer. A request with an incomplete head does not wait yet."""
         return self.cycle is None or self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Closes the connection whose client has been quiet for longest, or this one where all wait for answers."""
+        """Closes the connection with the longest silent client, or this one if all clients wait for answers."""
         others: Any = self.connections - {self}
         quiet = [one for one in others if one._quiet_since is not None]
         if quiet:
@@ -127,7 +127,7 @@ class BoundedHttp(HttpToolsProtocol):
         self.send_400_response(f"the request's head has more than {MAX_HEAD_BYTES} bytes")
 
     def _refuse(self, error: AerieError) -> None:
-        """Says it unless an answer is under way, and closes the connection."""
+        """Sends the error unless an answer is in progress, and closes the connection."""
         if not self.transport.is_closing() and (self._answered or not self.cycle.response_started):
             answer = error_answer(error, {"connection": "close"})
             headers = [b"%s: %s\r\n" % header for header in answer.raw_headers]
@@ -136,7 +136,7 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def _without_chunks(cycle: RequestResponseCycle) -> Any:
-    """The cycle's `send` for a client that knows no chunks: the end of the connection is the end of the body."""
+    """The cycle's `send` for a client without support for chunks: closing the connection ends the body."""
     send = cycle.send
     cycle.chunked_encoding = False
 
@@ -149,9 +149,9 @@ def _without_chunks(cycle: RequestResponseCycle) -> Any:
 
 
 def _without_offer(data: bytes) -> bytes:
-    """The data with `Upgrade` hidden from the parser, which would take what follows the head for another protocol.
+    """Hides `Upgrade` from the parser, which would otherwise read what follows the head as another protocol.
 
-    Clients that can speak HTTP/2 offer it so with every request; a server that does not take the offer ignores it.
+    Clients that can speak HTTP/2 offer it with every request; a server that declines the offer ignores it.
     """
     head, end, rest = data.partition(b"\r\n\r\n")
     return _OFFER.sub(_HIDDEN, head) + end + rest

@@ -1,4 +1,4 @@
-"""Log probabilities in OpenAI's two shapes. They are the target's, whether a token was drafted or not."""
+"""Log probabilities in OpenAI's two shapes. They come from the target, whether a token was drafted or not."""
 
 import math
 from typing import Any
@@ -8,7 +8,7 @@ from server.choice import Delta
 from server.tokenizer import Tokenizer
 
 FLOOR = -9999.0
-"""What stands for minus infinity, which JSON does not know."""
+"""Replaces minus infinity, which JSON cannot represent."""
 
 
 def chat_logprobs(tokenizer: Tokenizer, delta: Delta, ranks: int) -> dict[str, Any]:
@@ -34,8 +34,8 @@ def completion_logprobs(tokenizer: Tokenizer, delta: Delta, ranks: int) -> dict[
 
 
 def _by_text(tokenizer: Tokenizer, sampled: int, found: TokenLogprobs, ranks: int) -> dict[str, float]:
-    """The likeliest tokens and the sampled one, so up to `ranks` + 1. Of tokens that are written alike, such as pieces
-    of characters, the sampled one counts, then the likeliest.
+    """The most likely tokens and the sampled one, so up to `ranks` + 1. Among tokens with the same text, such as pieces
+    of characters, the sampled one wins, then the most likely.
     """
     by_text: dict[str, float] = {}
     for token, logprob in _ranked(found, ranks):

@@ -1,6 +1,6 @@
-"""What has arrived for one HTTP request and waits to be read: runs of tokens, then endings.
+"""Messages that have arrived for one HTTP request and wait to be read: runs of tokens, then endings.
 
-Filled by `client`, emptied by `generation`. A reader that is slow finds one longer run, not a longer queue.
+Filled by `client`, emptied by `generation`. A slow reader finds one longer run, not a longer queue.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from contracts.messages import DraftTree, Failed, Finished, TokenLogprobs, Token
 
 @dataclass(slots=True)
 class Run:
-    """Tokens of one id that arrived since its reader last looked. A slow reader's run grows; nothing else does."""
+    """Tokens of one id that arrived since its reader last read. With a slow reader, only the run grows."""
 
     ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     trees: list[tuple[DraftTree, list[int]]] = field(default_factory=list)
-    """What steps drafted, each with the tokens that were accepted of it."""
+    """Each step's draft with its accepted tokens."""
     first_arrival: float = 0.0
     last_arrival: float = 0.0
 
@@ -36,7 +36,7 @@ Arrival = Run | Finished | Failed
 
 
 class Mailbox:
-    """What has arrived for the ids of one HTTP request. One reader."""
+    """Messages for the ids of one HTTP request. Has one reader."""
 
     def __init__(self, ids: list[str]) -> None:
         self.open = set(ids)
@@ -54,7 +54,7 @@ class Mailbox:
         self._arrived.set()
 
     async def take(self, seconds: float) -> list[tuple[str, Arrival]]:
-        """All that has arrived, tokens before endings; waits for something, but no longer than `seconds`."""
+        """Returns all that has arrived, tokens before endings; waits for a message for at most `seconds`."""
         if not self._arrived.is_set():
             try:
                 async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may swallow a cancellation

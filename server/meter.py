@@ -1,4 +1,4 @@
-"""Counts what is asked over HTTP and how long answers take, whoever gives them. Outermost of all, set up by `app`."""
+"""Counts HTTP requests and the time to answer them, whoever answers. The outermost middleware, set up by `app`."""
 
 import time
 
@@ -11,7 +11,7 @@ _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})
 
 
 class Meter:
-    """Labels are bounded: whatever is no route is `none`, a method that no route has `other`."""
+    """Labels are bounded: a path without a route becomes `none`, a method that no route uses becomes `other`."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, paths: Paths) -> None:
         self._app = app
@@ -23,7 +23,7 @@ class Meter:
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
-        status = 500  # of a bug, which is answered further out
+        status = 500  # for a bug, which is answered further out
 
         async def watched(message: Message) -> None:
             nonlocal status

@@ -1,7 +1,7 @@
-"""Prometheus metrics of requests: Aerie's names, and vLLM's as aliases, so that the field's tools can read them here.
+"""Prometheus metrics of requests: Aerie's names, with vLLM's as aliases, so that existing tools can read them.
 
-`generation` reports what requests went through; `state_metrics` gives the rest when /metrics is asked. Counters get
-`_total` on the wire. docs/metrics.md lists them all.
+`generation` reports requests; `state_metrics` adds the rest when /metrics is read. Counters get `_total` on the wire.
+docs/metrics.md lists them all.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ _HISTOGRAMS = {
     "request_params_max_tokens": ("Tokens that a choice that ended was allowed", TOKENS_BUCKETS),
     "request_params_n": ("Choices of a prompt", CHOICES_BUCKETS),
 }
-"""What each tells, and its buckets' upper edges. vLLM has all of them under the same names."""
+"""Each histogram's description and its buckets' upper edges. vLLM has all of them under the same names."""
 _SHARED = frozenset(
     f"{PREFIX}:{name}"
     for name in (
@@ -72,14 +72,14 @@ _SHARED = frozenset(
         "spec_decode_num_accepted_tokens_per_pos",
     )
 )
-"""What vLLM has under the same name with the same meaning."""
+"""Metrics that vLLM has under the same name with the same meaning."""
 
 
 class Metrics:
-    """`state` collects what is known beside the requests."""
+    """`state` collects the metrics that do not come from requests."""
 
     def __init__(self, model: str, state: Collector) -> None:
-        # A series beside each series, which nobody asks for.
+        # Otherwise every series gets a second, unused one.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._model = model
         self._registry = CollectorRegistry()
@@ -96,7 +96,7 @@ class Metrics:
             "request_success", "Choices that ended; abort: their caller left", "finished_reason"
         )
         self._failed = self._counter("request_failure", "Requests that ended with an error", "code")
-        # From zero on, so that the first one counts as an increase.
+        # Starts at zero, so that the first event counts as an increase.
         for reason in ("stop", "length", "abort"):
             self._success.labels(model, reason)
         for error in (EngineDead, DeadlineExceeded, QueueTimeout, Overloaded):
@@ -116,7 +116,7 @@ class Metrics:
             registry=self._registry,
             buckets=WAIT_BUCKETS,
         )
-        ProcessCollector(registry=self._registry)  # of this process: memory, descriptors, when it began
+        ProcessCollector(registry=self._registry)  # this process: memory, descriptors, start time
 
     def first_token(self, seconds: float, prompt_tokens: int) -> None:
         self._observe("time_to_first_token_seconds", seconds)
@@ -131,8 +131,8 @@ class Metrics:
     def finished(
         self, reason: str, *, seconds: float, decode: float, prompt: int, tokens: int, allowed: int, usage: Usage | None
     ) -> None:
-        """A choice that ran to its end with `tokens` of the `allowed`; `decode` are the seconds from its first token to
-        its last.
+        """Records a choice that ran to its end with `tokens` of the `allowed`; `decode` is the time in seconds from its
+        first token to its last.
         """
         self._success.labels(self._model, reason).inc()
         self._observe("e2e_request_latency_seconds", seconds)
@@ -149,19 +149,19 @@ class Metrics:
             self._observe("request_prefill_kv_computed_tokens", prompt - usage.cached_tokens)
 
     def answered(self, tokens: list[int]) -> None:
-        """A prompt all of whose choices ended, with so many tokens each."""
+        """Records a prompt whose choices have all ended; `tokens` holds the length of each."""
         self._observe("request_params_n", len(tokens))
         self._observe("request_max_num_generation_tokens", max(tokens))
 
     def left(self) -> None:
-        """A choice whose caller did not wait for its end."""
+        """Records a choice whose caller disconnected before its end."""
         self._success.labels(self._model, "abort").inc()
 
     def failed(self, code: str) -> None:
         self._failed.labels(self._model, code).inc()
 
     def http(self, handler: str, method: str, status: int, seconds: float) -> None:
-        """A request of any kind that is over; `handler` is its route's path."""
+        """Records a finished request of any kind; `handler` is its route's path."""
         self._requests.labels(handler, method, str(status)).inc()
         self._durations.labels(handler, method).observe(seconds)
 
@@ -176,7 +176,7 @@ class Metrics:
 
 
 class _Aliased(Collector):
-    """Every metric, and those that vLLM shares once more under its name."""
+    """Yields every metric, and again under vLLM's name if vLLM has it too."""
 
     def __init__(self, own: CollectorRegistry) -> None:
         self._own = own

@@ -20,17 +20,17 @@ def openai_routes(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions", responses=answered(ChatAnswer, ChatChunk), response_model=None)
     async def chat(body: ChatBody, request: Request) -> Response:
-        """An answer to a conversation, whole or as a stream of server-sent events."""
+        """Answers a conversation, whole or as a stream of server-sent events."""
         return await answer_chat(service, body, request)
 
     @router.post("/v1/completions", responses=answered(CompletionAnswer, CompletionChunk), response_model=None)
     async def completions(body: CompletionBody, request: Request) -> Response:
-        """The continuation of one prompt or several, as text or as token ids."""
+        """Continues one prompt or several, given as text or as token ids."""
         return await answer_completion(service, body, request)
 
     @router.get("/v1/models", response_model=ModelList)
     async def models() -> dict[str, Any]:
-        """The one model that is served."""
+        """Lists the one model that is served."""
         return {"object": "list", "data": [_card(service)]}
 
     @router.get("/v1/models/{name:path}", response_model=Model)
@@ -66,7 +66,7 @@ async def answer_completion(service: Service, body: CompletionBody, request: Req
 
 
 def _split_prompts(body: CompletionBody) -> list[str] | list[list[int]]:
-    """Prompts one by one: a string and a list of ids are one, a list of either is several."""
+    """Splits `prompt` into prompts: a string or a list of ids is one prompt, a list of either is several."""
     prompt: Any = body.prompt
     if not prompt:
         raise BadRequest("prompt is empty; it needs at least one token", param="prompt")

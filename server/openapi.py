@@ -1,6 +1,6 @@
-"""The OpenAPI document: FastAPI's own, with what only this server's settings say: its limits and its key.
+"""The OpenAPI document: FastAPI's, plus what depends on this server's settings: its limits and its API key.
 
-Made by `app`, once somebody asks for it.
+Made by `app` on first request.
 """
 
 from collections.abc import Iterator
@@ -20,9 +20,9 @@ _HTTP = {"get", "post"}
 
 
 def document(app: FastAPI, config: Config, open_paths: frozenset[str]) -> dict[str, Any]:
-    """Where there is a key, all paths but the open ones ask for it."""
+    """If an API key is set, all paths except `open_paths` require it."""
     made = get_openapi(title=app.title, version=app.version, routes=app.routes)
-    # FastAPI's models of a schema hold bounds as floats, which makes another number of 2**63 - 1.
+    # FastAPI's schema models hold bounds as floats, which cannot represent 2**63 - 1.
     _, exact = models_json_schema([(one, "validation") for one in _MODELS], ref_template="#/components/schemas/{model}")
     schemas = made["components"]["schemas"] = made["components"]["schemas"] | exact["$defs"]
     for body in ("ChatBody", "CompletionBody"):
@@ -46,7 +46,7 @@ def _bound(properties: dict[str, Any], limits: LimitsConfig) -> None:
 
 
 def _kind(schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    """The member of this type, of a schema that is a choice of several, or of choices of them."""
+    """The member of type `kind` in a schema that may be a union, possibly nested."""
     return next(member for member in _members(schema) if member.get("type") == kind)
 
 

@@ -1,4 +1,4 @@
-"""A body's words as contracts: sampling, speculation and the rules of its text, checked against the limits.
+"""Converts a body into contracts: sampling, speculation and text rules, checked against the limits.
 
 Called by the routes before a request takes a place. Every error names the field, its limit and the value given.
 """
@@ -18,18 +18,18 @@ from server.context import context_exceeded
 _T = TypeVar("_T")
 
 COMPLETION_TOKENS = 16
-"""max_tokens of /v1/completions where none is given, as OpenAI has it. A chat fills the context."""
+"""Default max_tokens of /v1/completions, as in OpenAI's API. A chat may fill the context by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a body asks for, independent of its prompt."""
+    """A body's parameters, independent of its prompt."""
 
     sampling: SamplingParams
-    """`max_tokens` is settled with the prompt's length: see `fit`."""
+    """Its `max_tokens` depends on the prompt's length: see `fit`."""
     max_tokens: int | None
     max_tokens_field: str
-    """The name that it was given under."""
+    """The field that gave `max_tokens`."""
     speculation: SpeculationParams
     rules: TextRules
     choices: int
@@ -76,7 +76,7 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
 
 
 def check_prompt(prompt: list[int], ready: Ready, param: str) -> None:
-    """Raises BadRequest where a prompt is empty, leaves no room for an answer, or holds ids that the model has not."""
+    """Raises BadRequest if a prompt is empty, leaves no room for an answer, or holds ids outside the vocabulary."""
     if not prompt:
         raise BadRequest("the prompt is empty; it needs at least one token", param=param)
     if len(prompt) >= ready.max_length:
@@ -88,7 +88,7 @@ def check_prompt(prompt: list[int], ready: Ready, param: str) -> None:
 
 
 def fit(wishes: Wishes, prompt_tokens: int, ready: Ready) -> int:
-    """max_tokens for a prompt of this length: what was asked for, or the rest of the context."""
+    """max_tokens for a prompt of this length: the requested number, or the rest of the context."""
     room = ready.max_length - prompt_tokens
     if wishes.max_tokens is None:
         if wishes.sampling.min_tokens > room:

@@ -1,6 +1,6 @@
-"""The paths that a server has routes for: to name what a request asked for, and to guess what it meant.
+"""The paths of a server's routes: names the route of a request, and guesses the path that a wrong one meant.
 
-Made by `app`; used by `meter` and `problems`, since a request that is refused on its way has met no route.
+Made by `app`; used by `meter` and `problems`, since a request rejected by middleware never reaches a route.
 """
 
 from collections.abc import Iterable
@@ -15,12 +15,12 @@ class Paths:
         self._patterns = {route.path_format: route.path_regex for route in known if route.param_convertors}
 
     def pattern(self, path: str) -> str | None:
-        """The route's own path, as in `/v1/models/{name}`."""
+        """The path of the matching route, such as `/v1/models/{name}`."""
         if path in self._plain:
             return path
         return next((pattern for pattern, regex in self._patterns.items() if regex.match(path)), None)
 
     def nearest(self, path: str) -> str | None:
-        """A path that differs by what people get wrong: a `/v1` too few or too many, a slash at the end."""
+        """A path that differs by a common mistake: a missing or extra `/v1`, or a trailing slash."""
         meant = (f"/v1{path}", path.removeprefix("/v1"), path.rstrip("/"))
         return next((other for other in meant if other != path and self.pattern(other) is not None), None)

@@ -1,7 +1,7 @@
-"""Routes that a managed platform chooses: its health check, and predictions in the shape that it sends.
+"""Routes for managed platforms: a health check, and predictions in the platform's format.
 
-Included by `app` where `server.health_route` or `server.predict_route` is set. A prediction is a body of the OpenAI
-API, answered as there; or `instances`, a list of such bodies with `parameters` laid over each, answered by
+Included by `app` if `server.health_route` or `server.predict_route` is set. A prediction is a body of the OpenAI API,
+answered in the same way; or `instances`, a list of such bodies with `parameters` merged into each, answered with
 `predictions`.
 """
 
@@ -36,12 +36,12 @@ def platform_routes(service: Service) -> APIRouter:
     settings = service.config.server
 
     async def health() -> dict[str, str]:
-        """Whether requests should be sent here, as /ready says it."""
+        """Whether requests should be sent here, as in /ready."""
         check_ready(service)
         return {"status": "ready"}
 
     async def predict(body: PredictBody, request: Request) -> Response:
-        """A chat or a completion, or several as `instances`."""
+        """Answers a chat or a completion, or several as `instances`."""
         if body.instances is None:
             return await _answer(service, _read(body.model_extra or {}, ()), request)
         most = service.config.limits.max_choices
@@ -65,7 +65,7 @@ def platform_routes(service: Service) -> APIRouter:
 
 
 def _read(data: dict[str, Any], place: tuple[str | int, ...]) -> ChatBody | CompletionBody:
-    """What has `messages` is a chat. Raises the error that the route of its kind would."""
+    """Reads a body with `messages` as a chat, else as a completion. Raises the same errors as their routes."""
     try:
         return (ChatBody if "messages" in data else CompletionBody).model_validate(data)
     except ValidationError as error:

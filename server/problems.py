@@ -1,6 +1,6 @@
-"""Errors as HTTP: one nested body for every answer that is not 2xx, whoever raised it. Registered by `app`.
+"""Errors over HTTP: every answer that is not 2xx has the same nested body, whoever raised it. Registered by `app`.
 
-Clients print what they find under `error`; a body of any other shape reaches people as "no body".
+Clients print what they find under `error`; they show any other shape as "no body".
 """
 
 import logging
@@ -28,7 +28,7 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every answer that is not 2xx, and every error event in a stream."""
+    """The body of every answer that is not 2xx, and of every error event in a stream."""
 
     error: ErrorDetail
 
@@ -46,11 +46,11 @@ def error_data(error: AerieError) -> dict[str, Any]:
 def error_answer(error: AerieError, headers: dict[str, str] | None = None) -> Response:
     headers = dict(headers or {})
     if isinstance(error, DeadlineExceeded):
-        headers["x-should-retry"] = "false"  # clients of OpenAI's would send it twice more
+        headers["x-should-retry"] = "false"  # OpenAI's clients would retry it twice
     elif error.status == 503:
         headers["retry-after"] = str(error.retry_after if isinstance(error, Overloaded) else 1)
     if error.status == 408:
-        headers["connection"] = "close"  # what still comes is no request
+        headers["connection"] = "close"  # the bytes that still arrive are not a request
     if error.status == 415:
         headers["accept-encoding"] = "identity"
     if error.status == 401:
@@ -60,7 +60,7 @@ def error_answer(error: AerieError, headers: dict[str, str] | None = None) -> Re
 
 
 def register(app: FastAPI) -> None:
-    """Errors of `app`, whose `state.paths` are the paths that it has routes for."""
+    """Registers the error handlers on `app`, whose `state.paths` holds the paths of its routes."""
     app.add_exception_handler(AerieError, _on_error)
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
@@ -99,6 +99,6 @@ async def _on_http(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:
-    """Starlette logs the traceback; this layer lies outside of the gate, so the id is added here."""
+    """Starlette logs the traceback. This layer runs outside the gate, so the request id is added here."""
     id: str = request.state.request_id
     return error_answer(AerieError(f"internal error; the server's log has it under {id}"), {"x-request-id": id})

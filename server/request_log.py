@@ -1,7 +1,7 @@
-"""One JSON line for each finished request: ids, times, counts, acceptance. Text of prompts only where it is asked for.
+"""One JSON log line per finished request: ids, times, counts, acceptance. Contains prompts only if configured.
 
-`generation` calls `log_request`; the composition root calls `write_lines_bare` once, so that each line is JSON and
-nothing else. Times are in seconds.
+`generation` calls `log_request`; the composition root calls `write_lines_bare` once, so that each line is pure JSON.
+Times are in seconds.
 """
 
 import datetime
@@ -16,7 +16,7 @@ logger = logging.getLogger("aerie.requests")
 
 
 def write_lines_bare(stream: TextIO = sys.stderr) -> None:
-    """Sends the lines to `stream` without the prefix that other log lines have."""
+    """Writes the lines to `stream` without the prefix of other log lines."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger.handlers = [handler]
@@ -24,10 +24,10 @@ def write_lines_bare(stream: TextIO = sys.stderr) -> None:
 
 
 def log_request(account: Account, prompts: list[str] | None) -> None:
-    """`prompts` are texts to tell, or None: then the line holds no word of what was asked or answered."""
+    """`prompts` holds the texts to log; with None the line contains no text of prompts or answers."""
     if logger.isEnabledFor(logging.INFO):
         told = {} if prompts is None else {"prompts": prompts}
-        # ASCII, so that no character of a prompt breaks the line and none is too much for the locale.
+        # ASCII, so that no character of a prompt breaks the line or fails to encode in the locale.
         logger.info(json.dumps(_line(account) | told))
 
 

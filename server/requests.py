@@ -1,4 +1,4 @@
-"""Bodies parsed as JSON and nothing else: no NaN, no Infinity, no halves of characters, all of which Python's takes."""
+"""Parses bodies as strict JSON: rejects NaN, Infinity and lone surrogates, all of which Python's parser accepts."""
 
 import asyncio
 import codecs
@@ -20,14 +20,14 @@ from server.faults import field
 Location = tuple[str | int, ...]
 
 MAX_LEAVES = 100_000
-"""Values of a malformed body that are looked at."""
+"""How many values of a malformed body are inspected."""
 _BYTES = range(0xDC80, 0xDD00)
-"""What stands for the bytes from 0x80 on that are not UTF-8."""
+"""The characters that stand for bytes from 0x80 on that are not UTF-8."""
 
 
 class StrictRequest(Request):
     fault: BadRequest | None = None
-    """Why the body is no JSON."""
+    """Why the body is not valid JSON."""
 
     async def json(self) -> Any:
         body = (await self.body()).removeprefix(codecs.BOM_UTF8)
@@ -39,8 +39,8 @@ class StrictRequest(Request):
 
 
 def _fault(body: bytes, error: str) -> BadRequest:
-    """The parser's words; of what only looser parsers take (NaN, infinities, halves of characters, bytes that are not
-    UTF-8), the field and what it holds.
+    """The parser's message; for values that only lenient parsers accept (NaN, infinities, lone surrogates, bytes that
+    are not UTF-8), the field and its value.
     """
     try:
         data = json.loads(body.decode(errors="surrogateescape"))
@@ -55,7 +55,7 @@ def _fault(body: bytes, error: str) -> BadRequest:
 
 
 def _leaves(data: Any) -> Iterator[tuple[Location, Any]]:
-    """What holds nothing else, with where it stands, in the order of the text. Keys stand where their object does."""
+    """Yields each leaf value with its location, in the order of the text. Keys have the location of their object."""
     open_: list[Iterator[tuple[Location, Any]]] = [iter([((), data)])]
     while open_:
         found = next(open_[-1], None)
@@ -92,7 +92,7 @@ def _oddity(value: Any) -> str | None:
 
 
 class StrictRoute(APIRoute):
-    """A route whose body is read by StrictRequest."""
+    """A route that reads its body through StrictRequest."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

@@ -1,4 +1,4 @@
-"""From a body to its answer, whole or streamed: the way that chats and completions share. Called by their routes."""
+"""Turns a body into its answer, whole or streamed, for chats and completions alike. Called by their routes."""
 
 import time
 import uuid
@@ -29,7 +29,7 @@ async def answer(
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
 ) -> Response:
-    """Serves `count` prompts, which are tokenized only once the request has its places."""
+    """Serves `count` prompts. Tokenizes them only once the request has its places."""
     ready = service.ready()
     service.check_model(body.model)
     refuse_unsupported(body)
@@ -87,13 +87,13 @@ async def _begin(
             ]
         choices = [Choice(index, wishes.rules, service.tokenizer) for index in range(places)]
         return Generation(service, request_id, requests, choices, arrived)
-    except BaseException:  # whatever ends this request, its places come back
+    except BaseException:  # gives the places back, whatever ends this request
         service.admission.give_back(places)
         raise
 
 
 async def _stream(service: Service, request: Request, generation: Generation, answers: Answers) -> Response:
-    """Waits for the first news, so that a request that fails early has an HTTP status that clients retry on."""
+    """Waits for the first news, so that a request that fails early gets an HTTP status on which clients retry."""
     news = generation.news()
     try:
         first = await while_connected(request.receive, service.cut, _next(news))

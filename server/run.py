@@ -1,6 +1,6 @@
-"""uvicorn, and how it ends: what the composition root calls for the API process.
+"""Runs uvicorn and shuts it down. The composition root calls this for the API process.
 
-`listen` first, so that a busy port is known before a model is loaded; then `run`, which returns the exit code.
+Call `listen` first, so that a busy port is found before a model is loaded; then `run`, which returns the exit code.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from server.service import Service, build_service
 from server.tokenizer import Tokenizer
 
 FAREWELL_SECONDS = 1.0
-"""How long the last error events may take to reach their readers."""
+"""How long the last error events may take to reach their clients."""
 LOOK_SECONDS = 0.02
 SPARE_DESCRIPTORS = 256
-"""Of files and sockets that are no connections."""
+"""Descriptors reserved for files and for sockets other than connections."""
 
 logger = logging.getLogger("aerie.server")
 
 
 def listen(config: ServerConfig) -> socket.socket:
-    """A bound socket for server.host and server.port (0: any free one). Raises ConfigError that names what is wrong."""
+    """Binds a socket to server.host and server.port (0: any free port). Raises ConfigError with the cause."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,7 +56,7 @@ def listen(config: ServerConfig) -> socket.socket:
 
 
 def url_of(listener: socket.socket) -> str:
-    """For those on this machine; of all its addresses, the loopback's."""
+    """The URL for clients on this machine; the loopback address if it listens on all addresses."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -73,12 +73,12 @@ def run(
     promise: Promise | None = None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Serves until a signal or the scheduler's death; the exit code is 0 after a drain and 1 when the engine died.
+    """Serves until a signal or the scheduler's death; returns exit code 0 after a drain, 1 if the engine died.
 
-    `address` is of contracts.wire (this end binds it), `folder` holds tokenizer.json, `scheduler_alive` is asked five
-    times a second, `announce` is called once, with the scheduler's Ready and the URL, when requests can come; `promise`
-    is what the head's card says of it; `stopped` says whether a signal came before this took signals. Raises
-    ConfigError for a tokenizer or a template that cannot be served.
+    `address` is an address of contracts.wire (this end binds it); `folder` holds tokenizer.json; `scheduler_alive` is
+    called five times a second; `announce` is called once, with the scheduler's Ready and the URL, when the server
+    accepts requests; `promise` is what the head's card promises; `stopped` says whether a signal came before this
+    function handled signals. Raises ConfigError for a tokenizer or a template that cannot be served.
     """
     _allow_descriptors(config.server.max_connections)
     tokenizer = Tokenizer.served(folder, config.server)
@@ -96,7 +96,7 @@ def run(
 
 
 def _allow_descriptors(connections: int) -> None:
-    """Raises this process's soft limit, often 1024, to what so many connections need beside its own files."""
+    """Raises the soft limit of file descriptors, often 1024, to cover `connections` and the process's own files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + SPARE_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -155,7 +155,7 @@ class _Run:
             self._announce(self._service.engine.ready, url_of(self._listener))
 
     async def _drain(self) -> None:
-        """Takes no new requests, and waits for those that run: for drain_seconds, or until a second signal."""
+        """Rejects new requests and waits for running ones, for drain_seconds or until a second signal."""
         admission, engine = self._service.admission, self._service.engine
         admission.draining = True
         seconds = self._service.config.server.drain_seconds
@@ -168,7 +168,7 @@ class _Run:
             engine.fail_all(Overloaded("the server is shutting down; the answer is not complete", code="draining"))
 
     async def _part(self) -> None:
-        """Lets the last events out, gives up connections that take none, and stops uvicorn."""
+        """Sends the last events, drops connections that do not read them, and stops uvicorn."""
         if self._service.engine.death is not None:
             logger.error("%s", self._service.engine.death.message)
         end = time.monotonic() + FAREWELL_SECONDS
@@ -193,7 +193,7 @@ def _uvicorn_config(app: object, config: Config) -> uvicorn.Config:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="warning",  # the phases of a server's life are the composition root's to tell
+        log_level="warning",  # the composition root logs the phases of a server's life
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -1,4 +1,4 @@
-"""The parts of a running server, handed to the routes as one value. Built by `run` (and by tests); no globals."""
+"""The parts of a running server, passed to the routes as one value. Built by `run` (and by tests); no globals."""
 
 import asyncio
 import hashlib
@@ -21,13 +21,13 @@ from server.tracing import Tracing
 
 
 class NotServing(AerieError):
-    """What /health and /ready answer when they have nothing good to say."""
+    """The error that /health and /ready answer while the server does not serve."""
 
     status = 503
 
 
 _COMPUTES = ("device", "dtype", "attention", "kernel_set", "threads")
-"""Of the engine's report: what rounds."""
+"""Keys of the engine's report that affect rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Service:
     admission: Admission
     metrics: Metrics
     model: str
-    """The name that /v1/models lists; `model.path` is understood too."""
+    """The name that /v1/models lists; requests may use `model.path` too."""
     version: str
     settings: str
     """The version and the configuration, as one text."""
     tracing: Tracing | None = None
     started: int = field(default_factory=lambda: int(time.time()))
     cut: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set at the very end: connections that still send are given up."""
+    """Set at the very end: drops connections that still send."""
 
     def ready(self) -> Ready:
-        """What the scheduler said of itself. Raises EngineDead, or Overloaded while there is no engine to ask yet."""
+        """The scheduler's Ready message. Raises EngineDead, or Overloaded while the engine is still starting."""
         if self.engine.death is not None:
             raise self.engine.death
         if self.engine.ready is None:
@@ -56,19 +56,19 @@ class Service:
         return self.engine.ready
 
     def fingerprint(self) -> str:
-        """Changes with the version, the configuration and what computes: the device, its kernels and their threads."""
+        """Changes with the version, the configuration, the device, its kernels and their threads."""
         computes = {name: self.ready().report.get(name) for name in _COMPUTES}
         return f"aerie-{hashlib.sha256((self.settings + json.dumps(computes)).encode()).hexdigest()[:12]}"
 
     def check_model(self, name: str | None) -> None:
-        """Whether this is the served model; no name and an empty one are. Raises NotFound."""
+        """Raises NotFound if `name` is not the served model; accepts None and an empty name."""
         if name and name not in (self.model, self.config.model.path):
             told = f"no model {name[:120]!r} here; this server has {self.model!r}"
             raise NotFound(told, param="model", code="model_not_found")
 
 
 def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise: Promise | None = None) -> Service:
-    """`promise` is what the head's card says of it. Raises ConfigError where traces are wanted and cannot be."""
+    """`promise` is what the head's card promises. Raises ConfigError if traces are requested but not available."""
     admission = Admission(config.scheduler.max_running + config.scheduler.max_waiting)
     model = config.model.served_name or _default_name(config.model.path)
     version = _version()
@@ -91,12 +91,12 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
 
 
 def _default_name(path: str) -> str:
-    """A hub id as it is, a folder by its name."""
+    """A hub id unchanged, or the name of a folder."""
     return Path(path).resolve().name if Path(path).exists() else path
 
 
 def _version() -> str:
     try:
         return importlib.metadata.version("aerie-serve")
-    except importlib.metadata.PackageNotFoundError:  # run from the sources, not installed
+    except importlib.metadata.PackageNotFoundError:  # runs from the sources, not installed
         return "0+source"

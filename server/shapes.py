@@ -1,6 +1,6 @@
-"""What is answered, as pydantic models: for the OpenAPI document, and for the routes whose answers are small.
+"""Answers as pydantic models: for the OpenAPI document, and for routes with small answers.
 
-`answers` writes the large ones as plain data; a test holds what it writes against these.
+`answers` writes the large ones as plain data; a test validates its output against these models.
 """
 
 from typing import Any, Literal
@@ -45,7 +45,7 @@ class Version(BaseModel):
 
 
 class Settings(BaseModel):
-    """The resolved configuration, and what the engine says of itself."""
+    """The resolved configuration and the engine's report."""
 
     version: str
     config: dict[str, Any]
@@ -98,7 +98,7 @@ class CompletionLogprobs(BaseModel):
 
 
 class Tree(BaseModel):
-    """What a step drafted: nodes below the root, -1, and the accepted path."""
+    """A step's draft: nodes below the root (-1), and the accepted path."""
 
     token_ids: list[int]
     texts: list[str]
@@ -111,12 +111,12 @@ class _Choice(BaseModel):
     finish_reason: Finish
     stop_reason: str | int | None = None
     token_ids: list[int] = []
-    """With `return_token_ids`, as `drafted`."""
+    """Present with `return_token_ids`, as is `drafted`."""
     drafted: list[bool] = []
     spans: list[tuple[str, bool]] = []
-    """With `speculation.spans`."""
+    """Present with `speculation.spans`."""
     trees: list[Tree] = []
-    """With `speculation.trees`."""
+    """Present with `speculation.trees`."""
 
 
 class AssistantMessage(BaseModel):
@@ -184,7 +184,7 @@ class CompletionChunk(_Answer):
 
 
 def answered(whole: Any, *chunks: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The responses of a route that answers whole, or as a stream of these chunks where the request asks for it."""
+    """The responses of a route that answers whole, or as a stream of `chunks` if the request asks for it."""
     told = "The answer; with `stream` its events, each `data: ` and a chunk, the last `data: [DONE]`"
     chunk: dict[str, Any] = {"anyOf": [{"$ref": f"#/components/schemas/{one.__name__}"} for one in chunks]}
     return {200: {"model": whole, "description": told, "content": {"text/event-stream": {"schema": chunk}}}}

@@ -1,6 +1,6 @@
-"""Prometheus metrics of what the server and its scheduler are like now, made when /metrics is asked.
+"""Prometheus metrics of the current state of server and scheduler, computed when /metrics is read.
 
-Collected by `metrics`: admission from the server itself, the rest from the scheduler's newest Snapshot.
+Collected by `metrics`: admission from the server itself, the rest from the scheduler's latest Snapshot.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,11 +21,11 @@ from server.client import Engine
 from server.metrics import PREFIX
 
 _PHASES = ("prefill", "draft", "verify", "accept", "extend")
-"""Told from the start, so that the first step of each counts as an increase."""
+"""Reported from the start, so that the first step of each kind counts as an increase."""
 
 
 class State(Collector):
-    """`promised`: the acceptance length that the head's card promises, if it does."""
+    """`promised`: the acceptance length that the head's card promises, if any."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class State(Collector):
         yield self._counter("device_phase_seconds", "Seconds of the lane by phase", phases, "phase")
 
     def _cache(self, now: Snapshot) -> Metric:
-        """In vLLM's words, which those who route requests by their prefixes look for."""
+        """Uses vLLM's format, which routers that route requests by prefix read."""
         cache = {
             "block_size": str(1 if self._config.engine.kind == "sglang" else self._config.engine.page_size),
             "num_gpu_blocks": str(now.pages_total),
@@ -120,7 +120,7 @@ class State(Collector):
         return gauge
 
     def _counter(self, name: str, text: str, values: dict[str, int] | dict[str, float], label: str = "") -> Metric:
-        """One sample for each value; `label` names what their keys are, if they are anything."""
+        """Adds one sample per value; `label`, if given, is the label whose values are the keys."""
         counter = CounterMetricFamily(f"{PREFIX}:{name}", text, labels=["model_name", *([label] if label else [])])
         for key, value in values.items():
             counter.add_metric([self._model, *([key] if label else [])], value)

@@ -1,4 +1,4 @@
-"""What the server says of itself: /health, /ready, /version, /metrics, /config."""
+"""The server's state: /health, /ready, /version, /metrics, /config."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def state_routes(service: Service) -> APIRouter:
 
     @router.get("/health", response_model=Status)
     async def health() -> dict[str, str]:
-        """Whether the process does its work; 503 means: start it anew, unless the code is `starting`."""
+        """Whether the server works; 503 means that it needs a restart, unless the code is `starting`."""
         check_alive(service)
         return {"status": "ok"}
 
@@ -37,14 +37,14 @@ def state_routes(service: Service) -> APIRouter:
 
     @router.get("/config", response_model=Settings)
     async def config() -> dict[str, Any]:
-        """The resolved configuration, secrets masked, and what the engine made of it, in bytes and tokens."""
+        """The resolved configuration, secrets masked, and the engine's resulting sizes, in bytes and tokens."""
         return {"version": service.version, "config": masked(service.config), "engine": service.ready().report}
 
     return router
 
 
 def check_alive(service: Service) -> None:
-    """Raises NotServing while the engine is not there."""
+    """Raises NotServing while the engine is not available."""
     if service.engine.death is not None:
         raise NotServing(service.engine.death.message, code="engine_dead")
     if service.engine.ready is None:
@@ -52,7 +52,7 @@ def check_alive(service: Service) -> None:
 
 
 def check_ready(service: Service) -> None:
-    """Raises NotServing while new requests should go elsewhere."""
+    """Raises NotServing while new requests should be sent elsewhere."""
     check_alive(service)
     if service.admission.draining:
         raise NotServing("the server is shutting down", code="draining")

@@ -1,7 +1,7 @@
-"""Stop strings: text goes in as it comes, text that no stop string can still claim comes out.
+"""Stop strings: takes text as it arrives, returns text that can no longer be part of a stop string.
 
 Called by `choice` with the text of one token at a time. The result does not depend on how the text is split: the match
-that ends first counts, and of those that end together the longest.
+that ends first wins, and among matches that end together the longest.
 """
 
 
@@ -14,7 +14,7 @@ class StopScanner:
         """The stop string that ended the text. Nothing may be pushed after it."""
 
     def push(self, text: str) -> str:
-        """The text that is certain to stay; up to, or with, the stop string once there is one."""
+        """Returns the text that is now final; up to the stop string once it is found, or including it."""
         assert self.found is None, "the text has ended"
         if not self._stops:
             return text
@@ -29,7 +29,7 @@ class StopScanner:
         return seen[: len(seen) - keep]
 
     def flush(self) -> str:
-        """What was held back for a stop string that never came."""
+        """Returns the text held back for a stop string that was never completed."""
         held, self._held = self._held, ""
         return held
 
@@ -38,7 +38,7 @@ class StopScanner:
         return min(((start + len(stop), start, stop) for start, stop in matches if start >= 0), default=None)
 
     def _claimed(self, seen: str) -> int:
-        """Length of the longest end of `seen` that begins a stop string."""
+        """Length of the longest suffix of `seen` that is a prefix of a stop string."""
         longest = 0
         for stop in self._stops:
             for length in range(min(len(stop) - 1, len(seen)), longest, -1):

@@ -1,7 +1,7 @@
-"""Chat templates: the model's own Jinja, in a sandbox, with the globals and filters that templates of the field expect.
+"""Chat templates: renders the model's Jinja template in a sandbox, with the globals and filters that templates expect.
 
-Called by `tokenizer`. The template is the operator's; messages are data to it. Renders exactly what
-`transformers`' `apply_chat_template` renders (tests compare them).
+Called by `tokenizer`. The template belongs to the operator; messages are data to it. The output equals that of
+`apply_chat_template` in `transformers` (tests compare them).
 """
 
 import json
@@ -17,7 +17,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from contracts.errors import BadRequest, ConfigError
 
 _OURS = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
-"""Names that the server or the renderers of the field give a meaning, which a request must not change."""
+"""Names that the server or other renderers define; a request must not change them."""
 
 
 class ChatTemplate:
@@ -33,8 +33,9 @@ class ChatTemplate:
         self._knows_developer = "developer" in words
 
     def render(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
-        """The prompt, ready for the answer. `variables` go to the template, which may know them or not; the role
-        `developer` becomes `system` where it knows none. Raises BadRequest with its reason if it refuses the messages.
+        """Returns the prompt, ready for the answer. `variables` are passed to the template, which may ignore them. The
+        role `developer` becomes `system` if the template does not know it. Raises BadRequest with the template's reason
+        if it rejects the messages.
         """
         taken = sorted(self._reserved.intersection(variables))
         if taken:
@@ -48,14 +49,14 @@ class ChatTemplate:
         try:
             return self._template.render({**variables, **values, "messages": messages})
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            # A template is a program of the model's author; what it raises on these messages is the caller's to mend.
+            # The template is the model author's program; the caller has to fix messages on which it raises.
             raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None
         except RecursionError:
             raise BadRequest("the messages are nested too deeply for the chat template", param="messages") from None
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks the assistant's tokens for training; for a prompt it is its own content."""
+    """`{% generation %}` marks the assistant's tokens for training; in a prompt it renders its content."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja's own way
 
@@ -89,5 +90,5 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Jinja's own filter escapes HTML; templates of the field want plain JSON."""
+    """Replaces Jinja's filter, which escapes HTML: chat templates expect plain JSON."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

@@ -1,7 +1,7 @@
-"""How many characters a token can stand for, so that a text which cannot fit a context is refused without being read.
+"""The most characters that a token can cover, so that a text too long for the context is rejected without tokenizing.
 
-Called by `tokenizer`, once. The bound holds for tokenizers that give every character its share of a token; where some
-part may drop characters or join them without end, there is none.
+Called once, by `tokenizer`. The bound holds for tokenizers that map every character to some token; if a component may
+drop characters or join any number of them, there is no bound.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from server.detokenize import BYTE_OF
 
 COMPOSED = 4
-"""Unicode composes at most four characters to one (NFC, NFKC)."""
+"""Unicode composes at most four characters into one (NFC, NFKC)."""
 
 _KEEPING_NORMALIZERS = dict.fromkeys(("Prepend", "ByteLevel", "Lowercase", "NFD", "NFKD"), 1)
 _KEEPING_NORMALIZERS |= dict.fromkeys(("NFC", "NFKC"), COMPOSED)
@@ -18,10 +18,10 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def longest_token(state: dict[str, Any]) -> int | None:
-    """Characters of a text that one token covers at most; `state` is tokenizer.json. None where there is no bound."""
+    """The most characters of a text that one token covers; None if unbounded. `state` is the data of tokenizer.json."""
     composed = _composed(state.get("normalizer"))
     model, added = state["model"], state["added_tokens"]
-    strips = any(token["lstrip"] or token["rstrip"] for token in added)  # any number of spaces belong to such a token
+    strips = any(token["lstrip"] or token["rstrip"] for token in added)  # such a token covers any number of spaces
     if composed is None or strips or not _keeps(state.get("pre_tokenizer")) or not _knows_all(state):
         return None
     pieces = model["vocab"] if isinstance(model["vocab"], dict) else [piece for piece, _ in model["vocab"]]
@@ -29,7 +29,7 @@ def longest_token(state: dict[str, Any]) -> int | None:
 
 
 def _composed(normalizer: dict[str, Any] | None) -> int | None:
-    """Characters that normalization makes one of."""
+    """The most characters that normalization composes into one; None if unbounded."""
     if normalizer is None:
         return 1
     if normalizer["type"] == "Sequence":
@@ -56,7 +56,7 @@ def _keeps(step: dict[str, Any] | None) -> bool:
 
 
 def _knows_all(state: dict[str, Any]) -> bool:
-    """Whether no character is unknown to the model: it has all bytes."""
+    """Whether no character is unknown to the model, since it has tokens for all bytes."""
     model = state["model"]
     affixed = model.get("continuing_subword_prefix") or model.get("end_of_word_suffix")
     if model["type"] not in ("BPE", "Unigram") or affixed:

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize, with and without /v1: what the model will see of a text, and what its ids say."""
+"""/tokenize and /detokenize, with and without /v1: text to the model's token ids, and ids to text."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def token_routes(service: Service) -> APIRouter:
     @router.post("/tokenize", response_model=Ids)
     @router.post("/v1/tokenize", response_model=Ids)
     async def tokenize(body: TokenizeBody) -> dict[str, Any]:
-        """Token ids of a text (`prompt`), or of a chat as the model's template renders it (`messages`)."""
+        """Returns the token ids of a text (`prompt`), or of a chat as the model's template renders it (`messages`)."""
         tokenizer = service.tokenizer
         service.check_model(body.model)
         refuse_unsupported(body)
@@ -39,7 +39,7 @@ def token_routes(service: Service) -> APIRouter:
     @router.post("/detokenize", response_model=Text)
     @router.post("/v1/detokenize", response_model=Text)
     async def detokenize(body: DetokenizeBody) -> dict[str, Any]:
-        """The text of token ids, special tokens included unless `skip_special_tokens`."""
+        """Returns the text of token ids, special tokens included unless `skip_special_tokens`."""
         service.check_model(body.model)
         highest = max(body.tokens, default=0)
         if highest >= service.ready().vocabulary:

@@ -1,7 +1,7 @@
-"""The model's tokenizer as the server needs it: text and chats to ids, ids to text, without torch or transformers.
+"""The model's tokenizer for the server: text and chats to ids, ids to text, without torch or transformers.
 
-Made once by the composition of the process; used by the routes and by `choice`. Long texts are encoded on a thread, so
-that no other request waits for them.
+Made once per process; used by the routes and by `choice`. Long texts are encoded on a thread, so that no other request
+waits for them.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from server.template import ChatTemplate
 from server.token_length import longest_token
 
 INLINE_CHARACTERS = 4096
-"""Texts up to this length are encoded on the event loop, which takes less than a millisecond."""
+"""Texts up to this many characters are encoded on the event loop, which takes less than a millisecond."""
 
 _T = TypeVar("_T")
 
@@ -31,8 +31,8 @@ _T = TypeVar("_T")
 class Tokenizer:
     """`tokenizer.json` and the chat template of a model's folder.
 
-    `template_file` replaces the model's template; `typed_tokens` lets the messages of a chat hold control tokens, which
-    are plain text otherwise. Raises ConfigError on files that are missing or cannot be read.
+    `template_file` replaces the model's template; `typed_tokens` lets chat messages contain control tokens, which are
+    otherwise plain text. Raises ConfigError on files that are missing or cannot be read.
     """
 
     def __init__(self, folder: Path, template_file: Path | None = None, *, typed_tokens: bool = False) -> None:
@@ -53,7 +53,7 @@ class Tokenizer:
 
     @classmethod
     def served(cls, folder: Path, settings: ServerConfig) -> "Tokenizer":
-        """As the settings want it."""
+        """The tokenizer in `folder`, configured by `settings`."""
         template = None if settings.chat_template is None else Path(settings.chat_template)
         return cls(folder, template, typed_tokens=settings.special_tokens_in_content == "tokens")
 
@@ -62,22 +62,22 @@ class Tokenizer:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def check_length(self, text: str, context: int | None, param: str) -> None:
-        """Raises BadRequest for a text of more characters than so many tokens can stand for; None is no limit."""
+        """Raises BadRequest for a text with more characters than `context` tokens can cover; None means no limit."""
         if context is not None and self._longest_token is not None and len(text) > context * self._longest_token:
             least = -(-len(text) // self._longest_token)
             given = f"your prompt has {len(text)} characters, which are at least {least} tokens"
             raise context_exceeded(context, given, "Please reduce the length of the prompt", param)
 
     def ids(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        # The batch call is the one that lets other threads run meanwhile.
+        # Only the batch call lets other threads run meanwhile.
         found: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
         return found
 
     def chat_ids(
         self, messages: list[dict[str, Any]], variables: dict[str, Any], context: int | None = None
     ) -> list[int]:
-        """Ids of the rendered chat. Raises BadRequest where the model has no template, the template refuses, or so many
-        tokens of context cannot hold it.
+        """Ids of the rendered chat. Raises BadRequest if the model has no template, the template rejects the messages,
+        or `context` tokens cannot hold the chat.
         """
         if self.template is None:
             raise BadRequest(
@@ -95,7 +95,7 @@ class Tokenizer:
         return self._control.ids(rendered)
 
     async def encode(self, text: str, *, add_special_tokens: bool, context: int | None = None) -> list[int]:
-        """As `ids`, for the event loop. Raises BadRequest where so many tokens of context cannot hold the text."""
+        """As `ids`, for the event loop. Raises BadRequest if `context` tokens cannot hold the text."""
         self.check_length(text, context, "prompt")
         return await self.off_loop(len(text), lambda: self.ids(text, add_special_tokens=add_special_tokens))
 
@@ -114,14 +114,14 @@ class Tokenizer:
         return self.pieces.start(skip_special=skip_special)
 
     def written(self, token: int) -> str:
-        """A token on its own as logprobs show it; a piece of a character becomes U+FFFD."""
+        """A single token as logprobs show it; part of a character becomes U+FFFD."""
         return self.pieces.bytes_of(token).decode(errors="replace")
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def off_loop(self, length: int, work: Callable[[], _T]) -> _T:
-        """What `work` returns, done on a thread where there is much of it: `length` characters or tokens."""
+        """Returns the result of `work`; runs it on a thread if `length` (characters or tokens) is large."""
         if length <= INLINE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -133,7 +133,7 @@ def _load_template(folder: Path, template_file: Path | None) -> ChatTemplate | N
 
 
 def _special_tokens(settings: dict[str, Any]) -> dict[str, str]:
-    """bos_token, eos_token and the like, which templates read by name; written plainly or as an added token."""
+    """bos_token, eos_token and the like, which templates read by name; given as a string or as an added token."""
     named = {name: value for name, value in settings.items() if name.endswith("_token")}
     contents = {name: value["content"] if isinstance(value, dict) else value for name, value in named.items()}
     return {name: value for name, value in contents.items() if isinstance(value, str)}

@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, an optional extra: a span for each request, and in it queue, prefill and decode.
+"""OpenTelemetry traces, an optional extra: a span per request, with child spans for queue, prefill and decode.
 
-Made by `build_service` where `server.trace_url` is set; nothing else imports OpenTelemetry. Spans are written when a
-request is over, from times that were taken anyway, so that no step pays for them.
+Made by `build_service` if `server.trace_url` is set; nothing else imports OpenTelemetry. Spans are written when a
+request has ended, from times that are recorded anyway, so that they cost no step any time.
 """
 
 import threading
@@ -12,7 +12,7 @@ from contracts.errors import ConfigError
 from server.account import Account, acceptance_length, total
 
 FLUSH_SECONDS = 2.0
-"""How long the end of the server waits for a collector."""
+"""How long shutdown waits for a collector."""
 
 
 class Tracing:
@@ -39,7 +39,7 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
 
     def record(self, account: Account) -> None:
-        """The spans of a request that is over, below the span that its caller named in `traceparent`."""
+        """Records the spans of a finished request, as children of the span in the caller's `traceparent`."""
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 
         offset = time.time() - time.monotonic()
@@ -59,20 +59,20 @@ class Tracing:
         whole.end(at(account.ended))
 
     def close(self) -> None:
-        """Sends what is left, for FLUSH_SECONDS at most; then nothing is sent or tried again. Safe to call twice.
+        """Sends the remaining spans for at most FLUSH_SECONDS, then stops sending and retrying. Safe to call twice.
 
-        In a thread of its own: OpenTelemetry's flush and shutdown wait as long as a collector that is silent lets them.
+        Runs in a separate thread: OpenTelemetry's flush and shutdown wait for as long as a collector stays silent.
         """
         ending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         ending.start()
         ending.join(FLUSH_SECONDS)
         if ending.is_alive():
-            self._exporter.shutdown()  # ends the wait before another try
+            self._exporter.shutdown()  # ends the wait before the next retry
 
 
 def _phases(account: Account) -> list[tuple[str, float, float]]:
-    """Name, begin and end. The scheduler counts queue and prefill back from the first token; what comes before is the
-    server's own: the template and the tokenizer.
+    """Name, start and end of each phase. The scheduler measures queue and prefill back from the first token; the time
+    before them is the server's: template and tokenizer.
     """
     if account.first is None:
         return [("queue", account.began, account.ended)]
@@ -83,7 +83,7 @@ def _phases(account: Account) -> list[tuple[str, float, float]]:
 
 
 def _attributes(account: Account) -> dict[str, Any]:
-    """OpenTelemetry's names for generative AI where there are any; no text."""
+    """Uses OpenTelemetry's names for generative AI where they exist; contains no text."""
     usage = total(account.usage)
     sampling = account.requests[0].sampling
     attributes = {

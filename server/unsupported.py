@@ -1,6 +1,6 @@
-"""Fields that would change the answer and are not offered: refused by name, unless their value says nothing.
+"""Unsupported fields that would change the answer: rejected by name unless set to a neutral value.
 
-Called by the routes with a body that pydantic took.
+Called by the routes with a body that pydantic has validated.
 """
 
 import json
@@ -60,7 +60,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def refuse_unsupported(body: Body) -> None:
-    """Raises BadRequest that names every field that Aerie would have to ignore."""
+    """Raises a BadRequest that names every field that Aerie would have to ignore."""
     given = body.model_extra or {}
     names = [name for name, neutral in UNSUPPORTED.items() if name in given and given[name] not in neutral]
     if not names:

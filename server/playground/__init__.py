@@ -1,4 +1,4 @@
-"""The page at `/`: static files, served as they are, allowed to load from this server and nowhere else."""
+"""The page at `/`: static files that may load resources only from this server."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ _FOLDER = Path(__file__).parent
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 _FILES = {path.name: path for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 PATHS = frozenset({"/", *(f"/playground/{name}" for name in _FILES if name != "index.html")})
-"""What a browser fetches before anybody could give it a key."""
+"""Paths that a browser fetches before the user can enter a key."""
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -22,7 +22,7 @@ _HEADERS = {
 
 
 def playground_routes() -> APIRouter:
-    """One route for each file, so that no path of a request ever meets the file system."""
+    """Makes one route per file, so that no request path ever reaches the file system."""
     router = APIRouter(tags=["playground"])
     for path in sorted(PATHS):
         file = _FILES[path.rpartition("/")[2] or "index.html"]

@@ -1,4 +1,4 @@
-// The server as the page sees it: its model, and answers as a stream of pieces. Text is data here, never markup.
+// The page's client of the server: its model, and answers as a stream of pieces. Text is data here, never markup.
 
 export class ApiError extends Error {}
 
@@ -7,15 +7,15 @@ export async function findModel(key) {
   return answer.data[0].id;
 }
 
-// Throws ApiError while the server takes no requests: it loads, it drains, or its engine is dead.
+// Throws ApiError while the server accepts no requests: it is loading, draining, or its engine is dead.
 export async function checkReady(key) {
   await send("ready", key, {}).catch((error) => {
     if (error.status === 503 || !error.status) throw error;
   });
 }
 
-// Yields {spans, trees, drafted, finish, usage} as chunks arrive; `spans` is [[text, was it drafted], ...], `drafted`
-// the same of each token, `finish` why the answer ended. Throws ApiError in plain words.
+// Yields {spans, trees, drafted, finish, usage} as chunks arrive; `spans` is [[text, drafted], ...], `drafted` says for
+// each token whether it was drafted, `finish` why the answer ended. Throws ApiError with a readable message.
 export async function* stream(body, key, signal) {
   const request = {
     ...body,

@@ -1,4 +1,4 @@
-// The same question and seed with speculation on and off, one after the other, so that neither slows the other down.
+// Asks one question with one seed, speculation on and then off, in sequence, so that neither slows the other down.
 
 import { stream } from "./api.js";
 import { addSpan, by } from "./dom.js";
@@ -6,8 +6,8 @@ import { Meter } from "./meter.js";
 
 const SIDES = [["on", true], ["off", false]];
 
-// `ask(enabled)` makes the body of a request. Ends with a verdict on texts and times; resolves to whether a limit cut
-// either answer.
+// `ask(enabled)` builds a request body. Shows at the end whether the texts are equal, and the times; resolves to
+// whether a limit cut off either answer.
 export async function compare(ask, key, signal) {
   by("comparison").hidden = false;
   for (const [side] of SIDES) {
@@ -17,7 +17,7 @@ export async function compare(ask, key, signal) {
   }
   by("verdict").textContent = "Asking twice…";
   try {
-    // Both sides find the prompt in the cache and the server warm.
+    // Both runs then find the prompt in the cache and the server warm.
     for await (const _ of stream({ ...ask(true), max_tokens: 1 }, key, signal));
     const [on, off] = [await run("on", ask(true), key, signal), await run("off", ask(false), key, signal)];
     const longest = Math.max(on.meter.seconds, off.meter.seconds);

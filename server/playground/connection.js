@@ -1,4 +1,4 @@
-// Whether the server can be asked. One that loads, or that cannot be reached, is looked at again until it is ready.
+// Whether the server accepts requests. Checks again until it is ready while it is loading or cannot be reached.
 
 import { checkReady, findModel } from "./api.js";
 
@@ -9,12 +9,12 @@ export class Connection {
   #latest = 0;
   #timer = null;
 
-  // `show({ model, error })` is called after each look; without an error the server is ready.
+  // `show({ model, error })` is called after each check; without an error the server is ready.
   constructor(show) {
     this.#show = show;
   }
 
-  // Resolves to what was found. Only the latest look is shown.
+  // Resolves to the result. Only the latest check is shown.
   async look(key) {
     clearTimeout(this.#timer);
     const own = ++this.#latest;

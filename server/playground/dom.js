@@ -1,8 +1,8 @@
-// The page's elements, and answers as text nodes. Nothing here or elsewhere makes markup of text.
+// The page's elements, and answers as text nodes. No code of the page turns text into markup.
 
 export const by = (id) => document.getElementById(id);
 
-// Text of an answer, marked where it was drafted. Called once for each piece that arrives.
+// Appends a piece of an answer's text, marked if it was drafted. Called once per piece.
 export function addSpan(target, text, drafted) {
   const span = document.createElement("span");
   span.textContent = text;
@@ -10,7 +10,7 @@ export function addSpan(target, text, drafted) {
   target.append(span);
 }
 
-// Runs `change` and keeps a list that was scrolled to its end at its end.
+// Runs `change`; a list that was scrolled to its end stays at its end.
 export function pinned(list, change) {
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
   change();

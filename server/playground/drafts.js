@@ -1,4 +1,4 @@
-// The trees of the last answer: draws one, follows the newest until somebody chooses a step, tells about a node.
+// The trees of the last answer: draws one, shows the newest until the user chooses a step, describes a node.
 
 import { by } from "./dom.js";
 import { drawTree } from "./tree.js";

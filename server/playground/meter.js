@@ -1,4 +1,4 @@
-// What an answer's stream says about its speed, while it arrives and when it is over.
+// Measures the speed of an answer from its stream, while it arrives and when it has ended.
 
 export class Meter {
   #began = performance.now();
@@ -9,7 +9,7 @@ export class Meter {
   #finish = null;
   tokens = 0;
 
-  // `drafted` tells of each new token whether it was drafted; a step adds one token that was not.
+  // `drafted` says for each new token whether it was drafted; each step adds one token that was not.
   add({ drafted, finish, usage }) {
     this.#last = performance.now();
     if (drafted.length) this.#first ??= this.#last;
@@ -32,13 +32,13 @@ export class Meter {
     return this.#first === null ? null : this.#first - this.#began;
   }
 
-  // Tokens a second after the first one.
+  // Tokens per second after the first token.
   get rate() {
     const seconds = (this.#last - this.#first) / 1000;
     return this.tokens > 1 && seconds > 0 ? (this.tokens - 1) / seconds : null;
   }
 
-  // Tokens a step. The first token is the prompt's and no step's; the server's own count comes last and is exact.
+  // Tokens per step. The first token comes from the prefill, not from a step; the server's final count is exact.
   get acceptance() {
     const told = this.#usage?.speculation?.acceptance_length;
     return told ?? (this.#bonus > 1 ? (this.tokens - 1) / (this.#bonus - 1) : null);

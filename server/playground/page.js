@@ -1,4 +1,4 @@
-// What the page does: a conversation, its settings, its errors. `compare` asks one question twice.
+// The page's behavior: a conversation, its settings, its errors. `compare` asks one question twice.
 
 import { ApiError, stream } from "./api.js";
 import { compare } from "./compare.js";
@@ -41,7 +41,7 @@ function connect() {
   return connection.look(by("key").value);
 }
 
-// Called after each look at the server, which may come while an answer does.
+// Called after each check of the server, possibly while an answer arrives.
 function showConnection({ model: found, error }) {
   const returned = away && !error;
   away = Boolean(error);
@@ -81,7 +81,7 @@ async function run(action) {
   if (failure && failure.status !== 400) await connect();
 }
 
-// A question that got no whole answer goes back to where it was written, unless its answer was stopped on purpose.
+// Puts a question without a complete answer back into the input, unless the user stopped its answer.
 async function talk(signal) {
   const question = asked();
   const turns = [addTurn("user", "You said"), addTurn("assistant", "The model said")];
@@ -127,7 +127,7 @@ function body(turns, speculation) {
   };
 }
 
-// Streams an answer into `target` and its measurements into the page; `answer.text` is what has come so far.
+// Streams an answer into `target` and its measurements into the page; `answer.text` is the text so far.
 async function show(target, request, signal, answer) {
   const meter = new Meter();
   forgetTrees();

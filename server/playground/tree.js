@@ -1,11 +1,11 @@
-// A draft as a drawing: depth runs to the right, siblings stand below each other, the accepted path is marked.
-// A depth is as wide as its longest token, so that most trees fit on a phone.
-// One node at a time takes the focus; arrow keys lead to its parent, its first child and the lines above and below.
+// Draws a draft tree: depth runs to the right, siblings are below each other, the accepted path is marked.
+// Each depth is as wide as its longest token, so that most trees fit on a phone.
+// One node at a time has the focus; arrow keys move it to the parent, the first child and the lines above and below.
 
 const SVG = "http://www.w3.org/2000/svg";
 const LETTER = 7.4, MARGIN = 20, NARROWEST = 40, HIGH = 28, GAP_X = 22, GAP_Y = 8, EDGE = 3, LONGEST = 11;
 
-// `tell` is called with a sentence about the node that the pointer or the focus is on.
+// Calls `tell` with a sentence about the node under the pointer or the focus.
 export function drawTree(tree, tell) {
   const places = layOut(tree.parents, tree.texts);
   const accepted = new Set(tree.accepted);
@@ -68,7 +68,7 @@ function neighbor(parents, places, node, key) {
   return undefined;
 }
 
-// Every leaf has a line of its own; a node stands on its first child's.
+// Every leaf gets its own line; a node is on the line of its first child.
 function layOut(parents, texts) {
   const children = parents.map(() => []);
   for (let node = 1; node < parents.length; node++) children[parents[node]].push(node);
