@@ -1,7 +1,7 @@
-"""From a checkpoint folder to a head. Every tensor is assigned, deliberately borrowed from the target, or an error that
-names it.
+"""From a checkpoint folder to a head. Every tensor is assigned, deliberately borrowed from the target, or named in an
+error.
 
-Two steps, since the target must know its taps before it is loaded: `open_head` reads the config, `load_head` the
+Two steps, since the taps must be known before the target is loaded: `open_head` reads the config, `load_head` the
 tensors.
 """
 
@@ -32,7 +32,7 @@ from spec.vocabulary import draft_to_target
 
 
 class Lender(Protocol):
-    """The loaded target, as far as a head borrows from it."""
+    """What a head may borrow from the loaded target."""
 
     @property
     def embeddings(self) -> Tensor:
@@ -45,7 +45,7 @@ class Lender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HeadCheckpoint:
-    """A head's folder, recognized and found to fit its target; no tensor has been read yet."""
+    """A head's folder whose format is known and fits its target; no tensor has been read yet."""
 
     folder: Path
     config: HeadConfig
@@ -62,9 +62,9 @@ def open_head(
     dummy: bool = False,
     any_rope: bool = False,
 ) -> HeadCheckpoint:
-    """Raises ConfigError on a format that is not served, a pickle, and a head that was made for another target.
+    """Raises ConfigError on a format that is not served, a pickle, or a head made for another target.
 
-    A `dummy` head needs its config.json only; `any_rope` is for heads whose layers Aerie does not run.
+    A `dummy` head needs only its config.json; `any_rope` is for heads whose layers Aerie does not run.
     """
     weights: Source
     shapes: Shapes
@@ -84,7 +84,7 @@ def open_head(
 def load_head(checkpoint: HeadCheckpoint, target: Lender, kernels: Kernels = REFERENCES) -> HeadWeights:
     """Reads every tensor.
 
-    The embedding is the target's unless the head has one; so is a missing output layer (`_output`).
+    The embedding is the target's if the checkpoint has none; so is a missing output layer (`_output`).
     """
     config, weights = checkpoint.config, checkpoint.weights
     wide = len(config.taps) * config.target_hidden
@@ -118,7 +118,7 @@ def load_head(checkpoint: HeadCheckpoint, target: Lender, kernels: Kernels = REF
 
 
 def _mask_hidden(checkpoint: HeadCheckpoint, wide: int) -> Tensor:
-    """[1, wide]; files have one or two leading dimensions of 1 before it."""
+    """[1, wide]; checkpoints put one or two dimensions of size 1 before it."""
     weights = checkpoint.weights
     leading = len(weights.shapes()["mask_hidden"]) - 1
     return weights.take("mask_hidden", (*[1] * leading, wide)).view(1, wide)
@@ -141,7 +141,7 @@ def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
 def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Tensor:
     """The head's lm_head.
 
-    One that is missing is borrowed, its rows gathered for a reduced vocabulary, never left random.
+    A missing one is borrowed from the target, with its rows gathered for a reduced vocabulary; it is never left random.
     """
     config, weights = checkpoint.config, checkpoint.weights
     if "lm_head.weight" in weights:
@@ -157,7 +157,7 @@ def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> T
 
 
 def _layer(config: HeadConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
-    """Layer 0 attends over embedding and hidden; deeper ones are plain, and name their first norm by producer."""
+    """Layer 0 attends over embedding and hidden; deeper layers are plain. The name of their first norm varies."""
     prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
     first = index == 0
     hidden_norm = f"{prefix}.hidden_norm.weight"

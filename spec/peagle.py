@@ -1,10 +1,9 @@
-"""A parallel head guesses: all levels from one pass (P-EAGLE, arXiv 2602.01469), chains and best-first trees.
+"""A parallel head drafts all levels in one pass (P-EAGLE, arXiv 2602.01469): chains and best-first trees.
 
-Level 1 is read off the seed, as `draft` does. Level d > 1 is read off mask slot d - 1, which holds the mask token and
-the mask hidden state in place of a token and a tap that do not exist yet, at slot and RoPE position n + d - 2. The
-slots see the row's n pairs and each other causally, and are forgotten when the step ends. So levels are independent
-given the text: a node's children do not depend on the node, only on its depth. Called by `round`; verification does
-not know the difference.
+Level 1 is read off the seed, as in `draft`. Level d > 1 is read off mask slot d - 1, at slot and RoPE position n + d -
+2. A mask slot holds the mask token and the mask hidden state in place of a token and a tap that do not exist yet. The
+slots see the row's n pairs and each other causally, and are discarded when the step ends. So levels are independent
+given the text: a node's children depend only on its depth. Called by `round`; verification is the same as for `draft`.
 """
 
 import torch
@@ -20,7 +19,7 @@ from spec.tree import Level, Tree, below, chain, joined, rooted, select
 
 
 def draft_at_once(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
-    """Trees of every row, as `draft` returns them. Any depth goes; the head knows those it was trained for."""
+    """Drafts trees for every row, as `draft` does. Any depth works, but the head is trained only up to some depth."""
     if growth.depth == 0:
         return chain(roots.tokens[:, None])
     logits = _levels(head, tables, roots, growth.depth)
@@ -57,7 +56,7 @@ def _levels(head: Head, tables: RowTables, roots: Roots, depth: int) -> list[Ten
 def _grow(head: Head, ranked: list[Tensor], roots: Tensor, growth: Growth) -> list[Level]:
     """Candidates of every level: the K best of a level below each kept node of the level before.
 
-    A kept node costs no pass here, so as many are kept as a row can verify: none of the best `widest` is missed.
+    A kept node costs no pass here, so as many are kept as a row can verify: none of the best `widest` nodes is missed.
     """
     topk, found = min(growth.topk, head.config.draft_vocabulary), [rooted(roots)]
     scores, indices, first = found[0].scores, found[0].parents, 1

@@ -1,9 +1,9 @@
-"""How the rows of a step rank what the head proposes: z = (a / T) log q + g, the noise g being the target's own.
+"""How the rows of a step rank the head's proposals: z = (a / T) log q + g, where g is the target's own Gumbel noise.
 
-`draft` asks for z level by level. A child drafted by this rule is the target's choice more often than the likeliest one
-(seed coupling, after Daliri et al. 2408.07978). `a` sharpens or softens the head's trust; infinite, it drafts without
-noise. Greedy rows rank by log q. Request filters (top-k, top-p, min-p) cut q's support as they cut the target's;
-min_tokens is left to the target.
+`draft` asks for z level by level. A child drafted by this rule is the target's choice more often than the likeliest
+child is (seed coupling, after Daliri et al. 2408.07978). `a` weighs the head against the noise; infinite, it drafts
+without noise. Greedy rows rank by log q. Request filters (top-k, top-p, min-p) cut q's support as they cut the
+target's; min_tokens is left to the target.
 """
 
 import math
@@ -22,7 +22,7 @@ from engine.row_tables import RowTables
 def step_noise(
     kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int
 ) -> Tensor:
-    """[R, depth + 1, V]: of positions length + 1 .. length + depth + 1. Draft and verify share it, siblings too."""
+    """Noise [R, depth + 1, V] of positions length + 1 .. length + depth + 1. Draft, verify and siblings share it."""
     positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
     tokens = torch.arange(vocabulary, device=lengths.device)
@@ -30,7 +30,7 @@ def step_noise(
 
 
 def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:
-    """Of draft ids [R] by the head's logits [R, Vd] at temperatures [R, 1], None for 1 -> [R]."""
+    """Log probabilities [R] of draft ids [R], from the head's logits [R, Vd] at temperatures [R, 1]; None means 1."""
     if temperatures is not None:
         logits = logits.float() / temperatures
     return logits.gather(1, ids[:, None]).squeeze(1) - logits.logsumexp(-1)
@@ -38,7 +38,7 @@ def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Of R rows. Without noise every row is greedy, and the others are None."""
+    """The ranking of R rows. Without noise every row is greedy, and the other fields are None."""
 
     noise: Tensor | None
     """[R, D, Vd], zero in greedy rows."""
@@ -51,7 +51,7 @@ class Ranking:
     kernels: Kernels = REFERENCES
 
     def rank(self, logits: Tensor, level: int) -> Tensor:
-        """Head logits [R * n, Vd] of n nodes a row, for children at depth `level` -> z, equal in order and softmax."""
+        """Head logits [R * n, Vd] of n nodes a row -> z for children at depth `level`, equal in order and softmax."""
         if self.temperatures is None or self.sharpness is None:
             return logits
         rows = self.temperatures.shape[0]
@@ -80,8 +80,8 @@ def ranking(
     sharpness: float,
     kernels: Kernels = REFERENCES,
 ) -> Ranking:
-    """For table rows [R]; `noise` is `step_noise` where rows sample and `sharpness` is finite; `mapping` the head's
-    draft ids.
+    """The ranking of table rows [R]. `noise` is `step_noise` if rows sample and `sharpness` is finite; `mapping` is the
+    head's draft ids -> target ids.
     """
     if not needs.noise:
         return Ranking(None, None, None, None)

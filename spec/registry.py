@@ -1,7 +1,7 @@
-"""Which head a target has: one file of `configs/head/` for each pair, looked up by `spec.head: auto`.
+"""Which head a target has: one file of `configs/head/` for each pair, looked up for `spec.head: auto`.
 
-A pair is found by the target's name (hub id or served path); by its sizes alone only where the file allows it with
-`by_sizes`, since fine-tunes share sizes and a head fits one of them.
+A pair is found by the target's name (hub id or served path). Its sizes alone suffice only if the file allows it with
+`by_sizes`, since fine-tunes share sizes and a head fits only one of them.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ FOLDER = shipped() / "configs" / "head"
 
 
 class Sizes(BaseModel):
-    """What a target must measure for a pair to apply."""
+    """Sizes that a target must have for a pair to apply."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     architecture: str
@@ -48,8 +48,8 @@ class Promised(BaseModel):
 
 
 class Pair(BaseModel):
-    """A file of `configs/head/`. `taps`, `rope` and `template` tell people what the head was made with; a checkpoint's
-    own config decides.
+    """A file of `configs/head/`. `taps`, `rope` and `template` tell readers how the head was made; the checkpoint's
+    config decides.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -69,7 +69,7 @@ class Pair(BaseModel):
 
 
 def read_pairs(folder: Path = FOLDER) -> list[Pair]:
-    """Raises ConfigError that names the file at fault, or the folder where it is not there."""
+    """Raises ConfigError that names the invalid file, or the folder if it is missing."""
     if not folder.is_dir():
         raise ConfigError(f"the registry of heads, {folder}, is missing: install Aerie again", param="spec.head")
     pairs = []
@@ -85,7 +85,7 @@ def read_pairs(folder: Path = FOLDER) -> list[Pair]:
 
 
 def head_of(names: Iterable[str], model: ModelConfig, pairs: list[Pair]) -> str | None:
-    """The head of a target known by any of `names`; None where no pair, or more than one, would do."""
+    """The head of a target known by any of `names`; None if no pair fits, or more than one."""
     known = {_canonical(name) for name in names if name}
     fitting = [pair for pair in pairs if pair.sizes.are_of(model)]
     for pair in fitting:
@@ -96,12 +96,12 @@ def head_of(names: Iterable[str], model: ModelConfig, pairs: list[Pair]) -> str 
 
 
 def same_place(one: str, other: str) -> bool:
-    """Whether two names are of one folder or hub id."""
+    """Whether two names refer to one folder or hub id."""
     return _canonical(one) == _canonical(other)
 
 
 def locate(name: str) -> Path | None:
-    """The folder of a head: as given, among what ships, or a hub id's in the local hub cache."""
+    """The folder of a head: the given path, a folder that ships with Aerie, or a hub id in the local hub cache."""
     folder = find(name)
     if folder.is_dir():
         return folder
@@ -119,7 +119,7 @@ def _cached(repo: str) -> Path | None:
 
 
 def _canonical(name: str) -> str:
-    """Folders by their real path; a hub cache's folder by its hub id."""
+    """The real path of a folder; the hub id of a hub cache's folder."""
     for part in Path(name).parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")

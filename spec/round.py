@@ -5,7 +5,7 @@ open     the FutureMap's generation of each row
 propose  noise and trees                     (draft or peagle, ranking, tree)
 check    the target's choice at every node   (verify)
 commit   path, cut, compaction               (accept, engine.ending)
-follow   committed tokens into the head      (extend)
+follow   extend the head with the tokens     (extend)
 """
 
 import math
@@ -36,7 +36,7 @@ from spec.verify import Verified
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Where a step's R rows stand."""
+    """The state of a step's R rows before drafting."""
 
     staged: Staged
     roots: Roots
@@ -57,7 +57,7 @@ class Outcome:
 
 def open_round(state: DeviceState, staged: Staged) -> Opening:
     tokens, lengths, done, seeds = read_rows(state, staged.rows, staged.turns, staged.real)
-    if staged.drafts is not None:  # a row that the head never followed has no seed, and its slots must stay finite
+    if staged.drafts is not None:  # rows without head KV have no seed, and their slots must stay finite
         seeds = torch.where(staged.drafts[:, None], seeds, 0)
     roots = Roots(
         owners=torch.where(done, state.tables.dummy_row, staged.rows),
@@ -70,7 +70,7 @@ def open_round(state: DeviceState, staged: Staged) -> Opening:
 
 
 def propose(state: DeviceState, head: Head, opening: Opening, spec: SpecConfig) -> tuple[Tree, Tensor | None]:
-    """Trees of all rows, and the round's noise [R, depth + 1, V] where drafting looked at it. With
+    """Trees of all rows, and the round's Gumbel noise [R, depth + 1, V] if drafting used it. With
     `spec.confidence_threshold`, chains may be shorter than staged.
     """
     roots, staged, part = opening.roots, opening.staged, opening.staged.part
@@ -114,7 +114,7 @@ def _rows_of(roots: Roots, part: Part) -> Roots:
 def commit(
     state: DeviceState, opening: Opening, tree: Tree, verified: Verified, logprobs: int, *, simulated: float | None
 ) -> Outcome:
-    """The accepted path, cut where the row ends; the target's KV of a tree's path moves to its final slots.
+    """Commits the accepted path, cut where the row ends; moves the target's KV of a tree's path to its final slots.
 
     `simulated` is spec.simulate_acceptance.
     """
@@ -140,15 +140,15 @@ def commit(
 
 
 def _agreed(state: DeviceState, accepted: Accepted) -> Accepted:
-    """Rank 0's path and tokens on every rank, before anything moves along them."""
+    """Rank 0's path and tokens on every rank, before any KV moves along them."""
     path = None if accepted.path is None else state.agree(accepted.path)
     return Accepted(state.agree(accepted.counts), state.agree(accepted.tokens), path)
 
 
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
-    """KV of path [R, W] to the slots right after each row's length.
+    """Moves the KV of path [R, W] to the slots right after each row's length.
 
-    Past the accepted nodes what is moved is never read.
+    KV moved past the accepted nodes is never read.
     """
     rows, width = path.shape
     owners = roots.owners[:, None].expand(rows, width - 1).reshape(-1)
@@ -160,9 +160,9 @@ def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
 
 
 def follow(state: DeviceState, head: Head, opening: Opening, verified: Verified, outcome: Outcome) -> Tensor:
-    """Extends the committed tokens -> draft seeds [R, H].
+    """Extends the head with the committed tokens -> draft seeds [R, H].
 
-    A chain that all rows drafted has the verifying pass's own layout.
+    If all rows drafted chains, the layout is the verifying pass's.
     """
     assert verified.taps is not None
     staged, part = opening.staged, opening.staged.part
@@ -192,7 +192,7 @@ def follow(state: DeviceState, head: Head, opening: Opening, verified: Verified,
 
 
 def _path_nodes(verified: Verified, accepted: Accepted, nodes: Tensor) -> Tensor:
-    """[R, W] flat nodes of the pass along each row's path; entries past it are some node of the row."""
+    """[R, W] flat nodes of the pass along each row's path; entries past the path are some node of the row."""
     path = accepted.path
     if path is None:
         path = torch.arange(accepted.tokens.shape[1], device=nodes.device)[None, :]
@@ -200,7 +200,7 @@ def _path_nodes(verified: Verified, accepted: Accepted, nodes: Tensor) -> Tensor
 
 
 def publish_round(state: DeviceState, opening: Opening, outcome: Outcome, seeds: Tensor) -> None:
-    """Writes the other generation of every row."""
+    """Writes the other FutureMap generation of every row."""
     lasts = (outcome.committed.counts - 1).clamp(min=0)
     state.futures.publish(
         1 - opening.staged.turns,
@@ -213,7 +213,7 @@ def publish_round(state: DeviceState, opening: Opening, outcome: Outcome, seeds:
 
 
 def drafted_answer(opening: Opening, outcome: Outcome, tree: Tree | None) -> Answer:
-    """`tree` is shown where it is given."""
+    """The step's answer, with `tree` if it is given."""
     trees = None
     if tree is not None:
         trees = tree.tokens, (tree.depths - 1).clamp(min=0) if tree.parents is None else tree.parents

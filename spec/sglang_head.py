@@ -1,7 +1,7 @@
-"""A head whose layers SGLang runs: one that turns positions in a way that Aerie's own does not (YaRN and the like).
+"""A head whose layers SGLang runs, for RoPE kinds that Aerie does not compute (YaRN and the like).
 
-Loaded, checked and read as every head is; only its layers are SGLang's `llama_eagle3`. Made by `build` beside a target
-of SGLang, and drafted from like any other.
+Loaded, checked and read as every head is; only its layers are SGLang's `llama_eagle3`. Built by `build` beside an
+SGLang target, and drafted from like any other head.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from spec.head_config import HeadConfig
 
 
 class SglangHead(Head):
-    """`forward` alone differs, and what it is told of positions: the positions themselves."""
+    """Differs in `forward`, which takes positions in place of RoPE rotations."""
 
     def __init__(
         self,

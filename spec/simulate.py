@@ -1,8 +1,8 @@
-"""Acceptance drawn at random instead of checked, for measuring a head that was not trained: `spec.simulate_acceptance`.
+"""Acceptance drawn at random instead of checked, to measure an untrained head: `spec.simulate_acceptance`.
 
-Called by `round` in place of `accept`. A row commits on average as many tokens a step as the setting says, as far as
-what was drafted reaches so deep; the draw depends on the row's seed and length only. The text is nonsense, and whoever
-writes a number of it says so.
+Called by `round` in place of `accept`. A row commits on average as many tokens a step as the setting says, up to the
+depth that was drafted; the draw depends only on the row's seed and length. The text is nonsense, and every report of
+its numbers says so.
 """
 
 import torch
@@ -13,13 +13,13 @@ from spec.accept import Accepted, along
 from spec.tree import Tree
 
 _COIN = 0x5EED
-"""Keeps the draw apart from the noise of the same row and position."""
+"""Separates the draw from the Gumbel noise of the same row and position."""
 
 
 def simulate(
     tree: Tree, choices: Tensor, nodes: Tensor, depth: int, *, length: float, keys: Tensor, positions: Tensor
 ) -> Accepted:
-    """As `accept`; `length` is the mean of tokens committed, bonus included, `keys` and `positions` [R] the rows'."""
+    """As `accept`. `length` is the mean of committed tokens with the bonus; `keys` [R] and `positions` [R] are by row."""
     whole = int(length) - 1
     more = uniform(keys ^ _COIN, positions) < length - int(length)
     wanted = (whole + more.long()).minimum(nodes - 1)

@@ -1,7 +1,7 @@
-"""The config of a head in the speculators format, laid out as the other formats lay theirs.
+"""Converts the config of a head in the speculators format to the layout of the other formats.
 
-Read by `formats` before anything else. Sizes stand under `transformer_layer_config` there, switches at the top, and tap
-ids are boundaries already. Follows the format of the vLLM project's speculators library and its defaults.
+Called by `formats` first. The format has sizes under `transformer_layer_config`, switches at the top level, and tap ids
+that are boundaries already. Follows the format and defaults of the vLLM project's speculators library.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ def is_speculators(config: Mapping[str, Any]) -> bool:
 
 
 def flattened(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Raises ConfigError on a speculator of another kind, and without a layer's sizes."""
+    """Raises ConfigError on a speculator of another kind, or if a layer's sizes are missing."""
     kind = config["speculators_model_type"]
     if kind not in _KINDS:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""A round as the host fixes it, staged to the device in one copy: rows, counts of nodes, and what pages cover them.
+"""A round as the host decides it, staged to the device in one copy: rows, node counts, and the pages that cover them.
 
-Called by the worker before anything of the round is launched. The host decides how many nodes each row verifies, the
-device which.
+Called by the worker before any of the round is launched. The host decides how many nodes each row verifies, the device
+which ones.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from spec.verify import Nodes, lay_nodes
 
 @dataclass(frozen=True, slots=True)
 class Covers:
-    """What pages cover the rows in each pass of a round; one cover, but where a graph holds a plan for each."""
+    """The pages that cover the rows in each pass of a round: the same for all passes, except in a graph."""
 
     draft: Cover
     verify: Cover
@@ -31,38 +31,38 @@ class Covers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows that the head follows, where they are not all."""
+    """The rows that extend the head, if only some do."""
 
     followed: Followed
     counts: Tensor
-    """[f] nodes of each."""
+    """[f] nodes of each of these rows."""
     widest: int
     cover: Cover
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A step's R rows."""
+    """A step's R rows, as staged."""
 
     rows: Tensor
     turns: Tensor
     counts: Tensor
-    """[R] nodes to verify, root included; 1 in rows that the head does not follow."""
+    """[R] nodes to verify, root included; 1 in rows without head KV."""
     nodes: Nodes
-    """How they lie in the pass. A graph's pass has one width for all rows, and passes nodes that do not count."""
+    """How they lie in the pass. A graph's pass has one width for all rows, and computes nodes that do not count."""
     covers: Covers
     depth: int
     topk: int
     needs: Needs
     part: Part | None
     real: Tensor | None = None
-    """[R] bool in a captured graph: the other rows are surplus; None where all are a plan's."""
+    """[R] bool in a captured graph, False in surplus rows; None if all rows are a plan's."""
     drafts: Tensor | None = None
-    """[R] bool in a captured graph: rows that the head follows; None where all or only a part of them are drafted."""
+    """[R] bool in a captured graph: rows with head KV; None if all rows draft, or `part` says which."""
 
 
 def stage_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Staged:
-    """A node has no more children than the head has ids."""
+    """Stages a round. Cuts K to the head's draft vocabulary."""
     work, put, page = plan.decode, state.transfer.put, state.tables.page_size
     assert work is not None
     topk = min(work.topk, head.draft_vocabulary)
@@ -89,7 +89,7 @@ def stage_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Staged:
 
 
 def cut_short(state: DeviceState, staged: Staged, width: int) -> Staged:
-    """The same round where only `width` nodes of a row were drafted, root included."""
+    """The same round with only `width` drafted nodes a row, root included."""
     lay = staged.nodes.layout
     if width >= lay.width:
         return staged

@@ -1,10 +1,10 @@
-"""A tree of guesses as flat arrays, and the choice of its nodes from the candidates that drafting scored.
+"""A draft tree as flat arrays, and the selection of its nodes from the candidates that drafting scored.
 
     candidates of a row, level by level (the root first):      0 | 1 .. K | K + 1 .. K + K*K | ...
-    its chosen nodes, in the same order:                       0   1   2        3      4           parents first
+    its selected nodes, in the same order:                     0   1   2        3      4           parents first
     words, bit i = node i, itself included:                    1  11 101     1011  10011
 
-Called by `draft` and `peagle`; `accept` and the verifying pass read the result. Invariant: a node's parent is chosen
+Called by `draft` and `peagle`; `accept` and the verifying pass read the result. Invariant: a node's parent is selected
 and has a smaller index.
 """
 
@@ -26,20 +26,20 @@ class Tree:
     tokens: Tensor
     """[R, M] target ids; node 0 is the root, a token already committed."""
     depths: Tensor
-    """[R, M] int64; the token of a node stands at position length + depth."""
+    """[R, M] int64; a node's token stands at position length + depth."""
     parents: Tensor | None
     """[R, M] int64; the root is its own parent."""
     words: Tensor | None
-    """[R, M] int64 ancestor words, the node itself included."""
+    """[R, M] int64 ancestor words, which include the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Everything drafted of R rows, [R, C] each, in level order; candidate 0 is the root with score 0."""
+    """Everything drafted for R rows, [R, C] each, in level order; candidate 0 is the root with score 0."""
 
     tokens: Tensor
     scores: Tensor
-    """fp32, never above the parent's and never NaN; -inf where the head gave no number."""
+    """fp32, never above the parent's and never NaN; -inf where the head gave NaN or +inf."""
     parents: Tensor
     """Candidate index of the parent, smaller than the candidate's own; the root's is 0."""
     depths: Tensor
@@ -49,7 +49,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Candidates of one depth, [R, c] each; `parents` as `Candidates` has them."""
+    """Candidates of one depth, [R, c] each; `parents` as in `Candidates`."""
 
     tokens: Tensor
     scores: Tensor
@@ -75,17 +75,18 @@ def joined(levels: list[Level]) -> Candidates:
 
 
 def below(scores: Tensor, edges: Tensor) -> Tensor:
-    """Scores of the children that hang on nodes of `scores` by `edges`, broadcast: rounding lifts none above its
-    parent, and an edge that is no number ends in -inf.
+    """Scores of the children on edges `edges` of nodes with `scores`, broadcast. Rounding lifts no child above its
+    parent, and a NaN edge gives -inf.
     """
     return scores + edges.clamp(max=0).nan_to_num_(nan=-torch.inf, neginf=-torch.inf)
 
 
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
-    """The best `counts` [R] candidates of each row, padded to `widest`.
+    """Selects the best `counts` [R] candidates of each row, padded to `widest`.
 
-    Since no score exceeds its parent's and ties go to the smaller index, the chosen set is closed under parents. Scores
-    that break this are brought down first: a wrong draft costs speed, a node without its parent would cost the text.
+    Since no score exceeds its parent's and ties go to the smaller index, the selected set is closed under parents.
+    Scores that break this are lowered first: a wrong draft costs speed, a node without its parent would corrupt the
+    text.
     """
     total = candidates.scores.shape[1]
     order = _sound_scores(candidates).sort(stable=True, dim=1, descending=True).indices[:, :widest]
@@ -103,7 +104,7 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
 
 
 def _sound_scores(candidates: Candidates) -> Tensor:
-    """NaN and +inf as -inf, and every score at most that of each ancestor; by pointer doubling."""
+    """Replaces NaN and +inf by -inf, and caps every score at its ancestors' scores, by pointer doubling."""
     scores, parents = candidates.scores, candidates.parents
     scores = scores.masked_fill(~(scores < torch.inf), -torch.inf)
     covered = 1
@@ -115,7 +116,7 @@ def _sound_scores(candidates: Candidates) -> Tensor:
 
 
 def ancestor_words(parents: Tensor, deepest: int) -> Tensor:
-    """parents [R, M], roots their own -> words [R, M] by pointer doubling, for paths of at most `deepest` steps."""
+    """parents [R, M], a root its own -> words [R, M], by pointer doubling, for paths of at most `deepest` steps."""
     words = torch.ones_like(parents) << torch.arange(parents.shape[1], device=parents.device)
     covered = 1
     while covered <= deepest:
@@ -126,24 +127,24 @@ def ancestor_words(parents: Tensor, deepest: int) -> Tensor:
 
 
 def chain(tokens: Tensor) -> Tree:
-    """tokens [R, M], the root first."""
+    """A chain of tokens [R, M], the root first."""
     rows, width = tokens.shape
     depths = torch.arange(width, device=tokens.device).expand(rows, width)
     return Tree(tokens=tokens, depths=depths, parents=None, words=None)
 
 
 def candidate_count(topk: int, depth: int) -> int:
-    """Candidates of a row, the root included: all that `nodes` can be filled from."""
+    """Candidates of a row, root included: the most nodes that drafting can provide."""
     return 1 + depth if topk == 1 else 1 + topk + (depth - 1) * topk * topk if depth else 1
 
 
 def usable_nodes(nodes: Ints, topk: int, depth: int) -> Ints:
-    """A plan's node counts, cut to what drafting can fill."""
+    """Caps a plan's node counts at what drafting can provide."""
     return nodes.clip(max=candidate_count(topk, depth))
 
 
 def with_plain_rows(tree: Tree, drafting: Tensor, roots: Tensor) -> Tree:
-    """`tree` of rows `drafting` [f] among all R rows; the others are their root [R] alone."""
+    """Spreads `tree`, of rows `drafting` [f], over all R rows; the other rows get their root [R] alone."""
     rows, width = roots.numel(), tree.tokens.shape[1]
 
     def spread(values: Tensor, fill: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""One pass of the target over every node of every row, and the target's choice at each of them.
+"""One pass of the target over every node of every row, and the target's choice at each node.
 
-Nodes are packed: a step's pass has exactly the sum of its rows' node counts. The choice at a node of depth d is made
-with the noise of position n + d + 1, which its siblings share. Called by the worker between drafting and acceptance.
+Nodes are packed: a step's pass has exactly the sum of its rows' node counts. The choice at a node of depth d uses the
+Gumbel noise of position n + d + 1, which its siblings share. Called by the worker between drafting and acceptance.
 """
 
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from spec.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The pass, flat over T nodes, and its choices by row."""
+    """The pass over T nodes, flat, and its choices by row."""
 
     chosen: Tensor
     """[T] int64"""
     choices: Tensor
-    """[R, M] the same by row; those of padding are some real node's."""
+    """[R, M] the same by row; padding holds the choices of some real node."""
     logits: Tensor
     """[T, V] fp32"""
     taps: Tensor | None
@@ -42,11 +42,11 @@ class Nodes:
 
     layout: Layout
     padded: Tensor | None
-    """[R, M] flat node at each place, padding being the row's last; None where every row has M."""
+    """[R, M] index of the flat node at each place, the row's last node in padding; None if every row has M nodes."""
 
 
 def lay_nodes(counts: Ints, transfer: Transfer) -> Nodes:
-    """counts [R]"""
+    """Lays out the nodes of rows with counts [R]."""
     lay = layout(counts, transfer)
     if lay.uniform:
         return Nodes(lay, None)
@@ -64,7 +64,7 @@ def verify(
     noise: Tensor | None,
     taps: bool,
 ) -> Verified:
-    """`nodes` of `tree`'s are passed; `noise` is `step_noise` of all rows, or None where drafting did not need it."""
+    """Passes the `nodes` of `tree`. `noise` is `step_noise` of all rows, or None if drafting did not use it."""
     lay = nodes.layout
     flat = None if nodes.padded is None else lay.owners * lay.width + lay.places
     tokens, depths = _packed(tree.tokens, flat), _packed(tree.depths, flat)

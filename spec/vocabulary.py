@@ -1,6 +1,6 @@
-"""Draft ids to target ids. A head may draft a part of the target's vocabulary only; its files say which by `d2t`.
+"""Draft ids to target ids. A head may draft only a part of the target's vocabulary; `d2t` in its checkpoint says which.
 
-Invariant: `d2t[i]` is an *offset* (target id = i + d2t[i]), and the map is never rebuilt from `t2d`, which loses its
+Invariant: `d2t[i]` is an *offset* (target id = i + d2t[i]), and the map is never rebuilt from `t2d`, which loses the
 order.
 """
 
@@ -12,9 +12,10 @@ from engine.weights import Source
 
 
 def draft_to_target(weights: Source, *, draft_vocabulary: int, vocabulary: int) -> Tensor | None:
-    """[draft_vocabulary] int64 target ids, or None where draft ids *are* target ids.
+    """[draft_vocabulary] int64 target ids, or None if draft ids *are* target ids.
 
-    Raises ConfigError on a reduced vocabulary without `d2t`, and on maps that leave the target's ids or repeat one.
+    Raises ConfigError on a reduced vocabulary without `d2t`, and on maps with a repeated id or one outside the
+    target's.
     """
     found: Tensor | None = None
     if "d2t" in weights:
@@ -48,7 +49,7 @@ def _check(ids: Tensor, vocabulary: int) -> None:
 
 
 def _check_members(members: Tensor, ids: Tensor | None, draft_vocabulary: int) -> None:
-    """All-False or all-True maps of an unreduced vocabulary are placeholders that some producers write."""
+    """Raises ConfigError. Accepts the all-False or all-True maps that some producers write for a full vocabulary."""
     if ids is None or (draft_vocabulary == members.numel() and not bool(members.any())):
         return
     if int(members.sum()) != draft_vocabulary or not bool(members[ids].all()):

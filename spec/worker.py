@@ -1,8 +1,8 @@
 """The speculative worker: draft -> verify -> accept -> compact -> extend, in one device round for a batch.
 
 Implements contracts.step.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
-either. Which of four kinds a step is of, it decides here: `draft_step`, `follow_step`, `decode_step` or `prefill_step`,
-or a recorded graph of them. Where the head follows no row, it *is* the plain worker's.
+either. It runs each step as one of four kinds, `draft_step`, `follow_step`, `decode_step` or `prefill_step`, or as a
+recorded graph. If no row extends the head, the step *is* the plain worker's.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from spec.head import Head
 class SpecWorker:
     """A target and its head.
 
-    The head follows the rows that a plan marks as drafting; the others cost what plain ones do.
+    Rows that a plan marks as drafting extend the head; the others cost what plain ones do.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class SpecWorker:
         rounds: RoundGraphs | None = None,
         plain: PlainGraphs | None = None,
     ) -> None:
-        """Steps that neither `rounds` nor `plain` recorded are launched one call after the other."""
+        """Steps that neither `rounds` nor `plain` has recorded are launched kernel by kernel."""
         self.state = state
         self.head = head
         self.spec = spec
@@ -53,15 +53,15 @@ class SpecWorker:
 
     @property
     def runtime(self) -> Runtime | None:
-        """The GPU's; None on a CPU."""
+        """The GPU's runtime; None on a CPU."""
         return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        """Answers before the head is extended."""
+        """Runs a step. Answers before it extends the head."""
         self._run(plan, lambda pending: answer(pending.output()))
 
     def launch(self, plan: StepPlan) -> Pending:
-        """Launches a step's work; waits for nothing on a device that works by itself."""
+        """Launches a step's work without a host sync on an asynchronous device."""
         sent: list[Pending] = []
         self._run(plan, sent.append)
         return sent[0]
@@ -78,7 +78,7 @@ class SpecWorker:
         self.state.clock.stop()
 
     def close(self) -> None:
-        """Nothing to give back: the process's end does."""
+        """Releases nothing: the process's end does."""
 
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
@@ -112,7 +112,7 @@ class SpecWorker:
 
 
 def drafts(plan: StepPlan) -> bool:
-    """Whether some row of the step drafts."""
+    """Whether any row of the step drafts."""
     work = plan.decode
     if work is None or work.depth == 0:
         return False
