@@ -181,7 +181,7 @@ def load_config(path: Path | None = None, overrides: list[str] | None = None) ->
     texts = {key for key, kind in _settings() if kind in (str, str | None)}
     keys = [lay_over(data, override, texts=texts) for override in overrides or []]
     if any(key in _SHAPE_KEYS for key in keys) and "spec.by_load" not in keys:
-        data["spec"].pop("by_load", None)  # who asks for one shape does not mean the file's table
+        data["spec"].pop("by_load", None)  # an explicit shape replaces the file's table
     return parse_config(data)
 
 

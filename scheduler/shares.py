@@ -9,7 +9,7 @@ arrived, and short otherwise. The rules, with C = prefill_chunk and L = long_pre
    been open, up to C / 2.
 3. If L < C, a step that reads short prompts leaves the long ones out, but never two such steps in a row.
 
-The bound. For a prompt that arrives, let w_q be the tokens left to compute of each prompt q that is as old or older,
+The bound. For a prompt that arrives, let w_q be the tokens left to compute of each prompt q that is not younger,
 itself included. While rows and pages are free, the oldest prompt always has a row. At least one of two consecutive
 prefill steps gives it h = max(1, L // 2) tokens or all that it has left, since its kind shares at least L tokens of the
 step. No other prompt joins the older ones, so the new prompt is computed after at most

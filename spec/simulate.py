@@ -19,7 +19,7 @@ _COIN = 0x5EED
 def simulate(
     tree: Tree, choices: Tensor, nodes: Tensor, depth: int, *, length: float, keys: Tensor, positions: Tensor
 ) -> Accepted:
-    """As `accept`. `length` is the mean of committed tokens with the bonus; `keys` [R] and `positions` [R] are by row."""
+    """As `accept`. `length` is the mean of committed tokens, bonus included; `keys` and `positions` are [R]."""
     whole = int(length) - 1
     more = uniform(keys ^ _COIN, positions) < length - int(length)
     wanted = (whole + more.long()).minimum(nodes - 1)
