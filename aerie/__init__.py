@@ -1,5 +1,5 @@
-"""The front door: the `aerie` command and `from aerie import LLM`. It composes the other packages and holds no logic
-of theirs.
+"""The entry points: the `aerie` command and `from aerie import LLM`. Composes the other packages; holds none of their
+logic.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ __all__ = ["LLM", "Completion", "RequestResult", "SamplingParams", "__version__"
 
 
 def __getattr__(name: str) -> object:
-    """The offline API is loaded when it is first asked for: the server's processes have no use for it."""
+    """Loads the offline API on first use, since the server's processes do not need it."""
     if name in __all__:
         from aerie import llm
 

@@ -1,12 +1,12 @@
-"""The `aerie` command as a process: what happens before there is anything to run, and how errors leave."""
+"""The `aerie` command as a process: handles signals during imports, and reports errors."""
 
 import signal
 import sys
 
 
 def main() -> None:
-    """Runs the command; an error that is the user's to mend is one line and exit code 2."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while modules load there is nothing to end in good order
+    """Runs the command. An error that the user can fix prints one line and exits with code 2."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # while modules load there is nothing to shut down cleanly
     from aerie.commands import app
     from contracts.errors import AerieError
 

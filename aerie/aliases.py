@@ -1,6 +1,4 @@
-"""The flags that people know from vLLM and SGLang, each as the setting it means here. docs/coming-from.md shows this
-table.
-"""
+"""Flags of vLLM and SGLang, each with the matching setting of Aerie. docs/coming-from.md shows this table."""
 
 import difflib
 import json
@@ -12,7 +10,7 @@ from contracts.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A flag of another server. `key` is our setting; `value` replaces the given one for flags that take none."""
+    """A flag of another server. `key` is our setting; `value` is the value to set for a flag that takes none."""
 
     flag: str
     origin: str
@@ -74,9 +72,9 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "--speculative-algorithm": ("EAGLE3",),
     "--speculative-algo": ("EAGLE3",),
 }
-"""Flags of which one value is what Aerie does anyway; any other is refused."""
+"""Flags with one value that matches what Aerie always does; any other value is rejected."""
 _TARGET = ("--model", "--model-path")
-"""What is served, which needs no flag here."""
+"""Flags that name the model to serve, which is a positional argument here."""
 _REFUSED = {
     "--trust-remote-code": "code out of a checkpoint is never run",
     "--gpu-memory-utilization": "engine.memory_share is the share of the free memory that KV pools take",
@@ -104,13 +102,13 @@ _REFUSED = {
     "--ssl-keyfile": "put a proxy with TLS before the server",
     "--ssl-certfile": "put a proxy with TLS before the server",
 }
-"""Flags that are known and not offered, each with the reason or the way that there is."""
+"""Known flags that are not supported, each with the reason or the alternative."""
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)*=")
 _CONFIG_KEYS = {"model": "spec.head", "num_speculative_tokens": "spec.depth"}
 
 
 def split_words(words: list[str]) -> tuple[str, list[str]]:
-    """What is to be served, which may stand anywhere, and the overrides beside it. Raises ConfigError."""
+    """Splits the words into the target, which may be anywhere among them, and the overrides. Raises ConfigError."""
     overrides = overrides_of(words)
     for place, word in enumerate(overrides):
         if _SETTING.match(word) is None:
@@ -119,7 +117,7 @@ def split_words(words: list[str]) -> tuple[str, list[str]]:
 
 
 def overrides_of(arguments: list[str]) -> list[str]:
-    """Known flags become settings, and what has no dashes passes; anything else is a ConfigError."""
+    """Converts known flags into settings and keeps words without dashes; raises ConfigError on anything else."""
     known = {alias.flag: alias for alias in ALIASES}
     valued = (*known, *_ONLY, *_TARGET, "--speculative-config")
     overrides: list[str] = []
@@ -175,7 +173,7 @@ def _valued(flag: str, value: str, known: dict[str, Alias]) -> list[str]:
 
 
 def _speculative(text: str) -> list[str]:
-    """vLLM's JSON: `method` eagle3, `model`, `num_speculative_tokens`; a chain of that many."""
+    """Reads vLLM's JSON: `method` eagle3, `model`, `num_speculative_tokens` (the length of the chain)."""
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:

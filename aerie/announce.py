@@ -1,4 +1,4 @@
-"""What a person sees when the server is ready: its address, what it holds, and two ways to talk to it."""
+"""Prints the message for a ready server: its address, its sizes, and two ways to send it a request."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def announce(config: Config) -> Callable[[Ready, str], None]:
 
 
 def _settings(config: Config) -> str:
-    """A line for each section: what differs from the defaults, secrets masked. /config has the rest."""
+    """One line per section: the settings that differ from the defaults, secrets masked. /config shows all."""
     said, usual = masked(config), masked(Config())
     lines = []
     for section, values in said.items():

@@ -1,4 +1,4 @@
-"""`aerie bench ...`: load tests over HTTP, of Aerie and of anything else that speaks OpenAI's API."""
+"""`aerie bench ...`: load tests over HTTP, of Aerie and of any other server with OpenAI's API."""
 
 import contextlib
 import itertools
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 benches = typer.Typer(no_args_is_help=True, help="Load tests over HTTP, with reports and pictures.")
 
 _PIPED_WIDTH = 200
-"""Of tables that no terminal shows: nothing is cut."""
+"""Width of tables outside a terminal: wide enough to cut nothing off."""
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the results; a sweep goes on with what it holds")]
 
@@ -122,7 +122,7 @@ def _run(sweep: "Sweep", out: Path, only: Collection[str] = ()) -> None:
 
 
 def _new_folder(parent: Path) -> Path:
-    """Made now, named by the time; a second one of the same second has a number."""
+    """Makes a folder named by the time; a second one within the same second gets a number."""
     began = time.strftime("%Y-%m-%d-%H%M%S")
     for name in itertools.chain([began], (f"{began}-{count}" for count in itertools.count(2))):
         with contextlib.suppress(FileExistsError):
@@ -132,7 +132,7 @@ def _new_folder(parent: Path) -> Path:
 
 
 def _report(folder: Path) -> None:
-    """Writes it, shows its tables and names its files."""
+    """Writes the report, shows its tables and names its files."""
     from rich.console import Console
     from rich.table import Table
 

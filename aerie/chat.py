@@ -1,4 +1,4 @@
-"""`aerie chat`: a conversation with a running server in the terminal, over the same API as everyone else's."""
+"""`aerie chat`: a conversation with a running server in the terminal, over the public API."""
 
 import sys
 import time
@@ -15,10 +15,10 @@ _LEAVE = ("/quit", "/exit")
 
 
 def converse(url: str, *, temperature: float, api_key: str, drafted: bool = False) -> None:
-    """Reads questions until /quit, Ctrl-C or the end of input; errors of the server are shown and the talk goes on.
+    """Reads questions until /quit, Ctrl-C or the end of input. Shows errors of the server and continues.
 
-    `url` is a server's, with or without http:// and /v1. With `drafted`, text that the head guessed is green and what
-    the target added to it is not.
+    `url` is a server's URL, with or without http:// and /v1. With `drafted`, drafted text is green and the target's
+    bonus tokens are not.
     """
     url = url.rstrip("/").removesuffix("/v1")
     url = url if "://" in url else f"http://{url}"
@@ -53,9 +53,9 @@ def converse(url: str, *, temperature: float, api_key: str, drafted: bool = Fals
 
 
 def _reader() -> Callable[[str], str]:
-    """How a question is read: where a terminal is, with its line to edit and the earlier ones under the arrow keys."""
+    """Returns the function that reads a question: in a terminal with line editing and a history."""
     if sys.stdin.isatty():
-        import readline  # noqa: F401  # input() has it from then on
+        import readline  # noqa: F401  # input() uses it from now on
     return input
 
 
@@ -91,7 +91,7 @@ def _answer(
 
 
 def _summary(usage: CompletionUsage, seconds: float) -> str:
-    """Tokens a second, and how far the drafts carried."""
+    """Tokens per second, and the acceptance length."""
     speed = f"{usage.completion_tokens} tokens, {usage.completion_tokens / seconds:.0f} a second"
     speculation = (usage.model_extra or {}).get("speculation") or {}
     length = speculation.get("acceptance_length")

@@ -1,4 +1,4 @@
-"""The commands of `aerie`: arguments in, a call of the part that does the work, an exit code out."""
+"""The commands of `aerie`: each parses its arguments, calls the part that does the work, and sets the exit code."""
 
 import os
 from typing import Annotated
@@ -17,7 +17,7 @@ from contracts.logs import log_to_stderr
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # they would show local variables, and keys among them
+    pretty_exceptions_enable=False,  # they would show local variables, including keys
     help="Serve language models with EAGLE-3 speculation.",
 )
 app.add_typer(probes, name="probe")

@@ -1,7 +1,7 @@
-"""What the environment says about a server, as overrides of its config. Read here, in the composition root, only.
+"""Environment variables as overrides of a server's config. Only this file, in the composition root, reads them.
 
-Called by `aerie serve`. Containers and managed platforms set these; the command line comes after them and wins. Secrets
-belong here rather than there, where every process of the machine could read them.
+Called by `aerie serve`. Containers and managed platforms set these; the command line overrides them. Secrets belong in
+the environment: every process of the machine can read a command line.
 """
 
 import json
@@ -14,15 +14,15 @@ _KEYS = {
     "AERIE_API_KEY": "server.api_key",
     "AERIE_TRACE_URL": "server.trace_url",
 }
-"""Variables and the settings that they stand for; an empty one counts as none. AIP_* are those of managed platforms."""
+"""Variables and their settings. An empty variable counts as unset. Managed platforms set AIP_*."""
 
 
 def overrides_from(environment: Mapping[str, str]) -> list[str]:
-    """Overrides as `section.key=value`. A platform that chooses the port asks from outside of the container."""
+    """Overrides as `section.key=value`. A platform that chooses the port connects from outside the container."""
     overrides = ["server.host=0.0.0.0"] if environment.get("AIP_HTTP_PORT") else []
     for name, key in _KEYS.items():
         value = environment.get(name, "")
         if value:
-            # A number stays one; everything else is text, whatever YAML would make of it.
+            # A number stays a number; everything else is quoted, so that YAML reads it as text.
             overrides.append(f"{key}={value if key == 'server.port' else json.dumps(value)}")
     return overrides

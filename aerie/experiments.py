@@ -1,7 +1,7 @@
 """`python -m aerie.experiments [NAMES]`: the experiments of configs/train/experiments/, measured in the real engine.
 
 Trains the proxy pair's target, then every arm of every experiment with every seed, and writes bench/results/NAME.json
-and NAME.png as each is done. Stop it and start it again at will: it goes on where it was.
+and NAME.png after each. It can be stopped at any time and resumes where it was.
 """
 
 import itertools
@@ -21,7 +21,7 @@ CONFIGS = Path("configs/train/experiments")
 PROXY = "proxy.yaml"
 RESULTS = Path("bench/results")
 _SPEED_REQUESTS = 2
-"""Requests of a speed cell, for each that is open at a time."""
+"""Requests of a speed cell per concurrent request."""
 
 app = typer.Typer(add_completion=False, help="Train and measure heads on the proxy pair.")
 
@@ -59,7 +59,7 @@ def run(
 def measure(
     proxy: Proxy, experiment: Experiment, target: Path, head: Path, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
-    """Acceptance by task, shape and temperature; where the experiment asks for it, speed by depth and load."""
+    """Acceptance by task, shape and temperature; if the experiment asks for it, speed by depth and load."""
     from probe.acceptance import CONCURRENCY, accepted
     from probe.shapes import for_lane, parse_shape
     from scheduler.drafting import Shape
@@ -86,7 +86,7 @@ def measure(
 def _speeds(
     proxy: Proxy, experiment: Experiment, lane: Lane, config: Config, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
-    """Greedy, with every answer as long as allowed; depth 0 is plain decoding by the same target."""
+    """Measures speed with greedy decoding and answers of maximal length; depth 0 is plain decoding."""
     from probe.drive import ask, drive
     from probe.shapes import with_shape
     from scheduler.drafting import Shape

@@ -1,4 +1,4 @@
-"""`aerie probe gpu-check` and `aerie probe gpu-bench`: a GPU's answers, then its speed; docs/gpu.md says more."""
+"""`aerie probe gpu-check` and `aerie probe gpu-bench`: a GPU's correctness, then its speed; see docs/gpu.md."""
 
 import logging
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ gpus = typer.Typer()
 logger = logging.getLogger("aerie.gpu")
 Cell = dict[str, Any]
 _FAILURES = (AerieError, RuntimeError, OSError)
-"""With which a part ends and the others go on: too little memory, an error of the device, a missing compiler."""
+"""Errors that end one part only; the others continue: too little memory, a device error, a missing compiler."""
 
 Target = Annotated[str, typer.Argument(help="A config file")]
 _CHECKS = ("attention", "graphs", "speculation", "soak")
@@ -50,7 +50,7 @@ def check_command(
 
 
 def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
-    """The cells of a check, the last of which tells of the error that ended it."""
+    """Yields the cells of a check; if an error ends the check, the last cell reports it."""
     try:
         yield from _check(name, config, quick=quick)
     except _FAILURES as error:
@@ -128,7 +128,7 @@ def _part(
 
 
 def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> bool:
-    """Whether all of a part could be measured. Its file grows cell by cell: nothing is lost when it is stopped."""
+    """Returns whether a whole part could be measured. Writes its file cell by cell, so that a stop loses nothing."""
     from probe.gpu_plots import draw
     from probe.report import write_report
 

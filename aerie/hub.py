@@ -1,7 +1,8 @@
-"""Models by their hub id: downloaded with progress, or found in the local cache; every failure says what to do.
+"""Fetches models by their hub id: downloads them with progress, or finds them in the local cache. Every error says what
+to do.
 
-Called by `resolve` before any process starts. Nothing but weights in safetensors, configs, tokenizers and templates is
-fetched: no pickles, no code. `HF_TOKEN`, `HF_HOME`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` are huggingface_hub's own.
+Called by `resolve` before any process starts. Fetches only safetensors weights, configs, tokenizers and templates: no
+pickles, no code. huggingface_hub reads `HF_TOKEN`, `HF_HOME`, `HF_ENDPOINT` and `HF_HUB_OFFLINE`.
 """
 
 import re
@@ -19,8 +20,8 @@ def is_hub_id(name: str) -> bool:
 
 
 def fetch(name: str, revision: str | None, *, offline: bool, param: str) -> Path:
-    """The local folder of a hub id at a revision (branch, tag or commit). Raises ConfigError, about the setting
-    `param`, where the hub does not give it or it has no safetensors.
+    """The local folder of a hub id at a revision (branch, tag or commit). Raises ConfigError about the setting `param`
+    if the hub does not provide the model or the model has no safetensors.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.constants import HF_HUB_OFFLINE
@@ -31,7 +32,7 @@ def fetch(name: str, revision: str | None, *, offline: bool, param: str) -> Path
         print(f"aerie: fetching {where}", file=sys.stderr, flush=True)
     try:
         folder = snapshot_download(name, revision=revision, allow_patterns=list(_WANTED), local_files_only=offline)
-    except OSError as error:  # huggingface_hub's errors are OSErrors, and so are those of network and disk
+    except OSError as error:  # errors of huggingface_hub, network and disk are all OSErrors
         raise ConfigError(_reason(where, error, offline=offline), param=param) from None
     if not any(Path(folder).glob("*.safetensors")):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Keywords of `LLM(...)`: the settings, and the flags of aerie/aliases.py as vLLM's and SGLang's classes write them."""
+"""Keywords of `LLM(...)`: settings, and the flags of aerie/aliases.py as keywords of vLLM's and SGLang's classes."""
 
 import json
 import re
@@ -11,8 +11,8 @@ _FLAG = re.compile(r"--([a-z][a-z-]*)")
 
 
 def overrides_of_keywords(given: dict[str, Any]) -> list[str]:
-    """`section__key=value` sets a setting, `max_model_len=4096` is `--max-model-len 4096`. None is not said, and so is
-    False, unless the flag has a `--no-` twin. Raises ConfigError.
+    """`section__key=value` sets a setting; `max_model_len=4096` means `--max-model-len 4096`. None counts as not given,
+    and so does False unless the flag has a `--no-` form. Raises ConfigError.
     """
     overrides: list[str] = []
     for name, value in given.items():

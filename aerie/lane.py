@@ -1,6 +1,4 @@
-"""Chooses the lane of a deployment: a GPU's stream, on a CPU a process of its own, or in place where
-`engine.lane: inline` asks for it.
-"""
+"""Chooses the lane of a deployment: a GPU's stream; on a CPU a separate process, or inline if `engine.lane` says so."""
 
 import logging
 
@@ -16,7 +14,7 @@ RANK_FACTORY = "aerie.worker:build_rank"
 
 
 def make_lane(config: Config) -> Lane:
-    """Raises ConfigError where the model cannot be served."""
+    """Raises ConfigError if the model cannot be served."""
     if config.engine.kind == "sglang":
         raise ConfigError("engine.kind sglang has no lane: SGLang schedules for itself", param="engine.kind")
     for label in labels(config).values():

@@ -1,4 +1,4 @@
-"""Options that hold several values, comma-separated. Used by the commands; what does not belong there is named."""
+"""Options with several comma-separated values. Used by the commands; an error names the invalid value."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -17,7 +17,7 @@ def numbers(text: str) -> list[float]:
 
 
 def words(text: str, known: Sequence[str]) -> list[str]:
-    """Some of the known ones."""
+    """Reads a list of words, all of which must be in `known`."""
     given = text.split(",")
     for word in given:
         if word not in known:

@@ -1,4 +1,4 @@
-"""Offline use in vLLM's manner: `LLM(model).generate(prompts, SamplingParams(...))`, on the scheduler of the server."""
+"""Offline inference as in vLLM: `LLM(model).generate(prompts, SamplingParams(...))`, on the server's scheduler."""
 
 import secrets
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from server.tokenizer import Tokenizer
 Prompt = str | list[int]
 Messages = list[dict[str, Any]]
 _Prompt = tuple[str | None, list[int]]
-"""A text, where there is one, and its ids."""
+"""A prompt's text, if given as text, and its token ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """vLLM's names. `seed` None draws one; `top_k` -1 or 0 is off; `stop` strings are cut off the text."""
+    """Named as in vLLM. `seed` None draws a random seed; `top_k` -1 or 0 is off; the text excludes `stop` strings."""
 
     n: int = 1
     temperature: float = 1.0
@@ -47,20 +47,20 @@ class SamplingParams:
 
 @dataclass(slots=True)
 class Completion:
-    """One answer, the `index`-th of its prompt's."""
+    """One answer, the `index`-th of its prompt."""
 
     index: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
     finish_reason: str | None = None
     stop_reason: str | int | None = None
-    """The stop string or stop id that ended it; None where the model came to its end."""
+    """The stop string or stop id that ended the answer; None if the model ended it."""
     usage: Usage | None = None
 
 
 @dataclass(slots=True)
 class RequestResult:
-    """One prompt with its `n` answers. `prompt` is its text, of a chat as the template writes it; None of token ids."""
+    """One prompt with its `n` answers. `prompt` is its text (for a chat, as rendered); None if given as token ids."""
 
     prompt: str | None
     prompt_token_ids: list[int]
@@ -68,7 +68,7 @@ class RequestResult:
 
     @property
     def usage(self) -> Usage | None:
-        """Of the first answer."""
+        """Usage of the first answer."""
         return self.outputs[0].usage
 
 
@@ -76,8 +76,8 @@ class LLM:
     """A loaded model. Close it, or use it in a `with`, to end its lane."""
 
     def __init__(self, model: str, **overrides: Any) -> None:
-        """`model`: a config file, a folder or a hub id. Settings have `__` for the dot, as in `spec__depth=5`; flags of
-        docs/coming-from.md are taken too, as in `max_model_len=4096`. Raises ConfigError.
+        """`model`: a config file, a folder or a hub id. Settings have `__` for the dot, as in `spec__depth=5`. Flags of
+        docs/coming-from.md work too, as in `max_model_len=4096`. Raises ConfigError.
         """
         self.config = with_local_model(resolve_config(model, overrides_of_keywords(overrides)))
         self.tokenizer = Tokenizer.served(Path(self.config.model.path), self.config.server)
@@ -92,9 +92,9 @@ class LLM:
         *,
         use_tqdm: bool = True,
     ) -> list[RequestResult]:
-        """Answers every prompt, text or token ids; one SamplingParams for all or one for each.
+        """Answers every prompt, given as text or token ids, with one SamplingParams for all or one for each.
 
-        `use_tqdm` (vLLM's name) shows the progress where a terminal is.
+        `use_tqdm` (vLLM's name) shows the progress in a terminal.
         """
         single = isinstance(prompts, str) or (bool(prompts) and isinstance(prompts[0], int))
         given: list[Any] = [prompts] if single else list(prompts)
@@ -111,14 +111,14 @@ class LLM:
         *,
         use_tqdm: bool = True,
     ) -> list[RequestResult]:
-        """Answers one conversation or several, through the model's chat template."""
+        """Answers one conversation or several, rendered by the model's chat template."""
         several: list[Any] = [messages] if messages and isinstance(messages[0], dict) else list(messages)
         ids = [self.tokenizer.chat_ids(one, {}) for one in several]
         asked: list[_Prompt] = [(self.tokenizer.decode(one, skip_special=False), one) for one in ids]
         return self._run(asked, _one_for_each(sampling_params, len(asked)), use_tqdm)
 
     def close(self) -> None:
-        """Ends the lane; later questions are errors."""
+        """Ends the lane. Later requests raise an error."""
         self._closed = True
         self._lane.close()
         self.tokenizer.close()
@@ -155,7 +155,7 @@ class LLM:
                         if isinstance(reply, Tokens | Finished | Failed) and answers[reply.id].take(reply):
                             progress.advance(task)
                             scheduler.submit(Abort(id=reply.id))
-        finally:  # after an error or a Ctrl-C too, the lane has nothing of these requests left
+        finally:  # removes these requests from the lane, after an error or a Ctrl-C too
             for id in answers:
                 scheduler.submit(Abort(id=id))
             while not scheduler.idle:
@@ -202,7 +202,7 @@ class _Answer:
     choice: Choice
 
     def take(self, reply: Tokens | Finished | Failed) -> bool:
-        """True once, when the answer has ended: by its text, or by the scheduler. Raises AerieError."""
+        """Returns True once, when the answer has ended by its text or by the scheduler. Raises AerieError."""
         if isinstance(reply, Failed):
             raise AerieError(reply.message, code=reply.code)
         ended, said = self.choice.ended, self.said

@@ -1,5 +1,5 @@
-"""`aerie probe ...`: gives the probes a config, prompts and lanes. These measure what drafting is worth; those of
-`timing_probes` measure time alone.
+"""`aerie probe ...`: gives the probes a config, prompts and lanes. These commands measure the gain from drafting; those
+of `timing_probes` measure only time.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the probe commands share: their options, configs and prompts from them, and the table and JSON at the end."""
+"""Shared by the probe commands: their options, the configs and prompts from them, and the final table and JSON."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ from contracts.labels import labels
 
 
 def _writable(path: Path | None) -> Path | None:
-    """Looks before anything is measured: a measurement that cannot be kept would be lost."""
+    """Checks `path` before anything is measured, so that no measurement is lost because it cannot be written."""
     if path is None:
         return None
     try:
@@ -42,7 +42,7 @@ def config_of(target: str, overrides: list[str] | None) -> Config:
 
 
 def inline(config: Config) -> Config:
-    """Where acceptance alone is measured, a process for the lane would only take time to start."""
+    """The config with an inline lane: to measure acceptance alone, a separate lane process only adds startup time."""
     return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
 
 

@@ -1,5 +1,5 @@
-"""Prompts that the probes ask, as the chat template puts them: questions in phrasings that the demo target has never
-seen, and held-out exercises of the generated tasks.
+"""The probes' prompts, rendered by the chat template: questions in phrasings that the demo target was not trained on,
+and held-out exercises of the generated tasks.
 """
 
 import random
@@ -15,7 +15,7 @@ _CORPUS = Path(train.__file__).parent / "data" / "docstrings.jsonl.gz"
 
 
 def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` questions about different names, always the same for one seed and model."""
+    """Ids of `count` questions about different names, the same for equal seed and model."""
     chosen = random.Random(seed)
     questions = [ask(entry, chosen.choice(HELD_OUT)) for entry in chosen.sample(read(_CORPUS), count)]
     tokenizer = Tokenizer.served(Path(config.model.path), config.server)
@@ -28,7 +28,7 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
 
 
 def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list[list[int]]]:
-    """Ids of `count` held-out exercises of each generated task, and of conversations about several, by task."""
+    """Ids by task: `count` held-out exercises of each generated task, and conversations about several tasks."""
     from train.demo.chat import Chat
     from train.demo.judge import held_out, mixed
     from train.demo.tasks import TASKS

@@ -1,6 +1,4 @@
-"""From what a person names (a config file, a folder, a hub id) to a config whose model and head are folders on this
-machine.
-"""
+"""Resolves a target (a config file, a folder or a hub id) into a config whose model and head are local folders."""
 
 import json
 import logging
@@ -18,14 +16,14 @@ logger = logging.getLogger("aerie.resolve")
 
 
 def resolve_config(target: str, overrides: list[str]) -> Config:
-    """A YAML file is read; a folder or a hub id is served with default settings. Overrides come last."""
+    """Reads a YAML file, or makes a config with default settings for a folder or a hub id. Overrides apply last."""
     if target.endswith((".yaml", ".yml")):
         return load_config(find(target), overrides)
     return load_config(None, [f"model.path={target}", *overrides])
 
 
 def with_local_model(config: Config) -> Config:
-    """The same config with `model.path` and `spec.head` folders; hub ids are fetched. Raises ConfigError."""
+    """The config with `model.path` and `spec.head` as local folders; fetches hub ids. Raises ConfigError."""
     name = config.model.path
     if not name:
         raise ConfigError("model.path is empty; name a model folder or a hub id ORG/MODEL", param="model.path")
@@ -44,7 +42,7 @@ def with_local_model(config: Config) -> Config:
             raise ConfigError(f"no model folder at {name}, and it is no hub id ORG/MODEL either", param="model.path")
         folder = fetch(name, config.model.revision, offline=config.model.offline, param="model.path")
         called = name
-    data = config.model_dump(exclude_unset=True)  # what was said stays apart from what was not: SGLang's engine asks
+    data = config.model_dump(exclude_unset=True)  # keeps unset settings unset: SGLang's engine tells them apart
     data["model"] |= {"path": str(folder), "served_name": config.model.served_name or called}
     head = _local_head(config, folder, name)
     if config.engine.kind == "sglang":
@@ -54,8 +52,8 @@ def with_local_model(config: Config) -> Config:
 
 
 def _local_head(config: Config, target: Path, name: str) -> str:
-    """The head's folder, or what the config says where there is nothing to fetch. A head that `auto` finds in
-    configs/head and cannot get is done without; one that was named is an error.
+    """The head's folder, or the config's value if nothing must be fetched. If a head that `auto` found in configs/head
+    cannot be fetched, the target is served without it; for a head that was named, this is an error.
     """
     from spec.registry import head_of, read_pairs
 
@@ -80,7 +78,7 @@ def _local_head(config: Config, target: Path, name: str) -> str:
 
 
 def _is_here(config: Config, head: str) -> bool:
-    """Whether nothing need be fetched. A revision that is asked for is looked up, whichever one the cache holds."""
+    """Whether nothing must be fetched. A requested revision is always looked up, whatever the cache holds."""
     from spec.registry import locate
 
     if config.spec.revision is not None and is_hub_id(head) and not Path(head).is_dir():
@@ -95,7 +93,7 @@ def _fetch_head(config: Config, head: str) -> Path:
 
 
 def _found_head(head: str) -> str:
-    """The head's folder for SGLang's engine, which knows no places of Aerie's; `auto` without a pair is `none`."""
+    """The head's folder for SGLang's engine, which does not know Aerie's folders; `auto` without a pair is `none`."""
     from spec.registry import locate
 
     if head in ("none", "auto"):
@@ -109,7 +107,7 @@ def _found_head(head: str) -> str:
 
 
 def _shape(target: Path, kind: str) -> Any:
-    """What a pair is found by; of SGLang's architectures, which are more than Aerie's, the sizes only."""
+    """The shape by which a pair is found; for architectures that only SGLang supports, just the sizes."""
     if kind == "native":
         from engine.model_config import read_model_config
 

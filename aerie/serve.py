@@ -1,7 +1,7 @@
 """The composition root of a server: this process speaks HTTP, a child schedules, and the child's lane holds the model.
 
-Three processes whose lives are tied: the server's end stops the scheduler, the scheduler's end closes the lane, and
-the death of either is seen by the server within a fraction of a second.
+The lifetimes of the three processes are tied: when the server ends it stops the scheduler, when the scheduler ends it
+closes the lane, and the server notices the death of either within a fraction of a second.
 """
 
 import logging
@@ -24,22 +24,22 @@ from server.run import listen, run
 
 _STOP_SECONDS = 10.0
 _BAD_CONFIG = 2
-"""Exit code of a scheduler that could not be built; its message has been printed."""
+"""Exit code of a scheduler that could not be built. It has printed its message."""
 
 
 logger = logging.getLogger("aerie.serve")
 
 
 def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
-    """Serves until a signal; returns the exit code. Raises ConfigError where the server itself cannot start.
+    """Serves until a signal; returns the exit code. Raises ConfigError if the server itself cannot start.
 
-    A signal that comes before the event loop takes signals is told to it then, so that there is one way to end.
+    A signal that comes before the event loop handles signals is passed to it later, so that there is one way to end.
     """
     write_lines_bare()
     if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
         from engine.sglang.whole.process import follow
 
-        return follow(config)  # a further machine runs ranks and speaks no HTTP
+        return follow(config)  # a further machine runs ranks but no HTTP server
     early: list[int] = []
     before = {number: signal.signal(number, lambda number, _: early.append(number)) for number in ENDING}
     try:
@@ -56,7 +56,7 @@ def _serve(config: Config, announce: Callable[[Ready, str], None], stopped: Call
     address = wire.private_address()
     said = config.model_dump_json(exclude_unset=True)
     scheduler = start_child(_schedule, address, said, os.getpid(), name="aerie-scheduler")
-    patience = 0.0  # a start has nothing to end in good order
+    patience = 0.0  # during startup there is nothing to shut down cleanly
 
     def on_ready(ready: Ready, url: str) -> None:
         nonlocal patience
@@ -78,13 +78,13 @@ def _serve(config: Config, announce: Callable[[Ready, str], None], stopped: Call
         return _BAD_CONFIG if scheduler.exitcode == _BAD_CONFIG else code
     finally:
         for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)  # nothing cuts this short
+            signal.signal(number, signal.SIG_IGN)  # no further signal interrupts the shutdown
         _end(scheduler, patience)
         wire.remove_address(address)
 
 
 def _promise(config: Config) -> Promise | None:
-    """What the card of the deployment's head promises."""
+    """The acceptance that the card of the deployment's head promises."""
     from spec.card import promised
     from spec.registry import locate, read_pairs
 
@@ -101,7 +101,7 @@ def _end(scheduler: BaseProcess, patience: float) -> None:
 
 
 def _schedule(address: str, config_json: str, parent: int) -> None:
-    """The scheduler process: builds the lane and runs the loop, or bridges to SGLang's engine, until told to stop."""
+    """The scheduler process: builds the lane and runs the loop, or bridges to SGLang's engine, until a Stop."""
     config = parse_config(Config.model_validate_json(config_json).model_dump(exclude_unset=True))
     try:
         code = _run(address, config, parent)
@@ -109,7 +109,7 @@ def _schedule(address: str, config_json: str, parent: int) -> None:
         print(f"aerie: {error.message}", file=sys.stderr)
         code = _BAD_CONFIG
     finally:
-        if os.getppid() != parent:  # it was killed, and could not tidy up
+        if os.getppid() != parent:  # the parent was killed and could not clean up
             wire.remove_address(address)
     sys.exit(code)
 

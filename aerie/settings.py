@@ -16,7 +16,7 @@ class Setting:
 
 
 def settings() -> list[Setting]:
-    """In the order of the sections; `spec.by_load[]` are the fields of one entry of that table."""
+    """All settings in the order of the sections; `spec.by_load[]` denotes the fields of one entry of that table."""
     found = []
     for section, field in Config.model_fields.items():
         found += _of(section, field.annotation)

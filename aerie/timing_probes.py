@@ -1,5 +1,5 @@
-"""The commands of `aerie probe` that measure time: short requests beside long prompts, plain decoding, multiplications,
-and the host beside a fast device.
+"""The commands of `aerie probe` that measure time: short requests during long prompts, plain decoding, matrix products,
+and the host's overhead beside a fast device.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`aerie train STAGE CONFIG`: the training pipeline, given an engine to measure with and a server to ask."""
+"""`aerie train STAGE CONFIG`: the training pipeline, with an engine for measurements and a server for answers."""
 
 from pathlib import Path
 from typing import Annotated
@@ -35,5 +35,5 @@ def train_command(
         folder = run_all(loaded, surroundings)
     else:
         folder = run_stage(stage, loaded, surroundings, again=again)
-    if (folder / "manifest.json").exists():  # only the first of several processes knows
+    if (folder / "manifest.json").exists():  # only the first of several processes writes it
         typer.echo(f"{folder} {counts_of(folder)}")

@@ -1,4 +1,4 @@
-"""What the training pipeline borrows from serving: the target behind a URL, and heads measured in the real engine."""
+"""What the training pipeline uses from serving: the target behind a URL, and heads measured in the real engine."""
 
 import contextlib
 import os
@@ -24,16 +24,16 @@ _STOP_SECONDS = 30.0
 
 
 def served_target(config: PipelineConfig) -> AbstractContextManager[str]:
-    """The target alone, behind the base URL of its API."""
+    """Serves the target without a head; yields the base URL of its API."""
     threads = f"engine.threads={config.features.threads}"
     return served([config.target, "spec.head=none", *_template(config), threads, *config.evaluate.settings])
 
 
 @contextlib.contextmanager
 def served(words: list[str]) -> Iterator[str]:
-    """`aerie serve` with these words, on a free port of this machine; gives the base URL of its API.
+    """Runs `aerie serve` with these words on a free port of this machine; yields the base URL of its API.
 
-    Raises AerieError with what it printed where it does not start.
+    Raises AerieError with the server's output if it does not start.
     """
     command = [sys.executable, "-m", "aerie", "serve", *words, "server.port=0", "server.log_requests=false"]
     with tempfile.TemporaryFile("w+") as output:
@@ -63,7 +63,7 @@ def _wait_ready(server: subprocess.Popen[bytes], output: Any) -> str:
 
 
 def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[list[int]]]) -> Iterator[dict[str, Any]]:
-    """A cell for each task, shape and temperature of the config, on the scheduler and engine of the server."""
+    """Yields one cell per task, shape and temperature of the config, on the scheduler and engine of the server."""
     from probe.acceptance import CONCURRENCY, accepted
     from probe.shapes import for_lane, parse_shape
 

@@ -1,5 +1,5 @@
-"""Builds the worker of a deployment: kernels for its device, the worker of `spec` on them, and on a CPU the native
-worker around it. Lanes call `build_worker` by its name, in the process that runs the steps.
+"""Builds the worker of a deployment: the kernels for its device, the worker of `spec` on them, and on a CPU the native
+worker around it. Lanes call `build_worker` by name, in the process that runs the steps.
 """
 
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ def build_worker(config: Config) -> "PlainWorker | SpecWorker | NativeWorker":
 
 
 def build_launcher(config: Config) -> "PlainWorker | SpecWorker":
-    """A worker that launches its steps and waits for nothing, as a GPU's lane needs it. Raises ConfigError."""
+    """A worker that launches steps without waiting for them, as a GPU's lane needs. Raises ConfigError."""
     from engine.device import resolve_device
     from spec import build
 
@@ -43,7 +43,7 @@ def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
 
 
 def choose_kernels(config: Config, device: torch.device) -> "Kernels":
-    """What `engine.kernels` asks for on `device`. Raises ConfigError."""
+    """The kernels that `engine.kernels` selects on `device`. Raises ConfigError."""
     from engine.kernels.bindings import REFERENCES
     from native.kernels.table import choose_cpp
     from spec.kernels.choice import choose_triton

@@ -1,8 +1,8 @@
-"""Aerie's attention and KV pool as a backend of SGLang: its layers hand over queries, keys and values, and masks, pages
-and plans stay ours.
+"""Aerie's attention and KV pool as a backend of SGLang: SGLang's layers pass in queries, keys and values; masks, pages
+and plans are Aerie's.
 
-Registered under `NAME` before the runner is built. `begin` is told of each pass by `engine.sglang.target`; nothing of
-SGLang's batch is read, so no step waits for lengths on the host.
+Registered under `NAME` before the runner is built. `engine.sglang.target` calls `begin` before each pass; nothing reads
+SGLang's batch, so no step waits for lengths on the host.
 """
 
 from typing import Any
@@ -33,19 +33,19 @@ class PagedAttention(AttentionBackend):  # type: ignore[misc]  # sglang is untyp
         self._slots: Tensor = torch.empty(0, dtype=torch.int64)
 
     def begin(self, planned: Planned, slots: Tensor) -> None:
-        """The next pass: its plan by `attention`, and the slots [tokens] of its keys and values."""
+        """Starts the next pass with its plan from `attention` and the slots [tokens] of its keys and values."""
         self._planned = planned
         self._slots = slots
 
     def init_forward_metadata(self, forward_batch: Any) -> None:
-        """Planned already, by `begin`."""
+        """Does nothing: `begin` has planned the pass."""
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, layer: Any, forward_batch: Any, save_kv_cache: bool = True
     ) -> Tensor:
         """q [tokens, heads * head_dim], k and v [tokens, kv_heads, head_dim] -> as q, in the model's dtype.
 
-        Some models compute queries and keys in another dtype than the rest.
+        Some models compute queries and keys in a different dtype.
         """
         pool, dtype = self._pool, v.dtype
         pool.write(layer.layer_id, self._slots, torch.cat((k.to(dtype), v), 1))
@@ -57,5 +57,5 @@ class PagedAttention(AttentionBackend):  # type: ignore[misc]  # sglang is untyp
 
 
 def register(backend: PagedAttention) -> None:
-    """Makes every runner that names the backend `NAME` get this one."""
+    """Gives this backend to every runner that asks for the backend `NAME`."""
     register_attention_backend(NAME)(lambda _runner: backend)

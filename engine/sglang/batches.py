@@ -1,12 +1,12 @@
-"""Every ForwardBatch that the model layer gives to SGLang, by mode.
+"""Builds every ForwardBatch that the model layer gives to SGLang. The modes:
 
     extend   a chunk of each row; logits of chosen tokens         ForwardMode.EXTEND
     decode   one token of each row; logits of all                 ForwardMode.DECODE
     verify   the nodes of each row's tree; logits of all          ForwardMode.TARGET_VERIFY
     draft    tokens of SGLang's own head, whatever their rows     ForwardMode.DECODE
 
-Positions, pages and masks are Aerie's (`engine.sglang.attention`); what is filled here is what model files and the
-logits processor read. Lengths on the host are upper bounds, and none of it waits for the device.
+Positions, pages and masks are Aerie's (`engine.sglang.attention`); this file fills in what SGLang's model files and its
+logits processor read. Lengths on the host are upper bounds, so that nothing waits for the device.
 """
 
 import torch
@@ -20,7 +20,7 @@ from engine.attention.inputs import AttentionInputs
 def make_batch(
     ids: Tensor, positions: Tensor, slots: Tensor, inputs: AttentionInputs, wanted: Tensor | None, *, taps: bool
 ) -> ForwardBatch:
-    """ids, positions and slots [tokens]; `wanted` [m] ascending tokens with logits, None for all."""
+    """ids, positions and slots [tokens]; `wanted` [m] holds ascending indices of tokens with logits, None for all."""
     counts = inputs.qo_indptr.diff()
     rows = counts.numel()
     if wanted is not None:
@@ -36,7 +36,7 @@ def make_batch(
         batch_size=rows,
         input_ids=ids,
         req_pool_indices=torch.arange(rows, device=ids.device),
-        # A batch that verifies counts its prefix only, the others what they write too.
+        # In a verify batch the lengths count only the prefix, in the others also the tokens being written.
         seq_lens=lengths if mode == ForwardMode.TARGET_VERIFY else lengths + device_counts,
         out_cache_loc=slots,
         seq_lens_sum=inputs.kv_indices.numel() * inputs.page_size,
@@ -50,7 +50,7 @@ def make_batch(
 
 
 def draft_batch(tokens: Tensor, positions: Tensor, slots: Tensor) -> ForwardBatch:
-    """tokens, positions and slots [tokens]: layers of a head read no more than this."""
+    """tokens, positions and slots [tokens]: a head's layers read nothing else."""
     count = tokens.numel()
     batch = ForwardBatch(
         forward_mode=ForwardMode.DECODE,
@@ -68,8 +68,8 @@ def draft_batch(tokens: Tensor, positions: Tensor, slots: Tensor) -> ForwardBatc
 
 
 def _extend(batch: ForwardBatch, inputs: AttentionInputs, wanted: Tensor, counts: Tensor) -> None:
-    """What a prefill names besides. The logits processor takes token `cumsum(extend_seq_lens) - 1` of each row, so the
-    distances between wanted tokens stand for the rows' lengths.
+    """Adds the fields of a prefill. The logits processor takes token `cumsum(extend_seq_lens) - 1` of each row, so the
+    distances between wanted tokens replace the rows' lengths.
     """
     batch.extend_num_tokens = batch.input_ids.numel()
     batch.extend_seq_lens = wanted.diff(prepend=wanted.new_full((1,), -1)).int()

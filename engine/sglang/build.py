@@ -1,6 +1,4 @@
-"""Loads a target of SGLang for the model layer; `engine.build` calls this where the config says
-`engine.kind: sglang-model`.
-"""
+"""Loads a target model of SGLang; `engine.build` calls this for `engine.kind: sglang-model`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_sglang_shape(config: Config) -> ModelConfig:
-    """The target's shape. Raises ConfigError without the pinned SGLang, and on a model that is not served."""
+    """The target's shape. Raises ConfigError without the pinned SGLang, or on an unsupported model."""
     model_release()
     shape = read_shape(Path(config.model.path), config.model.max_length)
     _check_spread(config, shape)
@@ -99,9 +97,9 @@ def load_sglang_target(
 
 
 def load_sglang_draft(folder: Path, embeddings: Tensor, pool: KVPool, attention: Attention) -> "SglangDraft":
-    """SGLang's own EAGLE-3 head of `folder`, beside a target of SGLang that is loaded already.
+    """Loads SGLang's EAGLE-3 head from `folder`, beside an SGLang target that is already loaded.
 
-    `embeddings` [vocabulary, hidden] are the target's, or the head's own. Raises ConfigError on several ranks.
+    `embeddings` [vocabulary, hidden] are the target's or the head's. Raises ConfigError on several ranks.
     """
     if mine().ranks > 1:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""SGLang's own EAGLE-3 head, `llama_eagle3`, over Aerie's attention and a KV pool of Aerie's.
+"""SGLang's EAGLE-3 head, `llama_eagle3`, over Aerie's attention and KV pool.
 
-Drafts where a head's format is one that only SGLang reads, and is the oracle that Aerie's head is compared with. Loaded
-after a runner, whose settings and process groups it shares.
+Drafts with heads in formats that only SGLang reads, and serves as the reference for tests of Aerie's head. Loaded after
+a runner, whose settings and process groups it shares.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ from engine.sglang.batches import draft_batch
 
 
 class SglangDraft:
-    """A head in `folder`; its layers count from 0 in the pool of `backend`."""
+    """The head in `folder`; its layers are numbered from 0 in the pool of `backend`."""
 
     def __init__(self, folder: Path, backend: PagedAttention, dtype: torch.dtype, device: torch.device) -> None:
         config = get_config(str(folder), trust_remote_code=False)
@@ -33,18 +33,18 @@ class SglangDraft:
         finally:
             torch.set_default_dtype(before)
         model.load_weights(_tensors(folder))
-        reserve_rope_cache_for_long_sequences(model, config)  # as long as the target's, whatever the head's config says
+        reserve_rope_cache_for_long_sequences(model, config)  # as long as the target's, regardless of the head's config
         self._model: Any = model.eval()
         self._backend = backend
 
     @property
     def draft_to_target(self) -> Tensor | None:
-        """[draft vocabulary] int64, None for identity."""
+        """[draft vocabulary] int64; None for the identity."""
         ids: Tensor | None = self._model.get_hot_token_id()
         return ids
 
     def share_embeddings(self, embeddings: Tensor) -> None:
-        """[vocabulary, hidden]: the target's, of a head that brought none."""
+        """Sets the target's embeddings [vocabulary, hidden] in a head without embeddings."""
         self._model.model.embed_tokens.weight.data = embeddings
 
     def fuse(self, taps: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class SglangDraft:
         return fused
 
     def forward(self, tokens: Tensor, hidden: Tensor, positions: Tensor, slots: Tensor, planned: Planned) -> Tensor:
-        """Target ids [tokens], hidden [tokens, hidden] -> pre-norm output, whose KV is written to `slots`."""
+        """Target ids [tokens], hidden [tokens, hidden] -> pre-norm output [tokens, hidden]. Writes KV to `slots`."""
         model, residual = self._model.model, None
         self._backend.begin(planned, slots)
         embeds, batch = model.embed_tokens(tokens), draft_batch(tokens, positions, slots)
@@ -69,7 +69,7 @@ class SglangDraft:
         return hidden if residual is None else hidden + residual
 
     def read(self, output: Tensor) -> tuple[Tensor, Tensor]:
-        """Pre-norm output [tokens, hidden] -> draft logits and what the next level is fed."""
+        """Pre-norm output [tokens, hidden] -> draft logits [tokens, draft vocabulary] and the next level's input."""
         model = self._model.model
         normed = model.norm(output)
         logits: Tensor = torch.nn.functional.linear(normed, self._model.lm_head.weight)
@@ -80,5 +80,5 @@ class SglangDraft:
 def _tensors(folder: Path) -> Any:
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:
-            for name in file.keys():  # noqa: SIM118  a safetensors file is no mapping
+            for name in file.keys():  # noqa: SIM118  a safetensors file is not a mapping
                 yield name, file.get_tensor(name)

@@ -1,7 +1,7 @@
-"""The contract with SGLang: every name, parameter and attribute of it that the model layer relies on.
+"""The contract with SGLang: every name, parameter and attribute of SGLang that the model layer relies on.
 
-Checked at load, against the release that is installed, so that a hook which moved is named instead of failing in some
-step. Hooks that only taps need are checked only where a head is to be served.
+Checked against the installed release at load, so that a hook that moved is reported by name instead of failing in a
+step. Hooks that only taps need are checked only if a head is served.
 """
 
 import inspect
@@ -21,11 +21,11 @@ class Hook:
     path: str
     """`module:Name` or `module:Class.method`."""
     parameters: tuple[str, ...] = ()
-    """What it must take by name."""
+    """Parameters that it must take by name."""
     attributes: tuple[str, ...] = ()
-    """What it must have."""
+    """Attributes that it must have."""
     fields: tuple[str, ...] = field(default=())
-    """Of a dataclass: what it must hold."""
+    """Fields that it must have, if it is a dataclass."""
 
 
 _RUNNER = "sglang.srt.model_executor.model_runner:ModelRunner"
@@ -94,7 +94,7 @@ TAP_HOOKS: tuple[Hook, ...] = (
 
 
 def require_hooks(*, taps: bool, hooks: Iterable[Hook] = HOOKS, tap_hooks: Iterable[Hook] = TAP_HOOKS) -> None:
-    """Raises ConfigError that names every hook which moved; `taps` asks for those of a draft head too."""
+    """Raises a ConfigError that names every hook that moved; `taps` also checks the hooks of a draft head."""
     moved = list(complaints(hooks))
     if moved:
         raise ConfigError(
@@ -111,7 +111,7 @@ def require_hooks(*, taps: bool, hooks: Iterable[Hook] = HOOKS, tap_hooks: Itera
 
 
 def complaints(hooks: Iterable[Hook]) -> Iterator[str]:
-    """One line for each thing that a hook lacks."""
+    """Yields one line for each thing that a hook lacks."""
     for hook in hooks:
         module, _, name = hook.path.partition(":")
         dotted = f"{module}.{name}"

@@ -1,6 +1,6 @@
-"""Where this process stands among tensor-parallel ranks: process-wide, as SGLang's own process groups are.
+"""This process's place among the tensor-parallel ranks: process-wide, as are SGLang's process groups.
 
-A rank's process takes its place before it builds anything; a process that takes none is alone.
+A rank's process takes its place before it builds anything; a process without a place runs alone.
 """
 
 import os
@@ -13,15 +13,15 @@ class Place:
     rank: int = 0
     ranks: int = 1
     port: int = 0
-    """Of 127.0.0.1, where the ranks of a deployment meet; 0 takes a free one."""
+    """Port on 127.0.0.1 where the ranks of a deployment meet; 0 picks a free one."""
 
 
 _taken = Place()
 
 
 def take(place: Place) -> None:
-    """Called once, first of all, by a rank's process, which sees one GPU of those that its parent sees."""
-    global _taken  # noqa: PLW0603  a process has one place
+    """Called once by a rank's process, before anything else. The process then sees one of its parent's GPUs."""
+    global _taken  # noqa: PLW0603  each process has one place
     _taken = place
     if place.ranks > 1:
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -34,7 +34,7 @@ def mine() -> Place:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now; the ranks of one deployment meet there."""
+    """A port of this machine on which no process listens; the ranks of one deployment meet there."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,8 +1,8 @@
-"""Tensor parallelism within a machine: a lane of several processes, one of each rank, that run the same plans.
+"""Tensor parallelism within a machine: a lane of several processes, one per rank, that run the same plans.
 
-Only the scheduler plans, and every rank gets the same StepPlan from here. What a step commits is rank 0's on all of
-them (`SglangTarget.agree`), and the outputs are compared besides: ranks that disagree would wait for each other for
-ever. A rank that dies takes the others with it.
+Only the scheduler plans, and this lane sends the same StepPlan to every rank. All ranks commit the tokens of rank 0
+(`SglangTarget.agree`). The outputs are compared as well, since ranks that disagree would wait for each other forever.
+If a rank dies, the others are ended.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ from engine.lanes.cpu import CpuLane
 from engine.sglang.place import free_port
 
 _DEATH_SECONDS = 1.0
-"""A rank hears of another's death by its connection, a moment before the process has an exit code."""
+"""A rank notices another's death by its connection, shortly before that process has an exit code."""
 
 
 class RanksLane:
-    """Implements contracts.step.Lane. `factory` names a function (config, rank, ranks, port) that makes a worker."""
+    """Implements contracts.step.Lane. `factory` names a function (config, rank, ranks, port) that builds a worker."""
 
     def __init__(self, factory: str, config: Config, *, ranks: int, threads: int) -> None:
         port = free_port()
@@ -63,12 +63,14 @@ class RanksLane:
             lane.close()
 
     def kill(self) -> None:
-        """Ends all ranks at once: one that died leaves the others waiting for it."""
+        """Ends all ranks at once, since the others would wait for a dead rank."""
         for lane in self._lanes:
             lane.kill()
 
     def _each(self, receive: Callable[[CpuLane], Any]) -> list[Any]:
-        """What every rank answers next, taken as they come. Raises EngineDead that names the rank, and ends all."""
+        """The next answer of every rank, received in any order. If a rank dies, ends all and raises EngineDead with its
+        name.
+        """
         received: dict[int, Any] = {}
         while len(received) < len(self._lanes):
             open_ = {lane.connection: rank for rank, lane in enumerate(self._lanes) if rank not in received}
@@ -84,7 +86,7 @@ class RanksLane:
         return [received[rank] for rank in range(len(self._lanes))]
 
     def _ended(self, rank: int, error: EngineDead) -> EngineDead:
-        """Ends all ranks. Names the one that died, which another that waited for it may have told first."""
+        """Ends all ranks and names the dead one; another rank that waited for it may have reported first."""
         if not self._lanes[rank].exit_code:
             wait([lane.sentinel for place, lane in enumerate(self._lanes) if place != rank], _DEATH_SECONDS)
         dead = [(place, lane.exit_code) for place, lane in enumerate(self._lanes) if lane.exit_code]
@@ -97,7 +99,7 @@ class RanksLane:
 
 
 def _same(output: StepOutput, first: StepOutput) -> bool:
-    """Whether two ranks committed the same; what stands past `counts` is undefined."""
+    """Whether two ranks committed the same tokens; entries past `counts` are undefined."""
     committed = np.arange(first.token_ids.shape[1]) < first.counts[:, None]
     return (
         np.array_equal(output.counts, first.counts)

@@ -1,7 +1,7 @@
-"""Which SGLang is installed, and whether this Aerie has been tried with it. Asked before any of SGLang is imported.
+"""Checks whether this Aerie has been tested with the installed SGLang. Called before any of SGLang is imported.
 
-SGLang's inside moves from release to release, so nothing runs on one that has not been tried: its model files serve on
-NEWEST alone, its whole engine, whose seams are nearly still, on OLDEST to NEWEST.
+SGLang's internals change from release to release, so nothing runs on an untested one: its model files run only on
+NEWEST; its whole engine, whose interface is nearly stable, runs on OLDEST to NEWEST.
 """
 
 import importlib.metadata
@@ -15,17 +15,17 @@ NEWEST = (0, 5, 23)
 
 
 def engine_release() -> str:
-    """The installed release, fit for `engine.kind: sglang`. Raises ConfigError that says how to get one."""
+    """The installed release if it supports `engine.kind: sglang`. Else raises ConfigError that says how to get one."""
     return _within(OLDEST, "sglang")
 
 
 def model_release() -> str:
-    """The installed release, fit for `engine.kind: sglang-model`. Raises ConfigError that says how to get one."""
+    """The installed release if it supports `engine.kind: sglang-model`, else ConfigError that says how to get one."""
     return _within(NEWEST, "sglang-model")
 
 
 def installed_release() -> str:
-    """The version that the environment's metadata gives. Raises ConfigError where there is none."""
+    """The version from the installed package's metadata. Raises ConfigError if SGLang is not installed."""
     try:
         return importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:

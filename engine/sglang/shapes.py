@@ -1,7 +1,7 @@
-"""The shape of a model that SGLang loads, read from its `config.json`; what Aerie's attention cannot run is refused by
-name before anything is loaded.
+"""The shape of a model that SGLang loads, read from its `config.json`. Rejects what Aerie's attention cannot run, by
+name, before anything is loaded.
 
-Aerie runs dense multi-head and grouped-query attention over whole prefixes. SGLang itself serves the others:
+Aerie runs dense multi-head and grouped-query attention over whole prefixes. SGLang's engine serves other models:
 engine.kind=sglang.
 """
 
@@ -18,7 +18,7 @@ _LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_at
 
 
 def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
-    """`max_length` decides whether a model with chunked attention may run. Raises ConfigError."""
+    """Reads the shape; `max_length` decides whether a model with chunked attention may run. Raises ConfigError."""
     whole = read_json(folder / "config.json")
     data = whole | (whole.get("text_config") or {})
     architecture = (whole.get("architectures") or ["(none)"])[0]
@@ -44,7 +44,7 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
         vocabulary=vocabulary,
         max_positions=positions,
         norm_eps=numbers.number("rms_norm_eps", 1e-6),
-        rope=Rope(),  # SGLang's layers turn queries and keys themselves
+        rope=Rope(),  # SGLang's layers rotate queries and keys themselves
         attention_bias=bool(data.get("attention_bias", False)),
         output_bias=False,
         mlp_bias=bool(data.get("mlp_bias", False)),
@@ -56,14 +56,14 @@ def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
 
 
 def _inner_width(data: dict[str, Any]) -> int:
-    """Of a dense layer, or of all its experts together: what memory is planned with."""
+    """The inner width of a dense layer, or of all experts together; used to plan memory."""
     experts = data.get("num_experts") or data.get("num_local_experts") or data.get("n_routed_experts") or 1
     width = data.get("moe_intermediate_size") or data["intermediate_size"]
     return max(int(data["intermediate_size"]), int(experts) * int(width))
 
 
 def refusals(data: dict[str, Any], longest: int) -> Iterator[str]:
-    """What of a (text) config Aerie's attention does not run, for requests of up to `longest` tokens."""
+    """Yields the features of a (text) config that Aerie's attention cannot run for requests of `longest` tokens."""
     kinds = set(data.get("layer_types") or ())
     if any(data.get(key) for key in _LATENT):
         yield "latent attention (MLA)"
@@ -80,7 +80,7 @@ def refusals(data: dict[str, Any], longest: int) -> Iterator[str]:
 
 
 def refuse_layers(layers: list[Any]) -> None:
-    """The same of the loaded model's attention layers, whatever its config said. Raises ConfigError."""
+    """Checks the loaded model's attention layers likewise, whatever its config says. Raises ConfigError."""
     for layer in layers:
         oddities = [
             name

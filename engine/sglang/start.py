@@ -1,7 +1,7 @@
-"""From a config to SGLang's ModelRunner, in the order in which its own scheduler brings one up.
+"""Starts SGLang's ModelRunner from a config, in the same order as SGLang's scheduler.
 
-SGLang keeps its settings and process groups in the process, so that one runner lives in it at a time. Its own pools are
-made as small as it allows: keys and values go to Aerie's.
+SGLang's settings and process groups are process-wide, so a process holds one runner at a time. SGLang's own pools are
+as small as it allows: keys and values go to Aerie's pool.
 """
 
 import os
@@ -22,12 +22,12 @@ from engine.sglang.attention import NAME, PagedAttention, register
 from engine.sglang.place import Place, free_port
 
 _OWN_TOKENS = 4096
-"""Tokens of SGLang's own pool, which nothing uses."""
+"""Tokens in SGLang's own pool, which is unused."""
 
 
 def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: Place) -> Any:
-    """Loads the model that config names and wires `backend` into it."""
-    os.environ.setdefault("SGLANG_EAGER_INPUT_NO_COPY", "1")  # else every pass is copied into buffers of a fixed size
+    """Loads the config's model with `backend` as its attention backend."""
+    os.environ.setdefault("SGLANG_EAGER_INPUT_NO_COPY", "1")  # else it copies every pass into buffers of fixed size
     register(backend)
     port = place.port or free_port()
     args = _server_args(config, sizes, place)
@@ -54,7 +54,7 @@ def start_runner(config: Config, sizes: Sizes, backend: PagedAttention, place: P
 
 
 def _server_args(config: Config, sizes: Sizes, place: Place) -> ServerArgs:
-    """Aerie's settings, and those of `sglang.arguments` beside them. Raises ConfigError on one that is not for it."""
+    """Aerie's settings and `sglang.arguments` as ServerArgs. Raises ConfigError on an argument that is not allowed."""
     own = {
         "model_path": config.model.path,
         "device": sizes.device.type,
@@ -90,7 +90,7 @@ def _server_args(config: Config, sizes: Sizes, place: Place) -> ServerArgs:
 
 
 def _device_index(device: torch.device, place: Place) -> int:
-    """A rank sees its own GPU alone (`place.take`), as the first. On a CPU the index names the rank's cores."""
+    """A rank sees only its own GPU (`place.take`), as index 0. On a CPU the index selects the rank's cores."""
     if device.type == "cuda":
         return 0
     cores = sorted(os.sched_getaffinity(0))
@@ -101,7 +101,7 @@ def _device_index(device: torch.device, place: Place) -> int:
 
 
 def _speak_gloo() -> None:
-    """On a CPU. SGLang would open NCCL for the ranks' groups beside it, wherever its library is installed."""
+    """Uses only Gloo, on a CPU. Otherwise SGLang also opens NCCL for the ranks' groups if NCCL is installed."""
     make_group = parallel_state.init_model_parallel_group
 
     @wraps(make_group)

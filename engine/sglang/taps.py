@@ -1,13 +1,13 @@
-"""Which of SGLang's models give taps: those with `set_eagle3_layers_to_capture`.
+"""The models of SGLang that provide taps: those with `set_eagle3_layers_to_capture`.
 
-Asked before a target with a head is loaded. The list is taken from the release that is installed, not kept by hand.
+Checked before a target with a head is loaded. The list comes from the installed release; it is not kept by hand.
 """
 
 from contracts.errors import ConfigError
 
 
 def require_taps(architecture: str) -> None:
-    """Raises ConfigError that names the architectures with taps."""
+    """Raises a ConfigError that lists the architectures with taps if `architecture` has none."""
     tapped = tapped_architectures()
     if architecture not in tapped:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""A model of SGLang behind the engine's TargetModel: its layers and weights, Aerie's pages, masks and rows.
+"""A model of SGLang as the engine's TargetModel: SGLang's layers and weights with Aerie's pages, masks and rows.
 
-Built by `engine.sglang.build`, called by both workers. A boundary b is what enters layer b; SGLang counts layer
-outputs, one less.
+Built by `engine.sglang.build`, called by both workers. Boundary b is the input of layer b, which SGLang counts as the
+output of layer b - 1.
 """
 
 from typing import Any
@@ -43,23 +43,23 @@ class SglangTarget:
 
     @property
     def embeddings(self) -> Tensor:
-        """[vocabulary, hidden]: what a head without its own embedding shares."""
+        """[vocabulary, hidden]: shared with a head that has no embeddings."""
         return self._embeddings
 
     @property
     def output_weight(self) -> Tensor:
-        """[vocabulary, hidden]: what a head without its own output layer borrows."""
+        """[vocabulary, hidden]: shared with a head that has no output layer."""
         return self._output
 
     def _whole(self, part: Tensor) -> Tensor:
-        """This rank's rows of a table over the vocabulary -> all of them, without SGLang's padding."""
+        """This rank's rows of a [vocabulary, hidden] table -> all rows, without SGLang's padding."""
         return self._group.all_gather(part.data, dim=0)[: self.config.vocabulary]
 
     def embed(self, ids: Tensor) -> Tensor:
         return self._embeddings.index_select(0, ids)
 
     def agree(self, values: Tensor) -> Tensor:
-        """Broadcast on the device; alone, the values themselves."""
+        """Broadcasts rank 0's values on the device; returns `values` unchanged on a single rank."""
         return values if self._group.world_size == 1 else self._group.broadcast(values.contiguous(), src=0)
 
     def forward(

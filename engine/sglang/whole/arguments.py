@@ -1,7 +1,7 @@
-"""A deployment's settings as arguments of SGLang's engine, pure and without SGLang. Called by `process` at the start.
+"""Converts a deployment's settings to arguments of SGLang's engine; does not import SGLang. Called by `process`.
 
-Invariant: what a deployment says is passed on, refused by name, or listed as unused. What it does not say is left to
-SGLang, but for `max_running_requests`, which SGLang would set to 48 in silence where a head drafts.
+Invariant: every setting that a deployment gives is passed on, rejected by name, or listed as unused. Others keep
+SGLang's defaults, except `max_running_requests`, which SGLang would silently set to 48 if a head drafts.
 """
 
 from typing import Any
@@ -56,14 +56,14 @@ _UNUSED = (
     "spec.confidence_threshold",
     "spec.quantization",
 )
-"""Settings of Aerie's own scheduler, kernels and noise. SGLang's share of memory, sglang.memory, counts weights too."""
+"""Settings of Aerie's scheduler, kernels and Gumbel noise. SGLang's memory share, sglang.memory, includes weights."""
 _BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
-"""What the bridge relies on: token ids in and out, every step told, each time with all that came before."""
+"""The bridge relies on these: token ids in and out, and an output per step that repeats all earlier tokens."""
 _ATTENTION_OF_AERIE = ("reference", "cpu", "cpp")
 
 
 def server_arguments(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `sglang.Engine`. Raises ConfigError that names the setting."""
+    """Keyword arguments of `sglang.Engine`. Raises a ConfigError that names the setting."""
     _check_spread(config)
     arguments = {
         "model_path": config.model.path,
@@ -83,12 +83,12 @@ def server_arguments(config: Config) -> dict[str, Any]:
 
 
 def drafts(config: Config) -> bool:
-    """Whether a head drafts. `auto` has become a folder before, if the target has a head."""
+    """Whether a head drafts. `auto` has already been resolved to a folder if the target has a head."""
     return config.spec.head not in ("none", "auto") and config.spec.depth > 0
 
 
 def unused_settings(config: Config) -> list[str]:
-    """Settings that the deployment gives and that mean nothing to SGLang's engine."""
+    """Settings that the deployment gives but SGLang's engine does not use."""
     unused = [*_UNUSED] if drafts(config) else [*_UNUSED, "spec.depth", "spec.topk", "spec.nodes"]
     return [key for key in unused if _is_given(config, key)]
 
@@ -162,7 +162,7 @@ def _speculation(config: Config) -> dict[str, Any]:
 
 
 def _further(config: Config) -> dict[str, Any]:
-    """`sglang.arguments`, none of which may say again, or otherwise, what a setting or the bridge says."""
+    """`sglang.arguments`, none of which may repeat or contradict a setting or an argument of the bridge."""
     further = config.sglang.arguments
     settings = {argument: key for key, argument in (_PASSED | _NEGATED | _SPREAD | _OTHERS).items()}
     for argument in further:
@@ -170,7 +170,7 @@ def _further(config: Config) -> dict[str, Any]:
         if argument in _BRIDGE:
             raise ConfigError(f"{where} cannot be set: the front end needs it as it is", param=where)
         if argument == "attention_backend" and config.engine.attention == "auto":
-            continue  # SGLang has more of them than engine.attention names
+            continue  # SGLang has more backends than engine.attention names
         if argument in settings:
             raise ConfigError(f"{where} is a setting of Aerie's: say {settings[argument]}", param=where)
     if further.get("enable_custom_logit_processor") and drafts(config):

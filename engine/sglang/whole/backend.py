@@ -1,7 +1,7 @@
-"""SGLang's engine as the bridge sees it: the one file here that knows its objects, of every release that is served.
+"""Adapts SGLang's engine to the bridge: the only file here that uses its objects, for every supported release.
 
-Made by `process`. It leans on what has been still for many releases: `Engine`, `async_generate`, `get_all_child_pids`,
-`tokenizer_manager.abort_request` and `get_loads`.
+Made by `process`. It relies on what has been stable for many releases: `Engine`, `async_generate`,
+`get_all_child_pids`, `tokenizer_manager.abort_request` and `get_loads`.
 """
 
 import inspect
@@ -59,7 +59,7 @@ class EngineBackend:
         )
 
     def fail(self, reason: str) -> None:
-        """A process of the engine has told of its failure."""
+        """Records that a process of the engine has reported its failure."""
         self._failure = self._failure or reason
 
     def death(self) -> str | None:
@@ -67,7 +67,7 @@ class EngineBackend:
         return self._failure or (f"its process {gone[0]} has ended" if gone else None)
 
     def ready(self, release: str, load: Load) -> Ready:
-        """What the front end needs to know, and what /config shows."""
+        """The engine's Ready message: what the front end needs, and what /config shows."""
         model = self._arrivals.model_config
         return Ready(
             max_length=int(self._arrivals.max_req_input_len),
@@ -97,7 +97,7 @@ class EngineBackend:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    """Whether a process runs; a zombie does not count as running."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -1,6 +1,6 @@
-"""Between the front end's messages and SGLang's engine: requests in, tokens and exactly one ending each out.
+"""Connects the front end's messages to SGLang's engine: requests in; tokens and exactly one ending per request out.
 
-Run by `process`, on the event loop of SGLang's engine. Invariant, as for Aerie's own scheduler: every `Generate` gets
+Run by `process`, on the event loop of SGLang's engine. Invariant, as for Aerie's scheduler: every `Generate` gets
 exactly one Finished or Failed, whatever happens to the engine.
 """
 
@@ -23,10 +23,10 @@ from engine.sglang.whole.tally import Load, Tally
 from engine.sglang.whole.wishes import check_wishes
 
 LOOK_SECONDS = 0.2
-"""How often deaths, aborts and deadlines are looked at."""
+"""Interval of the checks for deaths, aborts and deadlines."""
 SNAPSHOT_SECONDS = 1.0
 FAREWELL_SECONDS = 1.0
-"""How long the last messages have to leave."""
+"""How long sending the last messages may take."""
 
 logger = logging.getLogger("aerie.sglang")
 
@@ -35,20 +35,20 @@ class Backend(Protocol):
     """SGLang's engine as the bridge sees it."""
 
     depth: int
-    """Tokens that a step guesses at most; 0 without a head."""
+    """The most drafted tokens that a step can commit; 0 without a head."""
     greedy_only: bool
     salts: bool
 
     def generate(self, request: Generate) -> AsyncIterator[dict[str, Any]]:
-        """Outputs, each with all that came before. Raises ValueError for what the engine refuses."""
+        """Yields outputs, each with all tokens so far. Raises ValueError for requests that the engine rejects."""
 
     def abort(self, id: str) -> None:
-        """Asks for the end of a request; unknown ids are no error."""
+        """Asks the engine to end a request; ignores unknown ids."""
 
     async def load(self) -> Load: ...
 
     def death(self) -> str | None:
-        """Why the engine is gone, once it is."""
+        """Why the engine died; None while it runs."""
 
 
 @dataclass(slots=True)
@@ -56,13 +56,13 @@ class _Open:
     request: Generate
     course: Course
     cause: AerieError | None = None
-    """Why it is being ended before its time."""
+    """Why the request is being ended early."""
     leaving: bool = False
     task: "asyncio.Task[None] | None" = field(default=None)
 
 
 class Bridge:
-    """`parent` is the process to live with."""
+    """Stops when the process `parent` ends."""
 
     def __init__(self, backend: Backend, socket: "zmq.asyncio.Socket", *, parent: int) -> None:
         self._backend = backend
@@ -74,7 +74,7 @@ class Bridge:
         self._stirred = asyncio.Event()
 
     async def serve(self, ready: Ready) -> int:
-        """Until told to stop or the engine dies; the exit code."""
+        """Serves until a Stop or the engine's death; returns the exit code."""
         await self._socket.send(wire.encode(ready))
         endings = [asyncio.create_task(self._receive()), asyncio.create_task(self._watch())]
         others = [asyncio.create_task(self._send()), asyncio.create_task(self._tell())]
@@ -82,7 +82,7 @@ class Bridge:
         try:
             done, _ = await asyncio.wait([*endings, *others], return_when=asyncio.FIRST_COMPLETED)
             death = done.pop().result()
-        except Exception as error:  # our bug: nobody is left waiting, and the log has the traceback
+        except Exception as error:  # our bug: no request is left waiting, and the log has the traceback
             logger.exception("the bridge failed")
             death = EngineDead(f"the bridge to SGLang's engine failed: {type(error).__name__}; restart the server")
         finally:
@@ -96,7 +96,7 @@ class Bridge:
         return 0 if death is None else 1
 
     async def _receive(self) -> None:
-        """Takes messages in, until Stop."""
+        """Receives messages until Stop."""
         while True:
             frame = await self._socket.recv()
             try:
@@ -113,7 +113,7 @@ class Bridge:
                     self._leave(message.id, None)
 
     async def _watch(self) -> EngineDead | None:
-        """Deadlines and aborts, until the engine dies or the parent has gone."""
+        """Enforces deadlines and repeats aborts until the engine or the parent dies."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             reason = self._backend.death()
@@ -128,7 +128,7 @@ class Bridge:
     def _look(self, id: str, one: _Open, now: float) -> None:
         request = one.request
         if one.leaving:
-            self._backend.abort(id)  # the engine may not have known it the first time
+            self._backend.abort(id)  # the engine may not have known the id the first time
         elif request.deadline is not None and now >= request.deadline:
             self._leave(id, DeadlineExceeded("the request ran past its deadline (limits.total_seconds)"))
         elif request.queue_deadline is not None and now >= request.queue_deadline and not one.course.started:
@@ -136,13 +136,13 @@ class Bridge:
             self._leave(id, QueueTimeout(message))
 
     async def _tell(self) -> None:
-        """How things stand, once a second."""
+        """Sends a Snapshot once a second."""
         while True:
             self._say(self._tally.snapshot(await self._backend.load(), still_open=len(self._open)))
             await asyncio.sleep(SNAPSHOT_SECONDS)
 
     async def _send(self) -> None:
-        """What there is to say, in order: all of one turn of the event loop in one frame."""
+        """Sends messages in order: all messages of one round of the event loop in one frame."""
         while True:
             await self._stirred.wait()
             await self._flush()
@@ -185,7 +185,7 @@ class Bridge:
         self._end(request.id, ending or lost)
 
     def _leave(self, id: str, cause: AerieError | None) -> None:
-        """Asks for the end of a request, if it is open; `cause` is what its caller hears."""
+        """Asks the engine to end a request, if it is open; `cause` is the error for its caller."""
         one = self._open.get(id)
         if one is not None and not one.leaving:
             one.leaving, one.cause = True, cause

@@ -1,7 +1,7 @@
-"""One request as SGLang serves it: its growing outputs in, the wire's messages out. Made by the bridge.
+"""One request in SGLang's engine: converts its growing outputs into wire messages. Made by the bridge.
 
-SGLang tells of a request with everything so far: all token ids, and a `meta_info`. Only the last one counts drafts, so
-what is drafted among tokens is told by how they arrive: one output is one step, whose last token is the bonus.
+Each output of SGLang repeats the whole request so far: all token ids, and a `meta_info`. Only the last output counts
+drafts, so drafted tokens are recognized by their arrival: one output is one step, whose last token is the bonus.
 """
 
 import math
@@ -13,7 +13,7 @@ from contracts.messages import Failed, Finished, Generate, TokenLogprobs, Tokens
 
 
 class Course:
-    """`depth`: tokens that a step guesses at most; 0 without a head. `now` is in `time.monotonic()`."""
+    """`depth`: the most drafted tokens that a step can commit; 0 without a head. `now` is by `time.monotonic()`."""
 
     def __init__(self, request: Generate, *, depth: int, now: float | None = None) -> None:
         self.id = request.id
@@ -27,18 +27,18 @@ class Course:
 
     @property
     def started(self) -> bool:
-        """Whether a token has come."""
+        """Whether a token has arrived."""
         return self._first is not None
 
     def take(self, output: dict[str, Any], now: float | None = None) -> list[Tokens]:
-        """The tokens that are new in an output; sets `ended` with the last one."""
+        """Returns the new tokens of an output; sets `ended` with the last output."""
         now = time.monotonic() if now is None else now
         ids = [int(token) for token in output["output_ids"][self._sent :]]
         meta = output["meta_info"]
         messages = []
         if ids:
             logprobs = self._logprobs(meta, len(ids))
-            # The prompt's own token comes first and is nobody's guess.
+            # The first token comes from the prefill and is not drafted.
             cut = 1 if self._first is None else 0
             self._first = now if self._first is None else self._first
             for low, high in ((0, cut), (cut, len(ids))):
@@ -64,7 +64,7 @@ class Course:
         return Finished(id=self.id, reason="stop" if kind == "stop" else "length", usage=self.usage, stop_id=stop_id)
 
     def _account(self, meta: dict[str, Any]) -> Usage:
-        """What the request has taken; counts of drafts come with the last output only."""
+        """The request's usage so far; only the last output has counts of drafts."""
         exact = [int(count) for count in meta.get("spec_correct_drafts_histogram") or ()]
         return Usage(
             prompt_tokens=len(self._request.prompt),
@@ -75,7 +75,7 @@ class Course:
             accepted=int(meta.get("spec_num_correct_drafts") or 0),
             accepted_per_position=[sum(exact[depth:]) for depth in range(1, len(exact))],
             preemptions=int(meta.get("num_retractions") or 0),
-            # SGLang does not tell a request's wait from its prefill: both lie before the first token.
+            # SGLang does not separate queue time from prefill: both precede the first token.
             prefill_seconds=max(0.0, (self._first or time.monotonic()) - self._began),
         )
 
@@ -100,5 +100,5 @@ def failed(id: str, error: AerieError) -> Failed:
 
 
 def _accepted(count: int, depth: int) -> int:
-    """Drafted tokens among `count` that arrived together: all but a bonus for each step that there must have been."""
+    """Drafted tokens among `count` that arrived together: all but one bonus token per step, for the fewest steps."""
     return count - math.ceil(count / (depth + 1))

@@ -1,7 +1,7 @@
 """The processes of SGLang's engine under Aerie: the bridge beside the front end, and the ranks of further machines.
 
-Called by the composition root. The bridge is to the front end what Aerie's scheduler process is: it ends when the
-server says Stop, when its parent dies, or, with code 1, when the engine does; code 2 is a ConfigError of the caller's.
+Called by the composition root. To the front end the bridge acts as Aerie's scheduler process: it ends when the server
+sends Stop, when its parent dies, or, with code 1, when the engine dies; code 2 means a ConfigError in the caller.
 """
 
 import asyncio
@@ -23,18 +23,18 @@ from engine.sglang.whole.backend import EngineBackend, lives
 from engine.sglang.whole.bridge import LOOK_SECONDS, Bridge
 
 FAILED_START = 2
-"""Exit code where the engine could not be started; its log says why."""
+"""Exit code if the engine could not be started; its log says why."""
 
 logger = logging.getLogger("aerie.sglang")
 
 
 class _Told(BaseException):
-    """A signal that asks for the end."""
+    """A signal asked this process to end."""
 
 
 def run(address: str, config: Config, *, parent: int) -> int:
-    """Serves the socket at `address` until told to stop; returns the exit code. Raises ConfigError where SGLang is not
-    installed, is of another release, or cannot serve what config names.
+    """Serves the socket at `address` until a Stop; returns the exit code. Raises ConfigError if SGLang is not
+    installed, is of an unsupported release, or cannot serve the config.
     """
     release = engine_release()
     arguments = server_arguments(config)
@@ -59,7 +59,7 @@ def follow(config: Config) -> int:
         engine = _start(arguments, config)
         pids = engine.get_all_child_pids()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _told)  # SGLang has put its own there
+            signal.signal(number, _told)  # replaces SGLang's handlers
         logger.setLevel(logging.INFO)
         spread = config.sglang
         logger.info("machine %d of %d is up: ranks %s", spread.node_rank, spread.nnodes, pids)
@@ -91,7 +91,7 @@ async def _serve(engine: Any, config: Config, release: str, address: str, parent
 
 
 def _take_signals(engine: Any, backend: EngineBackend) -> None:
-    """SGLang handles signals by ending this process at once; here, requests hear of it first."""
+    """Replaces SGLang's signal handlers, which end this process at once: open requests must end first."""
     engine.tokenizer_manager.auto_create_handle_loop()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGQUIT, backend.fail, "one of its processes failed, as its log says")
@@ -100,12 +100,12 @@ def _take_signals(engine: Any, backend: EngineBackend) -> None:
 
 
 def _start(arguments: dict[str, Any], config: Config) -> Any:
-    """A started engine. Raises ConfigError; SGLang's own log says more."""
-    os.environ.setdefault("SGLANG_RETURN_ORIGINAL_LOGPROB", "1")  # of the model, before temperature: as Aerie's are
+    """Returns a started engine. Raises ConfigError; SGLang's log says more."""
+    os.environ.setdefault("SGLANG_RETURN_ORIGINAL_LOGPROB", "1")  # log probabilities before temperature, as Aerie's
     if config.engine.device == "cpu":
         os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
         os.environ.setdefault("SGLANG_CPU_OMP_THREADS_BIND", _cores(config.sglang))
-    logging.getLogger("sglang").setLevel(logging.WARNING)  # it tells all of its arguments, twice
+    logging.getLogger("sglang").setLevel(logging.WARNING)  # it logs all of its arguments, twice
     import sglang
 
     logging.getLogger("sglang.srt.entrypoints.engine").addFilter(_is_news)
@@ -116,8 +116,8 @@ def _start(arguments: dict[str, Any], config: Config) -> Any:
 
 
 def _on_failed_start(number: int, frame: object) -> NoReturn:
-    """A child of an engine that starts sends SIGQUIT when it fails. Where that finds this process, nothing is safe to
-    raise: it ends here, and its children with it.
+    """A child that fails while the engine starts sends SIGQUIT. No exception is safe at that point, so this process and
+    its children end here.
     """
     from sglang.srt.utils import kill_process_tree
 
@@ -127,7 +127,7 @@ def _on_failed_start(number: int, frame: object) -> NoReturn:
 
 
 def _cores(spread: SGLangConfig) -> str:
-    """The cores of each rank on a CPU, which SGLang asks for where ranks are more than NUMA nodes."""
+    """The cores of each rank on a CPU, which SGLang requires if there are more ranks than NUMA nodes."""
     cores = sorted(os.sched_getaffinity(0))
     ranks = spread.tp * spread.pp * spread.dp
     share = max(1, len(cores) // ranks)

@@ -1,7 +1,7 @@
-"""What SGLang's engine did since its start, as the Snapshot that /metrics shows. Fed by the bridge.
+"""Counts what SGLang's engine has done since its start, as the Snapshot that /metrics shows. Fed by the bridge.
 
-Invariant: a count that SGLang does not give stays 0 and is named in docs/sglang.md; none is guessed. Counts of drafts
-come with the end of a request.
+Invariant: a count that SGLang does not give stays 0 and is listed in docs/sglang.md; none is estimated. Counts of
+drafts arrive at the end of a request.
 """
 
 import time
@@ -12,13 +12,13 @@ from contracts.messages import Snapshot, Tokens, Usage
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How full the engine is, over all its replicas. KV is counted in tokens."""
+    """The engine's load over all its replicas. KV is counted in tokens."""
 
     running: int = 0
     tokens_used: int = 0
     tokens_total: int = 0
     max_running: int = 0
-    """Requests that it will decode at once; KV may bound it below what was asked for."""
+    """The most requests decoded at once; KV may bound it below the setting."""
 
 
 class Tally:
@@ -32,7 +32,7 @@ class Tally:
         self._committed += len(tokens.ids)
 
     def end(self, usage: Usage) -> None:
-        """Takes a request's account, however it ended."""
+        """Adds a request's usage, however it ended."""
         was = self._ended
         for depth, count in enumerate(usage.accepted_per_position[: len(self._positions)]):
             self._positions[depth] += count
@@ -47,7 +47,7 @@ class Tally:
         )
 
     def snapshot(self, load: Load, *, still_open: int) -> Snapshot:
-        """`still_open`: requests without an ending; an idle engine's last word of its load is an old one."""
+        """`still_open`: the number of requests without an ending; an idle engine's last reported load is stale."""
         ended = self._ended
         running = min(load.running, still_open)
         return Snapshot(

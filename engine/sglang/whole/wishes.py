@@ -1,6 +1,6 @@
-"""What a request asks for in SGLang's words; what SGLang's engine would not do is refused. Used by bridge and backend.
+"""A request's parameters in SGLang's format; rejects what SGLang's engine does not support. Used by bridge and backend.
 
-Invariant: nothing that a request says is ignored in silence.
+Invariant: no parameter of a request is silently ignored.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from contracts.sampling import SamplingParams
 
 
 def check_wishes(request: Generate, *, drafts: bool, greedy_only: bool, salts: bool) -> None:
-    """Raises BadRequest for what the engine would leave undone.
+    """Raises BadRequest for parameters that the engine would ignore.
 
     `drafts`: a head drafts. `greedy_only`: and this device verifies greedily, whatever the temperature. `salts`: this
     release keeps prefixes of different salts apart.
@@ -48,7 +48,7 @@ def check_wishes(request: Generate, *, drafts: bool, greedy_only: bool, salts: b
 
 
 def sampling_words(sampling: SamplingParams) -> dict[str, Any]:
-    """`sampling_params` of SGLang's engine."""
+    """The `sampling_params` for SGLang's engine."""
     words = {
         "max_new_tokens": sampling.max_tokens,
         "temperature": 0.0 if sampling.greedy else sampling.temperature,
