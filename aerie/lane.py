@@ -1,4 +1,4 @@
-"""Chooses the lane of a deployment: a GPU's stream; on a CPU a separate process, or inline if `engine.lane` says so."""
+"""Chooses the lane of a deployment: inline if `engine.lane` says so, else a GPU's stream or a separate CPU process."""
 
 import logging
 

@@ -15,12 +15,12 @@ NEWEST = (0, 5, 23)
 
 
 def engine_release() -> str:
-    """The installed release if it supports `engine.kind: sglang`. Else raises ConfigError that says how to get one."""
+    """The installed release if it supports `engine.kind: sglang`, else a ConfigError that says how to get one."""
     return _within(OLDEST, "sglang")
 
 
 def model_release() -> str:
-    """The installed release if it supports `engine.kind: sglang-model`, else ConfigError that says how to get one."""
+    """The installed release if it supports `engine.kind: sglang-model`, else a ConfigError that says how to get one."""
     return _within(NEWEST, "sglang-model")
 
 
