@@ -30,8 +30,8 @@ _COMPILERS = ("c++", "g++", "clang++")
 _NO_COMPILER = "there is no C++ compiler (Debian: g++)"
 _VERSION_SECONDS = 20
 _SECONDS = 600
-"""Limit per source, for a busy machine; an idle one needs a few. After a timeout the next process compiles all sources
-again.
+"""Seconds per source, for a busy machine; an idle one needs a few. After a timeout the next process compiles all
+sources again.
 """
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,

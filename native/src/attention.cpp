@@ -1,6 +1,6 @@
-// Attention over paged keys and values: every query looks at its row's prefix and at the nodes that its
-// ancestor word names. A row's prefix is read once for all its queries, but each of them is computed in an order of its
-// own, that of positions, so its result does not depend on what else is in the batch.
+// Attention over paged keys and values: every query sees its row's prefix and the nodes in its ancestor word. A row's
+// prefix is read once for all its queries, but each query is computed separately in the order of positions, so its
+// result does not depend on the rest of the batch.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -13,8 +13,8 @@ using namespace aerie;
 
 namespace {
 
-constexpr long kScores = 1 << 18;  // a megabyte
-constexpr long kBlock = 16;        // numbers that the sizes of heads are multiples of
+constexpr long kScores = 1 << 18;  // one MiB
+constexpr long kBlock = 16;        // head sizes are multiples of this
 
 struct Rows {
   const int32_t *qo_indptr, *kv_indptr, *pages;
@@ -22,13 +22,13 @@ struct Rows {
   long count, heads, kv_heads, dim, page_size;
 };
 
-// What the queries of a row look at, by slot, and how much.
+// What the queries of a row see, by slot, and its weights.
 template <class Number>
 struct Sight {
-  std::vector<const Number*> slots;  // of the prefix, then of the row's nodes
-  std::vector<float> scores;         // [some queries, heads, stride]: of what each sees, -infinity, and a factor at the end
-  std::vector<long> nodes;           // that one query sees
-  std::vector<long> keys;            // where in a slot the key of each head lies
+  std::vector<const Number*> slots;  // the prefix, then the row's nodes
+  std::vector<float> scores;         // [some queries, heads, stride]: of visible slots, -infinity, and a factor at the end
+  std::vector<long> nodes;           // those that one query sees
+  std::vector<long> keys;            // offset in a slot of each head's key
   long stride;
 };
 
@@ -42,7 +42,7 @@ inline void fetch(const Sight<Number>& sight, long first, long last, long offset
 template <class Number, int Parts>
 class Gaze {
  public:
-  // out and query [queries, heads, dim], the latter of token stride `stride`; words [queries], or null for causal.
+  // out and query [queries, heads, dim], query with token stride `stride`; words [queries], or null for causal.
   Gaze(float* out, const float* query, long stride, long prefix, const int64_t* words, const Rows& rows,
        Sight<Number>& sight)
       : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), heads_(rows.heads),
@@ -74,7 +74,7 @@ class Gaze {
 
   float* mixed(long node, long head) const { return out_ + (node * heads_ + head) * kDim; }
 
-  // By as many positions as there are lanes, with what comes after them fetched.
+  // Takes as many positions at a time as there are lanes, and prefetches what comes after them.
   template <class Work>
   void over_prefix(long offset, Work work) const {
     for (long first = 0; first < prefix_; first += kLanes) {
@@ -83,7 +83,7 @@ class Gaze {
     }
   }
 
-  // The nodes of the row that a query sees, itself included.
+  // The nodes of the row that a query sees, including itself.
   void see(long node) const {
     sight_.nodes.clear();
     const long own = static_cast<long>(sight_.slots.size()) - prefix_;
@@ -117,7 +117,7 @@ class Gaze {
     }
   }
 
-  // Heads that share their values by twos, for the sums of one wait for each other.
+  // Processes heads that share values in pairs, since the sums of one wait for each other.
   template <class Slot>
   void mix_all(long node, long first, long count, Slot slot) const {
     for (long head = 0; head < heads_;) {
@@ -168,7 +168,7 @@ struct Looks {
   static constexpr Look<Number> of[] = {look<Number, Blocks * kBlock / kLanes>...};
 };
 
-// Heads of up to 128 numbers, and of 256.
+// Heads of up to 128 elements, and of 256.
 template <class Number>
 Look<Number> for_heads_of(long dim) {
   return dim == 256 ? look<Number, 256 / kLanes> : Looks<Number, 1, 2, 3, 4, 5, 6, 7, 8>::of[dim / kBlock - 1];
@@ -183,13 +183,13 @@ void attend(float* out, const float* query, long stride, const Number* pool, con
   for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;
   for (long row = 0; row < rows.count; ++row) {
     const int32_t* own = rows.pages + rows.kv_indptr[row];
-    // What is planned covers every position, except of rows that are done: they may look where they have no page.
+    // Plans cover every position, except those of rows that are done: these may look where they have no page.
     const long covered = (rows.kv_indptr[row + 1] - rows.kv_indptr[row]) * rows.page_size;
     const long first = rows.qo_indptr[row], queries = rows.qo_indptr[row + 1] - first;
     const long prefix = std::min<long>(rows.prefixes[row], covered);
     const long reach = std::min(prefix + (rows.words ? std::max<long>(queries, 64) : queries), covered);
     sight.slots.clear();
-    for (long page = 0; page * rows.page_size < reach; ++page) {  // a division for each position would cost as much as all
+    for (long page = 0; page * rows.page_size < reach; ++page) {  // dividing per position would cost as much as all
       const Number* start = pool + own[page] * rows.page_size * slot_size;
       for (long at = 0; at < std::min(rows.page_size, reach - page * rows.page_size); ++at)
         sight.slots.push_back(start + at * slot_size);
@@ -202,8 +202,9 @@ void attend(float* out, const float* query, long stride, const Number* pool, con
 
 }  // namespace
 
-// query [queries, heads, dim] of token stride `stride`; pool [slots, 2, kv_heads, dim] of floats or, with `halves`, of
-// bf16; words [queries] or null for causal -> out [queries, heads, dim]. The other arrays are those of AttentionInputs.
+// query [queries, heads, dim] with token stride `stride`; pool [slots, 2, kv_heads, dim] of floats or, with `halves`,
+// of bf16; words [queries], or null for causal -> out [queries, heads, dim]. The other arrays are those of
+// AttentionInputs.
 extern "C" void attended(float* out, const float* query, const void* pool, const int32_t* qo_indptr,
                          const int32_t* kv_indptr, const int32_t* pages, const int64_t* prefixes, const int64_t* words,
                          long rows, long stride, long heads, long kv_heads, long dim, long page_size, bool halves) {

@@ -1,5 +1,5 @@
-// Which token of a row: the likeliest, with noise or without, and how likely one is. The twins in torch are
-// engine/choose.py and spec/ranking.py.
+// Which token a row chooses: the most likely one, with noise or without, and the probability of a given token. The
+// references in torch are engine/choose.py and spec/ranking.py.
 #include <cmath>
 
 #include "kernels.h"
@@ -9,7 +9,7 @@ using namespace aerie;
 
 namespace {
 
-// The first of the largest of values(i), a vector of them, and, for what is left, value(i).
+// The first of the largest of values(i), a vector of values, and, for the rest, value(i).
 template <class Values, class Value>
 long largest(long count, Values values, Value value) {
   long place = 0;

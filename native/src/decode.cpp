@@ -1,4 +1,4 @@
-// A plain step in one call: a token for each row, and what that leaves for the step after. The twin in torch is
+// A plain step in one call: one token for each row, and what the next step reads. The reference in torch is
 // engine/decode_step.py.
 #include "step.h"
 

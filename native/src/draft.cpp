@@ -1,5 +1,5 @@
-// A head's guesses in one call: level by level, what it reads off its last output, and its pass over the next nodes. The
-// twins in torch are spec/draft.py and spec/frontier.py.
+// A head's draft in one call: level by level, it reads tokens off its last output and runs a pass over the next nodes.
+// The references in torch are spec/draft.py and spec/frontier.py.
 #include <algorithm>
 #include <vector>
 
@@ -21,13 +21,13 @@ class Drafting {
     pass_.lay(rows_, std::vector<int64_t>(rows_.count, nodes).data(), nodes * (depth - 1));
   }
 
-  // What the last outputs say; `feedback` is what their children are fed.
+  // Reads the last outputs; `feedback` is what their children are fed.
   void read() {
     aerie::read(normed_, logits, feedback.data(), head_.body, static_cast<long>(feedback.size()) / head_.body.hidden);
     if (head_.norm_output) feedback = normed_;
   }
 
-  // The head's pass over the nodes of depth `level`: tokens and words [rows, nodes], fed what `feedback` holds.
+  // The head's pass over the nodes of depth `level`: tokens and words [rows, nodes], with `feedback` as input.
   void pass(long level, const int64_t* tokens, const int64_t* words) {
     for (long i = 0; i < rows_.count * nodes_; ++i) {
       const long row = i / nodes_, length = rows_.lengths[row];
@@ -48,8 +48,8 @@ class Drafting {
 
 }  // namespace
 
-// The best child of the best child: tokens [rows, depth + 1], the root first. Ends early where every row's path has less
-// than e^floor of the head's probability. Returns the levels drafted.
+// The best child of each best child: tokens [rows, depth + 1], the root first. Ends early if the path probability under
+// the head is less than e^floor in every row. Returns the number of levels drafted.
 extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* tables, const Roots* roots, long depth,
                               float floor) {
   const long rows = roots->rows.count, count = head->body.output.outputs;
@@ -70,13 +70,13 @@ extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* t
     bool sure = false;
     for (long row = 0; row < rows; ++row) sure |= (paths[row] += level_paths[row]) >= floor;
     if (!sure) return level;
-    std::fill(words.begin(), words.end(), (int64_t{1} << level) - 1);  // a chain's node sees all before it
+    std::fill(words.begin(), words.end(), (int64_t{1} << level) - 1);  // a chain's node sees all nodes before it
     drafting.pass(level, last.data(), words.data());
   }
 }
 
-// All candidates of trees, [rows, total] in level order: `wanted` children of each frontier node, edges at `heats`
-// [depth].
+// All candidates of trees, [rows, total] in level order: `wanted` children of each frontier node, with edges at
+// temperatures `heats` [depth].
 extern "C" void drafted_tree(int64_t* tokens, float* scores, int64_t* parents, const Head* head, const Tables* tables,
                              const Roots* roots, const float* heats, long depth, long wanted, long total) {
   const long rows = roots->rows.count, count = head->body.output.outputs;

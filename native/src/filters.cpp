@@ -1,4 +1,4 @@
-// What a request's filters leave of a row: min-p, then top-k, then top-p, as the least scaled logit that stays. The twin in
+// A request's filters on a row: min-p, then top-k, then top-p, as the lowest scaled logit that stays. The reference in
 // torch, which sorts whole rows, is `filtered` in engine/choose.py.
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,8 @@ using namespace aerie;
 
 namespace {
 
-// Of `kept`, none of them more than `most`: the last that a walk down from the largest takes until it has `share` of the
-// mass. Few make up most of it, so ever longer beginnings are sorted.
+// Of `kept`, all at most `most`: the last value that a walk down from the largest takes until it has `share` of the
+// mass. A few values make up most of the mass, so the walk sorts ever longer prefixes.
 float edge_of_mass(std::vector<float>& kept, float most, float share) {
   const long count = static_cast<long>(kept.size());
   const double limit = static_cast<double>(share) * exp_sum(kept.data(), count, most, 1.0f);
@@ -47,8 +47,8 @@ float edge(const std::vector<float>& scaled, float min_p, long top_k, float top_
 
 }  // namespace
 
-// logits [rows, count] and each row's temperature and filters -> out [rows]: the least logit / T that stays. Greedy rows,
-// colder than `greedy_below`, keep everything.
+// logits [rows, count] and each row's temperature and filters -> out [rows]: the lowest logit / T that stays. Greedy
+// rows, colder than `greedy_below`, keep everything.
 extern "C" void edges(float* out, const float* logits, const float* temperatures, const float* min_ps,
                       const int32_t* top_ks, const float* top_ps, long rows, long count, float greedy_below) {
   static thread_local std::vector<float> scaled;

@@ -1,4 +1,4 @@
-// Functions of vectors of floats.
+// Functions on vectors of floats.
 #pragma once
 
 #include <cmath>
@@ -7,12 +7,12 @@
 
 namespace aerie {
 
-// e^x for x <= 88, to two units in the last place; 0 under -87. Cody-Waite reduction and the polynomial of degree five
-// that Cephes' expf has: x = n ln 2 + r, e^x = 2^n e^r.
+// e^x for x <= 88, to two units in the last place; 0 below -87. Cody-Waite reduction and the polynomial of degree five
+// of Cephes' expf: x = n ln 2 + r, e^x = 2^n e^r.
 inline Floats exp(Floats x) {
   const Ints alive = x > -87.0f;
   x = alive ? x : Floats{};
-  const float round = 12582912.0f;  // 1.5 * 2^23: what is added to it is rounded to an integer in its low bits
+  const float round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const Floats shifted = x * 1.44269504f + round;
   const Floats n = shifted - round;
   const Floats r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
@@ -37,7 +37,7 @@ inline float exp_sum(const float* values, long count, float most, float heat) {
 }
 
 // ln x for x > 0 that is not subnormal, to two units in the last place: x = 2^n m with m in [sqrt(1/2), sqrt(2)), and
-// the polynomial that Cephes' logf has for ln m.
+// the polynomial of Cephes' logf for ln m.
 inline Floats log(Floats x) {
   const Ints bits = same_bits<Ints>(x);
   const Ints n = (bits - 0x3F3504F3) >> 23;

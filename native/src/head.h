@@ -1,4 +1,4 @@
-// A draft head, and where rows stand before it drafts; as native/head.py lays them out.
+// A draft head, and the rows before it drafts; same layout as in native/head.py.
 #pragma once
 
 #include "model.h"
@@ -7,9 +7,9 @@ namespace aerie {
 
 struct Head {
   Model body;              // its output gives draft ids
-  const int64_t* mapping;  // of draft ids to the target's; null for identity
-  Matrix fuse;             // taps to what its layers are fed
-  const Norm* pre_norms;   // of equal parts of the taps
+  const int64_t* mapping;  // from draft ids to target ids; null for identity
+  Matrix fuse;             // from taps to the input of its layers
+  const Norm* pre_norms;   // for equal parts of the taps
   long parts;
   bool norm_output;
 };
@@ -21,7 +21,7 @@ struct Roots {
   const float* temperatures;  // [rows]; null for 1
 };
 
-// (F0) of spec/head.py: taps [pairs, parts of the target's layers], which are spoiled -> [pairs, hidden].
+// (F0) of spec/head.py: taps [pairs, parts of the target's layers], which are overwritten -> [pairs, hidden].
 std::vector<float> fused(std::vector<float>& taps, const Head& head, long pairs);
 
 }  // namespace aerie

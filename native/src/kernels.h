@@ -1,11 +1,11 @@
-// Kernels that other kernels are made of; each is told where it is defined.
+// Kernels that other kernels use, each with the file that defines it.
 #pragma once
 
 #include <cstdint>
 
 namespace aerie {
 
-// As native/layers.py lays them out.
+// Same layout as in native/layers.py.
 struct Norm {
   const float *gain, *floor;  // null where there is none
 };

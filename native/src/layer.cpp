@@ -1,4 +1,4 @@
-// The small operations of a layer; their twins in torch are engine/norm.py and engine/layer.py.
+// The small operations of a layer; the references in torch are engine/norm.py and engine/layer.py.
 #include <cmath>
 
 #include "kernels.h"
@@ -6,7 +6,7 @@
 
 using namespace aerie;
 
-// x / hypot(|x|, floor) * gain, rows [rows, size] that lie `stride` apart; size is a multiple of 16.
+// x / hypot(|x|, floor) * gain for rows [rows, size] with stride `stride`; size is a multiple of 16.
 extern "C" void normed(float* out, const float* x, const float* gain, const float* floor, long rows, long size,
                        long stride) {
   for (long row = 0; row < rows; ++row, x += stride, out += size) {
@@ -15,7 +15,7 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
       const Floats part = load(x + i);
       squares += part * part;
     }
-    // In double and rounded once: an error of this number is one of the whole row.
+    // In double and rounded once: an error in this number affects the whole row.
     const double least = *floor;
     const float shrink = static_cast<float>(1.0 / std::sqrt(sum(squares) + least * least));
     for (long i = 0; i < size; i += kLanes) store(out + i, load(x + i) * shrink * load(gain + i));
@@ -24,7 +24,7 @@ extern "C" void normed(float* out, const float* x, const float* gain, const floa
 
 namespace {
 
-// Of pairs side by side.
+// For adjacent pairs.
 struct Evens {
   static constexpr int of(int lane) { return lane & ~1; }
 };
@@ -37,14 +37,14 @@ struct Swapped {
   static constexpr int of(int lane) { return lane ^ 1; }
 };
 
-// Pairs, each times its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
+// Multiplies each pair by its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
 inline Floats turned_pairs(Floats pairs, Floats turns) {
   const Floats cosines = shuffled<Evens>(turns, turns), sines = shuffled<Odds>(turns, turns);
   const Floats signs = (lane_numbers() & 1) == 0 ? Floats{} - 1.0f : Floats{} + 1.0f;
   return pairs * cosines + shuffled<Swapped>(pairs, pairs) * sines * signs;
 }
 
-// To a pool of the same numbers, or from floats to bf16.
+// To a pool of the same type, or from floats to bf16.
 template <class Number, class Kept>
 void turn(Number* merged, const float* turns, Kept* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
           long dim) {
@@ -60,9 +60,9 @@ void turn(Number* merged, const float* turns, Kept* pool, const int64_t* slots, 
 
 }  // namespace
 
-// merged [tokens, heads + 2 * kv_heads, dim]: queries and keys are turned in place, then keys and values copied to the
-// pool [slots, 2 * kv_heads, dim], both of floats or, with `halves`, of bf16. turns [tokens, dim / 2] complex; pairs that
-// turn together lie side by side. dim is a multiple of 16.
+// merged [tokens, heads + 2 * kv_heads, dim]: rotates queries and keys in place, then copies keys and values to the
+// pool [slots, 2 * kv_heads, dim], both of floats or, with `halves`, of bf16. turns [tokens, dim / 2] complex; rotated
+// pairs lie side by side. dim is a multiple of 16.
 extern "C" void turned(void* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
                        long kv_heads, long dim, bool halves) {
   if (halves)
@@ -81,7 +81,7 @@ extern "C" void gated(float* out, const float* both, long tokens, long inner) {
   }
 }
 
-// The same of floats, whatever numbers the pool has.
+// The same for floats, whatever type the pool has.
 extern "C" void turned_to(float* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
                           long kv_heads, long dim, bool halves) {
   if (halves)

@@ -1,4 +1,5 @@
-// How the compiler lays out what Python hands over: native/layouts.py compares it with its own when a worker is built.
+// How the compiler lays out what Python passes: native/layouts.py compares it with its own layout when a worker is
+// built.
 #include <cstddef>
 #include <cstring>
 
@@ -44,7 +45,7 @@ const Layout kLayouts[] = {
 
 }  // namespace
 
-// The size and the offsets of a structure, ended by -1; null for a name that is not known.
+// The size and the offsets of a structure, ended by -1; null for an unknown name.
 extern "C" const int64_t* layout(const char* name) {
   for (const Layout& one : kLayouts)
     if (std::strcmp(one.name, name) == 0) return one.words;

@@ -1,10 +1,10 @@
-// A layer's norm and MLP, of the kernels that do its parts; the twin in torch is engine/layer.py.
+// A layer's norm and MLP, built from the kernels of its parts; the reference in torch is engine/layer.py.
 #include <vector>
 
 #include "kernels.h"
 
-// Adds down(silu(gate(x)) * up(x)), x being the normed residual [tokens, hidden], to it in place. Of each product: panels,
-// scales or null, bias or null.
+// Adds down(silu(gate(x)) * up(x)) to the residual [tokens, hidden] in place; x is the normed residual. Each product
+// has panels, scales or null, bias or null.
 extern "C" void swiglu(float* residual, const float* gain, const float* floor, const void* gate_up,
                        const float* gate_up_scales, const float* gate_up_bias, const void* down,
                        const float* down_scales, const float* down_bias, long tokens, long hidden, long inner) {

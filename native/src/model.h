@@ -1,4 +1,4 @@
-// A model as a whole step walks through it: a batch's tokens, from their embeddings to what is said of them.
+// A model as a whole step runs it: a batch's tokens, from their embeddings to their logits.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace aerie {
 
-// A target, or the body of a head; as native/model.py lays it out.
+// A target, or the body of a head; same layout as in native/model.py.
 struct Model {
   const Layer* layers;
   const float* rotations;  // [positions, dim]
@@ -20,7 +20,7 @@ struct Model {
   bool normed_residual, halves;
 };
 
-// What is known of each row until its next owner (engine/row_tables.py); the last is the dummy.
+// What is stored for each row until its next owner (engine/row_tables.py); the last row is the dummy.
 struct Tables {
   const int32_t* pages;  // [rows + 1, per_row]
   const int64_t* noise_keys;
@@ -30,7 +30,7 @@ struct Tables {
   long per_row, stops;
 };
 
-// Generations [2, per_turn] of what steps leave for each other (engine/future_map.py).
+// Generations [2, per_turn] of what one step leaves for the next (engine/future_map.py).
 struct Futures {
   int64_t *tokens, *lengths;
   bool* done;
@@ -38,26 +38,26 @@ struct Futures {
   long per_turn, seed_bytes;
 };
 
-// Table rows, each with the positions that it holds already.
+// Table rows, each with the number of positions that it already has.
 struct Rows {
   const int64_t *owners, *lengths;
   long count;
 };
 
-// Tokens of some rows on their way through a model: where each stands, and what it sees.
+// Tokens of some rows on their way through a model: the position of each, and what it sees.
 class Pass {
  public:
   Pass(const Model& model, const Tables& tables) : model_(model), tables_(tables) {}
 
-  // So many tokens of each row, which see and write as many positions past its length, or `scratch` where those are more.
+  // `counts` tokens of each row. They see and write as many positions past its length, or `scratch` if that is more.
   void lay(const Rows& rows, const int64_t* counts, long scratch = 0);
 
-  // Token i, of row `row`: its KV goes to position `place`, and it is turned as one at `position`.
+  // Token i, of row `row`: its KV goes to position `place`, and it is rotated for `position`.
   void put(long i, long row, int64_t token, int64_t place, int64_t position);
 
   long tokens() const { return static_cast<long>(slots_.size()); }
 
-  // Through all layers: stream [tokens, hidden] in place, with the embeddings beside it where layers read them. taps
+  // Runs all layers: stream [tokens, hidden] in place, with the embeddings beside it where layers read them. taps
   // [tokens, boundaries, hidden] and words [tokens] may be null.
   void run(float* stream, const int64_t* words, float* taps = nullptr, const int64_t* tapped = nullptr,
            long boundaries = 0);
@@ -73,7 +73,7 @@ class Pass {
   std::vector<float> turns_;
 };
 
-// What is read off a stream [tokens, hidden]: its norm, and logits [tokens, vocabulary].
+// Output of a stream [tokens, hidden]: its norm, and logits [tokens, vocabulary].
 void read(std::vector<float>& normed_stream, std::vector<float>& logits, const float* stream, const Model& model,
           long tokens);
 

@@ -1,4 +1,4 @@
-// Gumbel noise of rows of tokens; its twin in torch is engine/noise.py, whose hash this is.
+// Gumbel noise of rows of tokens; the reference in torch is engine/noise.py, which has the same hash.
 #include <algorithm>
 #include <cmath>
 
@@ -18,7 +18,7 @@ inline Word finalized(Word x) {
   return x ^ x >> 16;
 }
 
-// -log(-log1p(-u)) of u = (hash + 1/2) / 2^32, kept below 1. What 1 - u loses by rounding is given back.
+// -log(-log1p(-u)) for u = (hash + 1/2) / 2^32, kept below 1. Compensates for the rounding of 1 - u.
 inline Floats gumbels(Words hashes) {
   Floats u = (__builtin_convertvector(hashes, Floats) + 0.5f) * 0x1p-32f;
   const float below_one = 1.0f - 0x1p-24f;
@@ -48,10 +48,10 @@ class Row {
 
 inline Words ids_from(uint32_t first) { return same_bits<Words>(lane_numbers()) + first; }
 
-// The first of the largest of logits / T + noise, of those that are no less than `edge` without it. Noise has a largest
-// value, so only what could still win is given any.
+// The first of the largest of logits / T + noise, among those whose logit / T is at least `edge`. Noise has a maximum,
+// so only tokens that could still win get any.
 int64_t winner(const float* logits, long count, float temperature, float edge, const Row& noise) {
-  static const float most = gumbels(Words{})[0];  // it falls as hashes rise
+  static const float most = gumbels(Words{})[0];  // noise falls as hashes rise
   const long whole = count / kLanes * kLanes;
   const auto block = [&](long i) {  // what lies past the end never wins
     float rest[kLanes];
@@ -98,8 +98,8 @@ extern "C" void gumbel(float* out, const int64_t* keys, const int64_t* positions
   }
 }
 
-// logits [rows, count], temperatures, keys and positions [rows] -> out [rows]: what `chosen` gives with the noise that
-// `gumbel` gives for every token, most of which is never made. What `edges` [rows] leave, unless they are null.
+// logits [rows, count], temperatures, keys and positions [rows] -> out [rows]: what `chosen` returns with the noise
+// that `gumbel` makes for every token; most of it is never made. Only tokens that `edges` [rows] leave, unless null.
 extern "C" void drawn(int64_t* out, const float* logits, const float* temperatures, const float* edges,
                       const int64_t* keys, const int64_t* positions, long rows, long count, float greedy_below) {
   for (long row = 0; row < rows; ++row, logits += count) {

@@ -1,4 +1,4 @@
-// A plan as Python hands it over; layouts.cpp compares how both lay it out.
+// A plan as Python passes it; layouts.cpp compares how both sides lay it out.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ struct Tables;
 struct Futures;
 struct Head;
 
-// A plan's rows, and what it is run on; as native/plan.py lays it out.
+// A plan's rows, and what they run on; same layout as in native/plan.py.
 struct Step {
   const Model* target;
   const Tables* tables;
@@ -19,10 +19,10 @@ struct Step {
   long count;
   long open, stop, full;  // codes of endings
   float greedy_below;
-  bool samples, filters, bans;  // what some row calls for
+  bool samples, filters, bans;  // what at least one row needs
 };
 
-// Chunks of prompts, [count] of the plan's rows; as native/prompts.py lays it out.
+// Chunks of prompts, [count] of the plan's rows; same layout as in native/prompts.py.
 struct Prompts {
   const int32_t* tokens;  // of all chunks
   const int32_t *starts, *counts;
@@ -32,14 +32,14 @@ struct Prompts {
   long boundaries;
 };
 
-// What a step drafts; as native/draft.py lays it out.
+// What a step drafts; same layout as in native/draft.py.
 struct Drafts {
   const Head* head;
-  const float* heats;     // [depth] of a tree's edges
+  const float* heats;     // [depth] temperatures of a tree's edges
   const int64_t* tapped;  // [boundaries]
-  const int32_t* nodes;   // [count] to verify of each of the plan's rows, the root included
+  const int32_t* nodes;   // [count] to verify in each of the plan's rows, including the root
   long boundaries, depth, topk;
-  float floor;  // log probability of a chain that is not worth another level
+  float floor;  // log probability below which a chain gets no further level
 };
 
 }  // namespace aerie

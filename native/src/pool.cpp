@@ -1,4 +1,4 @@
-// Where keys and values lie, and their way to where they shall lie. The twins in torch are RowTables.slots and
+// Where keys and values are stored, and moving them. The references in torch are RowTables.slots and
 // spec.round.compact.
 #include <cstdint>
 #include <cstring>
@@ -19,9 +19,9 @@ extern "C" void slots(int64_t* out, const int64_t* rows, const int64_t* position
   for (long i = 0; i < count; ++i) out[i] = slot(pages + rows[i] * per_row, positions[i], page_size);
 }
 
-// In `layers` of a pool that are `stride` bytes apart, slots of `size` bytes: those along path [rows, width], counted
-// from each row's length, go to the places right after it. A node is never before its place on a path, so nothing is
-// overwritten that is read later. Past its end a path names its root again.
+// In `layers` of a pool that are `stride` bytes apart, moves slots of `size` bytes: those along path [rows, width],
+// relative to each row's length, go to the places right after it. A node is never before its place on a path, so
+// nothing is overwritten before it is read. Past its end a path names its root again.
 extern "C" void moved(char* pool, const int64_t* path, const int64_t* rows, const int64_t* lengths,
                       const int32_t* pages, long count, long width, long per_row, long page_size, long layers,
                       long stride, long size) {

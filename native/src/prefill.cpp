@@ -1,4 +1,4 @@
-// A chunk of each row's prompt in one call, and a second one in which a head follows it. The twins in torch are
+// A chunk of each row's prompt in one call, and a second call that extends a head with it. The references in torch are
 // engine/prefill_step.py and spec/follow_step.py.
 #include <algorithm>
 
@@ -10,7 +10,8 @@ using namespace aerie;
 
 namespace {
 
-// What the first call leaves for the second: of every row its chunk, and of those that read their last what was chosen.
+// What the first call leaves for the second: every row's chunk, and the tokens chosen in rows that read their last
+// chunk.
 struct Chunks {
   std::vector<int64_t> owners, starts, counts;
   Standing rows;
@@ -18,7 +19,7 @@ struct Chunks {
   std::vector<float> taps, normed_stream, logits;
 };
 
-thread_local Chunks chunks_;  // of the step that is under way
+thread_local Chunks chunks_;  // of the current step
 
 void lay(Chunks& chunks, const Step& step, const Prompts& prompts) {
   for (auto* part : {&chunks.owners, &chunks.starts, &chunks.counts, &chunks.rows.owners, &chunks.rows.lengths})
@@ -29,7 +30,7 @@ void lay(Chunks& chunks, const Step& step, const Prompts& prompts) {
     chunks.starts.push_back(prompts.starts[row]);
     chunks.counts.push_back(prompts.counts[row]);
     if (!prompts.last[row]) continue;
-    chunks.rows.places.push_back(row);  // where the prompt's last token is the root that has just been run
+    chunks.rows.places.push_back(row);  // where the prompt's last token is the root that has just run
     chunks.rows.owners.push_back(step.rows[row]);
     chunks.rows.lengths.push_back(prompts.starts[row] + prompts.counts[row] - 1);
   }
@@ -60,7 +61,7 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   const std::vector<int64_t> ones(count, 1);
   std::vector<int64_t> of(count), next(count);
   for (long row = 0; row < count; ++row) {
-    std::copy_n(stream + lasts[row] * hidden, hidden, stream + row * hidden);  // forwards: none is needed any more
+    std::copy_n(stream + lasts[row] * hidden, hidden, stream + row * hidden);  // forwards, over values that are no longer needed
     of[row] = row;
     next[row] = chunks.rows.lengths[row] + 1;
   }
@@ -70,7 +71,8 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   for (long row = 0; row < count; ++row) chunks.rows.publish(step, row, chunks.chosen[row], nullptr);
 }
 
-// Each pair is a chunk's tap and the token after it, which at a prompt's end is the chosen one; of rows `followed` [count].
+// Each pair is a chunk's tap and the token after it; at a prompt's end that is the chosen one. For rows `followed`
+// [count].
 extern "C" void prompts_followed(const Step* given, const Prompts* prompts, const Head* head, const bool* followed) {
   const Step& step = *given;
   const Chunks& chunks = chunks_;

@@ -1,6 +1,6 @@
-// x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is held as bf16 or as 8-bit
-// integers with a scale for each output, and widened in registers (tile.h). Every output of every row is summed over the
-// inputs in their order, so a row's result does not depend on how many rows there are.
+// x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is stored as bf16 or as
+// 8-bit integers with a scale for each output, and widened in registers (tile.h). Every output of every row is summed
+// over the inputs in order, so a row's result does not depend on the number of rows.
 #include <cstring>
 #include <vector>
 
@@ -11,22 +11,22 @@ using namespace aerie;
 
 namespace {
 
-constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // whose sums over a strip fit the cache
+constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // their sums over a strip fit the cache
 constexpr long kStrip = 512 / kPanel;                                 // panels
-constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, which else would share places
+constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded to avoid cache conflicts
 
 template <class Weight>
 struct Product {
   float* out;
   const float* x;
   const Weight* panels;
-  const float* scales;  // null for weights that are what they are
+  const float* scales;  // null for unscaled weights
   const float* bias;    // or null
   long outputs, inputs;
   bool adds;
 };
 
-// `tokens` rows of a product, in tiles of as many as fit and one of the rest.
+// `tokens` rows of a product, in tiles of the maximum size and one of the rest.
 struct Cut {
   long tokens;
   long tiles() const { return (tokens + kMostRows - 1) / kMostRows; }
@@ -37,7 +37,7 @@ struct Cut {
 template <class Weight>
 using Tile = void (*)(float*, long, const float*, const Weight*, long, long);
 
-// By rows: a tile of one panel, and one of as many as are taken at once.
+// By rows: a tile of one panel, and a tile of as many panels as are computed at once.
 template <class Weight, int... Before>
 struct Tiles {
   static constexpr Tile<Weight> one[] = {tile<Weight, Before + 1, 1>...};
@@ -59,12 +59,12 @@ void arrange(std::vector<float>& blocks, const float* x, long tokens, long input
       std::memcpy(to, x + token * inputs + first, std::min(kDepth, inputs - first) * sizeof(float));
 }
 
-// sums [tokens, kPitch] over the inputs from `first` on, of the panels from `panel` on.
+// Adds to sums [tokens, kPitch] over the inputs from `first` on, for the panels from `panel` on.
 template <class Weight>
 void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
   const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
   const Weight* weights = product.panels + panel * apart + first * kPanel;
-  const long group = panels_at_once(cut.rows(cut.tiles() - 1));  // of panels that stay in the cache for all rows
+  const long group = panels_at_once(cut.rows(cut.tiles() - 1));  // panels that stay in the cache for all rows
   for (long begin = 0; begin < panels; begin += group) {
     const long end = std::min(begin + group, panels);
     for (long part = 0; part < cut.tiles(); ++part) {
@@ -115,11 +115,11 @@ void multiply(Product<Weight> product, long tokens) {
 
 }  // namespace
 
-// Outputs of a panel.
+// The number of outputs per panel.
 extern "C" long panel_size() { return kPanel; }
 
-// x [tokens, inputs] -> out [tokens, outputs], written or added to; `bias` [outputs] may be null. With `scales`, one for
-// each place of the panels, weights are 8-bit integers; without, bf16.
+// x [tokens, inputs] -> out [tokens, outputs], written or added to; `bias` [outputs] may be null. With `scales`, one
+// for each place of the panels, weights are 8-bit integers; without, they are bf16.
 extern "C" void multiplied(float* out, const float* x, const void* panels, const float* scales, const float* bias,
                            long tokens, long outputs, long inputs, bool adds) {
   if (tokens == 0) return;

@@ -1,5 +1,5 @@
-// A step that drafts, in a call for each of its phases: draft, verify, accept and extend, on the rows that are still open.
-// The twin in torch is spec/draft_step.py, and the equations of the head are those of spec/head.py.
+// A drafting step, in one call for each of its phases: draft, verify, accept and extend, on the rows that are still
+// open. The reference in torch is spec/draft_step.py; the equations of the head are in spec/head.py.
 #include <algorithm>
 
 #include "head.h"
@@ -14,14 +14,14 @@ namespace {
 struct Round {
   Standing rows;
   long width, steps;                                    // nodes of the widest row, and of the longest path
-  std::vector<int64_t> nodes, firsts;                   // [rows] of each, and where they begin in the pass
-  std::vector<int64_t> tokens, depths, parents, words;  // [rows, width]; words of trees alone
+  std::vector<int64_t> nodes, firsts;                   // [rows] counts, and where they begin in the pass
+  std::vector<int64_t> tokens, depths, parents, words;  // [rows, width]; words for trees only
   std::vector<int64_t> choices;                         // [rows, width], the target's
-  std::vector<int64_t> path, along;                     // [rows, steps] from the root, and what follows each
+  std::vector<int64_t> path, along;                     // [rows, steps] from the root, and the choice after each
   std::vector<float> taps, normed_stream, logits;
 };
 
-thread_local Round round_;  // of the step that is under way
+thread_local Round round_;  // of the current step
 
 long candidates(long topk, long depth) { return topk == 1 ? 1 + depth : 1 + topk + (depth - 1) * topk * topk; }
 
@@ -54,7 +54,7 @@ void draft_trees(Round& round, const Step& step, const Drafts& drafts, const Roo
            scores.data(), parents.data(), levels.data(), round.nodes.data(), count, total, width);
 }
 
-// Of the values [rows, width], those of real nodes, row by row.
+// Of values [rows, width], those of real nodes, row by row.
 std::vector<int64_t> packed(const std::vector<int64_t>& values, const Round& round) {
   std::vector<int64_t> flat;
   for (long row = 0; row < round.rows.count(); ++row) {

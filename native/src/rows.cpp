@@ -1,20 +1,20 @@
-// What is decided of each row after a pass: how far its draft was right, where it ends, and what the next step reads of
-// it. The twins in torch are spec/accept.py, engine/ending.py and engine/future_map.py.
+// Decisions for each row after a pass: how much of its draft was right, where it ends, and what the next step reads.
+// The references in torch are spec/accept.py, engine/ending.py and engine/future_map.py.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 #include "kernels.h"
 
-// tokens, choices [rows, width] of a tree whose node 0 is the root, nodes [rows] of each -> counts [rows] accepted beside
-// the root. parents [rows, width] may be null, for chains; with them, also path [rows, steps] and the choices along it,
-// both filled up from the root.
+// tokens, choices [rows, width] of a tree whose node 0 is the root, nodes [rows] of each -> counts [rows] accepted
+// besides the root. parents [rows, width] may be null, for chains. With parents, also path [rows, steps] and the
+// choices along it, both padded from the root.
 extern "C" void accepted(int64_t* counts, int64_t* path, int64_t* along, const int64_t* tokens, const int64_t* choices,
                          const int64_t* parents, const int64_t* nodes, long rows, long width, long steps) {
   for (long row = 0; row < rows; ++row) {
     long last = 0, count = 0;
     if (path) path[row * steps] = 0;
-    for (long node = 1; node < nodes[row]; ++node) {  // parents come first, so that one walk finds the whole path
+    for (long node = 1; node < nodes[row]; ++node) {  // parents come first, so one walk finds the whole path
       const bool follows = parents ? parents[row * width + node] == last : node == last + 1;
       if (!follows || tokens[row * width + node] != choices[row * width + last]) continue;
       last = node;
@@ -30,8 +30,8 @@ extern "C" void accepted(int64_t* counts, int64_t* path, int64_t* along, const i
   }
 }
 
-// tokens [rows, width] of which counts [rows] were committed after lengths [rows]; `owners` [rows] say where limits
-// [table] and stop ids [table, stops] of a row are -> kept [rows], endings [rows] as codes.
+// tokens [rows, width], of which counts [rows] were committed after lengths [rows]; `owners` [rows] index the rows in
+// limits [table] and stop ids [table, stops] -> kept [rows], endings [rows] as codes.
 extern "C" void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, const int64_t* counts,
                     const int64_t* lengths, const bool* done, const int64_t* owners, const int32_t* limits,
                     const int64_t* stop_ids, long rows, long width, long stops, long open, long stop, long full) {
@@ -49,8 +49,8 @@ extern "C" void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, cons
   }
 }
 
-// Tables [2, per_turn] of tokens, lengths, done flags and `size` bytes of seeds: generation turns [count] of rows [count]
-// -> what it holds.
+// Tables [2, per_turn] of tokens, lengths, done flags and `size` bytes of seeds -> the values of generation turns
+// [count] of rows [count].
 extern "C" void taken(int64_t* tokens, int64_t* lengths, bool* done, char* seeds, const int64_t* all_tokens,
                       const int64_t* all_lengths, const bool* all_done, const char* all_seeds, const int64_t* turns,
                       const int64_t* rows, long count, long per_turn, long size) {
@@ -63,7 +63,7 @@ extern "C" void taken(int64_t* tokens, int64_t* lengths, bool* done, char* seeds
   }
 }
 
-// The other way; seeds may be null, and stay what they are.
+// The reverse; seeds may be null and then stay as they are.
 extern "C" void published(int64_t* all_tokens, int64_t* all_lengths, bool* all_done, char* all_seeds,
                           const int64_t* tokens, const int64_t* lengths, const bool* done, const char* seeds,
                           const int64_t* turns, const int64_t* rows, long count, long per_turn, long size) {

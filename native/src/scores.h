@@ -1,4 +1,4 @@
-// Parts of attention, for a head of as many vectors as Parts: scores of keys, weights of scores, sums of weighed values.
+// Parts of attention, for a head of as many vectors as Parts: scores of keys, softmax weights, weighted sums of values.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace aerie {
 
-// `dim` numbers times those of one key, to be summed.
+// `dim` numbers times those of one key, as vectors still to be summed.
 template <class Number, int Parts>
 inline Floats products(const Floats* asked, const Number* key) {
   Floats products{};  // from zero, so that every compiled copy fuses the same products with the same sums
@@ -17,7 +17,7 @@ inline Floats products(const Floats* asked, const Number* key) {
   return products;
 }
 
-// Scores of the keys [count], at most as many as there are lanes, that lie `offset` after slot(i).
+// Scores of the keys [count], at most as many as there are lanes, at `offset` after slot(i).
 template <class Number, int Parts, class Slot>
 inline void score(float* found, const Floats* asked, long count, long offset, Slot slot) {
   if (count < kLanes) {
@@ -53,8 +53,8 @@ inline void mix_some(float* const* mixed, const float* const* weights, long coun
     for (int part = 0; part < Count; ++part) store(mixed[head] + (First + part) * kLanes, kept[head][part]);
 }
 
-// Adds the values [count] that lie `offset` after slot(i), weighed, for Heads heads that share them: as many of their
-// vectors at a time as have room in registers.
+// Adds the weighted values [count] at `offset` after slot(i), for Heads heads that share them, with as many of their
+// vectors at a time as fit in registers.
 template <class Number, int Parts, int Heads, int First = 0, class Slot>
 inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
   constexpr int some = std::min<int>(kRegisters / 2 / Heads, Parts - First);
@@ -69,7 +69,7 @@ inline void scaled(Floats* asked, const float* query) {
   for (int part = 0; part < Parts; ++part) asked[part] = load(query + part * kLanes) * scale;
 }
 
-// Weights of what a query's head sees, of its scores [count], which end in -infinity.
+// Softmax weights of what a query's head sees, from its scores [count], which end in -infinity.
 inline float weigh(float* scores, long count) {
   Floats most = load(scores), total{};
   for (long i = kLanes; i < count; i += kLanes) {

@@ -1,6 +1,6 @@
-// Layers one after the other in one call, of the kernels that do their parts; the twin in torch is engine/stack.py.
-// Streams are floats throughout; of a model in bf16, what its parts hand on is rounded to it, as it is where each part
-// is called by itself.
+// Layers one after the other in one call, built from the kernels of their parts; the reference in torch is
+// engine/stack.py. Streams are floats throughout. For a model in bf16, each part's output is rounded to bf16, as it is
+// where each part is called separately.
 #include <cstring>
 #include <vector>
 
@@ -21,7 +21,7 @@ void multiply(float* out, const float* x, const Matrix& matrix, const Shape& sha
   settle(out, shape.tokens * matrix.outputs, shape.halves);
 }
 
-// The normed stream, to the right of the normed embeddings where the layer reads them.
+// The normed stream, to the right of the normed embeddings if the layer reads them.
 void read(float* x, const float* stream, const float* embedded, const Layer& layer, const Shape& shape) {
   const long hidden = shape.hidden;
   if (!layer.embedding.gain) {
@@ -49,9 +49,9 @@ void normalize_heads(float* merged, const Layer& layer, const Shape& shape) {
 
 }  // namespace
 
-// stream [tokens, hidden], in place; taps [tokens, boundaries, hidden] of the layers `tapped` [boundaries], which are in
-// order; embedded [tokens, hidden] may be null. The other arrays are those of `turned` and `attended`, and `pool` has its
-// layers `layer_bytes` apart.
+// stream [tokens, hidden], in place; taps [tokens, boundaries, hidden] of the layers `tapped` [boundaries], which are
+// in order; embedded [tokens, hidden] may be null. The other arrays are those of `turned` and `attended`; the layers of
+// `pool` are `layer_bytes` apart.
 extern "C" void passed(float* stream, float* taps, const float* embedded, const Layer* layers, const int64_t* tapped,
                        const float* turns, const int64_t* slots, char* pool, const int32_t* qo_indptr,
                        const int32_t* kv_indptr, const int32_t* pages, const int64_t* prefixes, const int64_t* words,

@@ -88,7 +88,7 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
 void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {
   const Tables& tables = *step.tables;
   std::vector<int64_t> known(lengths);
-  for (int64_t& length : known) ++length;  // the root is known, and not yet run
+  for (int64_t& length : known) ++length;  // the root is known but has not run yet
   const std::vector<char> done(count());
   kept.resize(count());
   endings.resize(count());

@@ -1,4 +1,4 @@
-// What plain steps and those that draft have in common: the rows that they find open, what is chosen, and what is left.
+// What plain and drafting steps share: the rows that are still open, their choices, and what the next step reads.
 #pragma once
 
 #include "model.h"
@@ -6,7 +6,7 @@
 
 namespace aerie {
 
-// What a step says of its rows, in the order in which native/plan.py reads it; zeros so far.
+// A step's answer for its rows, in the order in which native/plan.py reads it; zeros at first.
 class Answer {
  public:
   Answer(int32_t* words, long count, long width) : words_(words), count_(count), width_(width) {}
@@ -28,24 +28,24 @@ class Answer {
 // The rows that had not ended before the step.
 class Standing {
  public:
-  // Of the others the answer says that nothing came of them, and the step after finds them as this one did.
+  // For the others the answer commits nothing, and the next step finds them unchanged.
   void open(const Step& step, Answer answer);
 
   Rows rows() const { return {owners.data(), lengths.data(), count()}; }
   long count() const { return static_cast<long>(owners.size()); }
   const char* seed(const Step& step, long row) const;
 
-  // What follows tokens of the rows `of` [tokens], to stand at `positions` [tokens]. Spoils the logits.
+  // Chooses what follows tokens of the rows `of` [tokens], for `positions` [tokens]. Overwrites the logits.
   void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
               const std::vector<int64_t>& positions) const;
 
-  // Cuts tokens [rows, width], of which counts [rows] were committed, and says so.
+  // Cuts tokens [rows, width], of which counts [rows] were committed, and writes the answer.
   void end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer);
 
-  // Leaves a row to the step after: its last token, and its seed, unless that is null.
+  // Leaves a row to the next step: its last token, and its seed, unless that is null.
   void publish(const Step& step, long row, int64_t token, const char* seed) const;
 
-  std::vector<long> places;  // among the plan's rows
+  std::vector<long> places;  // indices among the plan's rows
   std::vector<int64_t> owners, lengths, roots, kept, endings;
 };
 

@@ -1,4 +1,4 @@
-// The growing of trees from what a head says of them. The twins in torch are spec/frontier.py and spec/tree.py.
+// Builds trees from a head's outputs. The references in torch are spec/frontier.py and spec/tree.py.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -21,7 +21,7 @@ struct Candidate {
   }
 };
 
-// The best so far, the best first; of equals, the one that was offered first.
+// The best so far, in descending order; ties keep the one that was offered first.
 class Best {
  public:
   explicit Best(long wanted) : kept_(wanted) {}
@@ -32,7 +32,7 @@ class Best {
   const Candidate& operator[](long place) const { return kept_[place]; }
 
   void offer(float score, int64_t place) {
-    if (!(score < INFINITY)) score = -INFINITY;  // NaN has no place among the others
+    if (!(score < INFINITY)) score = -INFINITY;  // NaN cannot be ordered among the others
     if (full() && score <= least()) return;
     long at = full() ? count_ - 1 : count_++;
     for (; at > 0 && score > kept_[at - 1].score; --at) kept_[at] = kept_[at - 1];
@@ -63,14 +63,14 @@ bool find_best(Best& best, const float* values, long count) {
   return sound;
 }
 
-// Of the child that hangs on a node by an edge: rounding lifts none above its parent.
+// The score of a child on an edge of a node: rounding never lifts it above its parent's.
 float below(float score, float edge) { return score + (edge > 0 ? 0 : edge == edge ? edge : -INFINITY); }
 
 }  // namespace
 
 // z [rows * nodes, count] of frontier nodes with scores and indices [rows, nodes] -> the `wanted` best of each, [rows,
-// nodes, wanted]: scores, parents and draft ids, the latter through `mapping` [count] unless it is null. A node of whose z
-// one is NaN or +infinity has children of -infinity.
+// nodes, wanted]: scores, parents and draft ids, the latter through `mapping` [count] unless it is null. A node with a
+// NaN or +infinity in its z has children of -infinity.
 extern "C" void children(float* scores, int64_t* parents, int64_t* tokens, const float* z, const float* own,
                          const int64_t* indices, const int64_t* mapping, long frontier, long count, long wanted,
                          float heat) {
@@ -86,9 +86,9 @@ extern "C" void children(float* scores, int64_t* parents, int64_t* tokens, const
   }
 }
 
-// The `wanted` best of a level's candidates [rows, nodes * wanted] become the next frontier [rows, wanted]: their scores,
-// their indices from `first` on, their tokens, their words with bits from `bit` on, and what their parents, of the
-// frontier before, hand on: `size` bytes of `feedback` [rows, nodes] each.
+// The `wanted` best of a level's candidates [rows, nodes * wanted] become the next frontier [rows, wanted]: their
+// scores, their indices from `first` on, their tokens, their words with bits from `bit` on, and what their parents in
+// the old frontier pass on: `size` bytes of `feedback` [rows, nodes] each.
 extern "C" void advanced(float* scores, int64_t* indices, int64_t* words, int64_t* tokens, char* fed,
                          const float* level_scores, const int64_t* level_tokens, const int64_t* frontier_words,
                          const char* feedback, long rows, long nodes, long wanted, long first, long bit, long size) {
@@ -110,8 +110,8 @@ extern "C" void advanced(float* scores, int64_t* indices, int64_t* words, int64_
   }
 }
 
-// The best counts [rows] of candidates [rows, total] -> tokens, depths, parents and words [rows, widest]. NaN and +infinity
-// count as -infinity, and no score counts for more than its parent's.
+// The best counts [rows] of candidates [rows, total] -> tokens, depths, parents and words [rows, widest]. NaN and
+// +infinity count as -infinity, and no score exceeds its parent's.
 extern "C" void selected(int64_t* tokens, int64_t* depths, int64_t* parents, int64_t* words, const int64_t* drafted,
                          const float* scores, const int64_t* drafted_parents, const int64_t* drafted_depths,
                          const int64_t* counts, long rows, long total, long widest) {

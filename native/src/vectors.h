@@ -1,5 +1,5 @@
-// As many floats as one register of the machine holds, computed with at once: sixteen of AVX-512, eight of AVX2, four of
-// SSE, of NEON and of whatever else there is, where compilers lower these generic vectors to what they have.
+// Vectors of as many floats as fit in one register: sixteen with AVX-512, eight with AVX2, four with SSE, NEON and
+// everything else, where compilers lower these generic vectors to what the machine has.
 #pragma once
 
 #include <cstdint>
@@ -50,16 +50,16 @@ inline To same_bits(From lanes) {
   return other;
 }
 
-// bf16 numbers: the upper halves of as many floats.
+// bf16 numbers: the upper halves of floats.
 inline Floats widened(const uint16_t* from) {
-#ifdef __AVX512F__  // which GCC would do in halves
+#ifdef __AVX512F__  // GCC would do it in halves
   return same_bits<Floats>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load<__m256i>(from)), 16));
 #else
   return same_bits<Floats>(__builtin_convertvector(load<Halves>(from), Words) << 16);
 #endif
 }
 
-// Numbers of a type that activations and pools have, as floats and back; bf16 is rounded to the nearest, ties to even.
+// Numbers of the types of activations and pools, to floats and back; bf16 is rounded to nearest, ties to even.
 inline Floats floats(const float* from) { return load(from); }
 
 inline Floats floats(const uint16_t* from) { return widened(from); }
@@ -72,7 +72,7 @@ inline void put(uint16_t* to, Floats lanes) {
   store(to, __builtin_convertvector(lanes == lanes ? rounded : Words{} + 0x7FC0u, Halves));
 }
 
-// `count` numbers, whole vectors of them, of floats or of bf16, as floats; and back.
+// `count` numbers, in whole vectors, of floats or of bf16, to floats and back.
 inline void unpack(float* to, const void* from, long count, bool halves) {
   if (!halves) std::memcpy(to, from, count * sizeof(float));
   for (long i = 0; halves && i < count; i += kLanes) store(to + i, widened(static_cast<const uint16_t*>(from) + i));
@@ -83,7 +83,7 @@ inline void pack(void* to, const float* from, long count, bool halves) {
   for (long i = 0; halves && i < count; i += kLanes) put(static_cast<uint16_t*>(to) + i, load(from + i));
 }
 
-// What a model in bf16 would have handed on: `count` floats rounded to it, where it is in halves.
+// Rounds `count` floats to bf16 with `halves`, as a model in bf16 would.
 inline void settle(float* numbers, long count, bool halves) {
   if (!halves) return;
   uint16_t rounded[kLanes];
@@ -106,12 +106,12 @@ inline Floats widened(const int8_t* from) {
 #elif defined(__AVX2__)
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 #else
-  const Shorts wider = __builtin_convertvector(load<Bytes>(from), Shorts);  // in one step GCC goes lane by lane
+  const Shorts wider = __builtin_convertvector(load<Bytes>(from), Shorts);  // in one step GCC converts lane by lane
   return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
 #endif
 }
 
-// Lane l is number Order::of(l) of two vectors side by side.
+// Lane l is number Order::of(l) of two adjacent vectors.
 template <class Order, class Vector, std::size_t... Lane>
 inline Vector shuffled(Vector one, Vector other, std::index_sequence<Lane...>) {
 #ifdef __clang__
@@ -126,7 +126,7 @@ inline Vector shuffled(Vector one, Vector other) {
   return shuffled<Order>(one, other, std::make_index_sequence<kLanes>());
 }
 
-// Of two vectors in blocks: the first blocks of both by turns, and their second blocks.
+// Of two vectors in blocks: the first blocks of both, interleaved, and their second blocks.
 template <int Block>
 struct FirstBlocks {
   static constexpr int of(int lane) { return lane & Block ? kLanes + lane - Block : lane; }
@@ -156,7 +156,8 @@ inline void fold(Floats* of) {
   for (int i = 0; i < Block; ++i) of[i] = folded<Block>(of[i], of[i + Block]);
 }
 
-// `sum` of as many vectors as there are lanes, each in its lane, in the same order and with few more operations than one.
+// `sum` of as many vectors as there are lanes, each to its lane, in the same order and with few more operations than
+// one.
 inline Floats sums(Floats* of) {
   if constexpr (kLanes > 8) fold<8>(of);
   if constexpr (kLanes > 4) fold<4>(of);
@@ -173,7 +174,7 @@ inline Ints lane_numbers(std::index_sequence<Lane...>) {
 // 0, 1, 2 ..
 inline Ints lane_numbers() { return lane_numbers(std::make_index_sequence<kLanes>()); }
 
-// Whether any lane of a comparison holds.
+// Whether any lane of a comparison is true.
 inline bool any(Ints lanes) {
   int64_t parts[sizeof lanes / sizeof(int64_t)], all = 0;
   std::memcpy(parts, &lanes, sizeof lanes);
