@@ -1,4 +1,4 @@
-"""How much of one shape is accepted: what the probes of drafting measure, at a load that is quick."""
+"""Acceptance of one shape, as the drafting probes measure it, at a load that is quick."""
 
 from contracts.config import Config
 from contracts.errors import ConfigError
@@ -11,7 +11,7 @@ CONCURRENCY = 16
 
 
 def accepted(lane: Lane, config: Config, shape: Shape, prompts: Prompts, temperature: float, max_tokens: int) -> Run:
-    """The prompts answered with this shape at every load. Raises ConfigError where the lane has no head."""
+    """Answers the prompts with this shape at every load. Raises ConfigError if the lane has no head."""
     if not lane.capacity.drafts:
         raise ConfigError("the target has no head to draft with; set spec.head", param="spec.head")
     requests = ask(prompts, [temperature], max_tokens=max_tokens)

@@ -1,4 +1,4 @@
-"""Attention alone, on random pages: each backend at hand on the same rows, nodes and lengths. For the GPU probes."""
+"""Attention alone, on random pages: every available backend on the same rows, nodes and lengths. For the GPU probes."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 _NAMES = ("flashinfer", "triton", "cpu", "reference")
 _DENSE_MOST = 1 << 22
-"""Queries times positions past which `reference` is left out: it writes its masks and scores out in full."""
+"""Queries times positions above which `reference` is left out: it materializes its masks and scores."""
 
 
 class Backends:
-    """Of a config's target shape and device; those that cannot be made here are left out, and `missing` says why."""
+    """The backends for a config's target shape and device; `missing` gives the reason for each that cannot be built
+    here.
+    """
 
     def __init__(self, config: Config) -> None:
         model = read_model_config(Path(config.model.path))
@@ -53,8 +55,10 @@ class Backends:
     def runs(
         self, rows: int, nodes: int, length: int, *, slow: bool = False
     ) -> Iterator[tuple[str, Callable[[], Tensor] | str]]:
-        """A call of each backend and of each other way of FlashInfer's, planned, on one layer; trees are chains, which
-        cost the same. In place of a call the reason why there is none. `slow`: only ways that take minutes to compile.
+        """Yields a planned call of each backend and each other FlashInfer option, on one layer, or the reason why there
+        is none.
+
+        Trees are chains, which cost the same. `slow` yields only options that take minutes to compile.
         """
         if slow and "flashinfer" not in self.made:
             return
@@ -72,7 +76,7 @@ class Backends:
                     yield name, self._prepared(name, prepare, query)
 
     def _prepared(self, name: str, prepare: "Callable[[], Run]", query: Tensor) -> Callable[[], Tensor] | str:
-        """The way's call, tried once; one that fails is not tried again, since it may have compiled for minutes."""
+        """The option's call, tried once; one that fails is not tried again, since it may have compiled for minutes."""
         try:
             run = prepare()
             run(query)
@@ -117,6 +121,6 @@ class Backends:
 
 
 def _word(node: int) -> int:
-    """Of a chain's node: itself and all before it, as a signed 64-bit number."""
+    """The ancestor word of a chain's node: itself and all nodes before it, as a signed 64-bit number."""
     word = (1 << node + 1) - 1
     return word - (1 << 64) if word >> 63 else word

@@ -1,7 +1,7 @@
 """`aerie probe baseline`: plain decoding against `transformers` generate, same weights, one request at a time.
 
-Both answer the same prompts greedily, to the same length, at each number of threads; the runs take turns, and each
-side is judged by its best number. `transformers` runs in this process, in fp32 and in the checkpoint's dtype.
+Both answer the same prompts greedily, to the same length, at each number of threads. Runs alternate, and each side is
+judged by its best figure. `transformers` runs in this process, in fp32 and in the checkpoint's dtype.
 """
 
 import statistics
@@ -34,7 +34,7 @@ def measure_baseline(
     rounds: int = 3,
     max_tokens: int = 64,
 ) -> list[Cell]:
-    """A cell for each side, dtype and number of threads, and in each side's best one `over_transformers`."""
+    """One cell for each side, dtype and number of threads; each side's best one has `over_transformers`."""
     plain = config.model_copy(update={"spec": config.spec.model_copy(update={"head": "none"})})
     peers = {dtype: _load(config, dtype) for dtype in _PEER_DTYPES}
     rates: _Rates = {}
@@ -64,7 +64,7 @@ def _load(config: Config, dtype: str) -> Any:
 
 @torch.inference_mode()
 def _generate(model: Any, prompts: Prompts, max_tokens: int) -> tuple[float, list[list[int]]]:
-    """Tokens per second and the answers' ids."""
+    """Tokens per second, and the answers' ids."""
     answers = []
     began = time.monotonic()
     for prompt in prompts:

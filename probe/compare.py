@@ -1,9 +1,9 @@
-"""`aerie probe compare`: is the text the same with speculation, and how much faster does it come?
+"""`aerie probe compare`: whether speculation keeps the text the same, and how much faster it is.
 
-The same requests with speculation off, as chains, as trees, and (where the config has spec.by_load) as shipped. One
-lane for each dtype serves all of them; the plain worker, without a head, has another, so that the baseline is the
-faster of plain rows beside a head and a deployment that has none. All modes take turns, several rounds of the same
-requests each: a speed-up is the median of the rounds' ratios, and its spread is told. The reference text of a
+Runs the same requests with speculation off, as chains, as trees and, if the config has spec.by_load, as shipped. One
+lane for each dtype serves all of them. A second lane without a head gives another plain baseline, so that the baseline
+is the faster of plain rows beside a head and a deployment without one. All modes alternate over several rounds of the
+same requests: a speed-up is the median of the rounds' ratios, reported with its spread. The reference text of a
 temperature and dtype is that of the first plain runs.
 """
 
@@ -31,18 +31,18 @@ Texts = dict[str, list[int]]
 _WARM_UP_TOKENS = 8
 _ROUNDS = 5
 _FEWEST, _EACH = 5, 2
-"""Requests of a round at least, and for each that is open at once; the reference asks all prompts."""
+"""Fewest requests of a round, and requests per open request; the reference asks all prompts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """What is compared. `chain` and `tree` are the config's shape at each load where they are not given."""
+    """What to compare. `chain` and `tree` default to the config's shape at each load."""
 
     temperatures: Sequence[float] = (0.0, 0.8, 1.2)
     concurrencies: Sequence[int] = (1, 8, 64)
     dtypes: Sequence[str] = ("float32", "bfloat16")
     synchronous_at: Sequence[int] = (8,)
-    """Concurrencies that are measured without overlap too."""
+    """Concurrencies that are also measured without overlap."""
     max_tokens: int = 32
     chain: Shape | None = None
     tree: Shape | None = None
@@ -54,7 +54,7 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Under what a cell's modes are measured."""
+    """The conditions under which a cell's modes are measured."""
 
     temperature: float
     concurrency: int
@@ -65,7 +65,7 @@ class Case:
 def compare(
     config: Config, prompts: Prompts, make_lane: MakeLane, grid: Grid = Grid(), *, say: Say = lambda text: None
 ) -> list[Cell]:
-    """One cell for each mode, temperature, concurrency, loop and dtype. Raises ConfigError where there is no head."""
+    """One cell for each mode, temperature, concurrency, loop and dtype. Raises ConfigError without a head."""
     cells: list[Cell] = []
     for dtype in grid.dtypes:
         model = config.model.model_copy(update={"dtype": dtype})
@@ -79,7 +79,7 @@ def compare(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Path:
-    """A way to answer requests."""
+    """One way to answer requests."""
 
     name: str
     config: Config
@@ -90,7 +90,7 @@ class _Path:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    """The lanes of one dtype. `config` is what they were made for, with the caller's own shapes."""
+    """The lanes of one dtype. `config` is the one that they were made for, with the caller's own shapes."""
 
     config: Config
     grid: Grid
@@ -105,14 +105,14 @@ class _Bench:
             yield "preset", self.config, Drafting(self.config.spec, head=True).shape(concurrency)
 
     def paths(self, concurrency: int) -> Iterator[_Path]:
-        """The plain ones first: rows that the head does not follow, and the worker without a head."""
+        """The plain paths first: plain rows beside a head, and the worker without a head."""
         yield _Path("plain rows", self.config, self.lane, NO_DRAFT, speculation=False)
         yield _Path("plain worker", self.config, self.plain_lane, NO_DRAFT)
         for mode, config, shape in self.modes(concurrency):
             yield _Path(mode, config, self.lane, shape)
 
     def rounds(self, prompts: Prompts, case: Case, *, whole: bool) -> dict[_Path, list[Run]]:
-        """Of every path, in turns. `whole` asks all prompts in every round."""
+        """Runs of every path, alternating. `whole` asks all prompts in every round."""
         paths = list(self.paths(case.concurrency))
         runs: dict[_Path, list[Run]] = {path: [] for path in paths}
         asked = len(prompts) if whole else max(_FEWEST, _EACH * case.concurrency)
@@ -130,7 +130,7 @@ class _Bench:
         return runs
 
     def warm_up(self, prompts: Prompts) -> None:
-        """First steps of a shape build kernels and touch memory."""
+        """Runs each shape once: its first steps build kernels and touch memory."""
         for load in self.grid.concurrencies:
             requests = ask(prompts[:load], self.grid.temperatures, max_tokens=_WARM_UP_TOKENS)
             drive(self.plain_lane, self.config, requests, concurrency=load)
@@ -150,7 +150,7 @@ def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
 
 
 def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Say) -> list[Cell]:
-    """All cells of a temperature; the highest load begins, where asking every prompt is quick."""
+    """All cells of a temperature; starts with the highest load, where asking every prompt is quick."""
     cells: list[Cell] = []
     reference: Texts = {}
     for load in sorted(bench.grid.concurrencies, reverse=True):
@@ -197,7 +197,7 @@ def _cell(mode: str, shape: Shape, runs: Sequence[Run], plain: Sequence[Run], ca
 
 
 def _equality(judge: "_Judge", runs: Sequence[Run], reference: Texts) -> Cell:
-    """Share of requests with the reference's tokens, and why the others part from it."""
+    """Share of requests with the reference's tokens, and the reasons for differences."""
     answers = [answer for run in runs for answer in run.answers]
     parted = [answer for answer in answers if answer.tokens != reference[answer.request.id]]
     mismatches = [judge.divergence(answer, reference[answer.request.id]) for answer in parted]
@@ -210,7 +210,7 @@ def _equality(judge: "_Judge", runs: Sequence[Run], reference: Texts) -> Cell:
 
 
 class _Judge:
-    """Says where answers part from the reference, and why; its model is loaded once some do."""
+    """Finds where answers differ from the reference, and why; loads its model at the first difference."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -227,7 +227,7 @@ class _Judge:
 
 
 def _add_speedup_over_fastest(cells: list[Cell]) -> None:
-    """Against the plain path of whichever dtype this machine runs fastest."""
+    """Relative to the plain path of whichever dtype is fastest on this machine."""
     for cell in cells:
         plain = [
             other["tokens_per_s"]

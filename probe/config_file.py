@@ -1,4 +1,4 @@
-"""Writes spec.by_load into a config file and leaves every other line, comments included, as it was."""
+"""Writes spec.by_load into a config file and keeps every other line, comments included."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from contracts.spec_section import LoadShape
 
 
 def write_by_load(path: Path, entries: Sequence[LoadShape]) -> None:
-    """Raises ConfigError where the file cannot be edited so that only spec.by_load changes; then it stays as it was."""
+    """Raises ConfigError, and leaves the file as it was, if it cannot be edited so that only spec.by_load changes."""
     before = path.read_text(encoding="utf-8")
     expected = yaml.safe_load(before) or {}
     data = [entry.model_dump() for entry in entries]
@@ -47,7 +47,7 @@ def _edited(text: str, data: list[dict[str, int]]) -> str:
 
 
 def _span(lines: list[str], key: yaml.Node, value: yaml.Node) -> tuple[int, int]:
-    """The lines of an entry. A block ends where the next key begins, less the comments and empty lines before that."""
+    """The lines of an entry. A block ends where the next key begins, without the comments and empty lines before it."""
     first, end = key.start_mark.line, value.end_mark.line
     if not isinstance(value, yaml.CollectionNode) or value.flow_style:
         return first, end + 1
@@ -67,6 +67,6 @@ def _entry(node: yaml.Node | None, key: str) -> tuple[yaml.Node, yaml.Node] | No
 
 
 def _block(data: list[dict[str, int]], indent: str) -> list[str]:
-    """One entry a line."""
+    """One entry per line."""
     entries = [", ".join(f"{key}: {value}" for key, value in entry.items()) for entry in data]
     return [f"{indent}by_load:", *(f"{indent}  - {{{entry}}}" for entry in entries)]

@@ -1,4 +1,4 @@
-"""How long a call takes its device, without what the host spends on launching it. For probes of single operations."""
+"""The device time of a call, without the host's launch time. For probes of single operations."""
 
 import time
 from collections.abc import Callable
@@ -8,11 +8,11 @@ import torch
 from engine.cuda import Cuda
 
 _CALLS = 10
-"""In a graph, so that launching is not what is measured."""
+"""Calls in a graph, which hide the launch time."""
 
 
 def microseconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The median of `repeats`; on a GPU each is a replay of a graph of ten calls, as steps replay theirs."""
+    """The median of `repeats`; on a GPU each is a replay of a graph of ten calls, as steps replay their graphs."""
     if device.type != "cuda":
         return _median([_wall(call) for _ in range(repeats)])
     runtime = Cuda(device)

@@ -1,7 +1,7 @@
-"""`aerie probe draft-temperature`: which `a` of z = (a / T) log q + g is accepted most?
+"""`aerie probe draft-temperature`: which `a` of z = (a / T) log q + g gives the highest acceptance.
 
-`a` infinite drafts without the noise that the target chooses by: target-only acceptance, the rule that seed coupling
-must beat. Only acceptance is measured, which the load does not change; every `a` has a worker of its own.
+An infinite `a` drafts without the Gumbel noise by which the target samples: target-only acceptance, the rule that seed
+coupling must beat. Only acceptance is measured, which does not depend on the load; every `a` has a separate worker.
 """
 
 import math
@@ -29,7 +29,7 @@ def measure_draft_temperatures(
     max_tokens: int = 64,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """A cell for each mode, temperature and `a`, with its gain over target-only acceptance (the infinite `a`)."""
+    """One cell for each mode, temperature and `a`, with its gain over target-only acceptance (infinite `a`)."""
     shape = shape_at(config, 1)
     shapes = {"chain": chain_of(shape), "tree": tree_of(shape)}
     cells: list[dict[str, Any]] = []

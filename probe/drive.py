@@ -1,7 +1,7 @@
-"""Requests through a real scheduler over a lane, in this process: what every probe of a model runs and measures.
+"""Runs requests through a real scheduler over a lane, in this process: the basis of every probe of a model.
 
-A closed loop: `concurrency` requests are open until none is left to ask. A lane may carry any number of runs, one after
-the other, each with a scheduler of its own, so that none finds another's cached prefixes.
+A closed loop: `concurrency` requests are open until none is left. A lane may serve any number of runs, one after the
+other; each has a new scheduler, so that no run finds another's cached prefixes.
 """
 
 import statistics
@@ -18,19 +18,19 @@ from contracts.step import Lane
 from scheduler import Scheduler
 
 MakeLane = Callable[[Config], Lane]
-"""Of the composition root: probes do not choose where steps run."""
+"""Supplied by the composition root: probes do not choose where steps run."""
 Prompts = Sequence[Sequence[int]]
 
 
 @dataclass(slots=True)
 class Answer:
-    """What came of one request; times are seconds since it was asked."""
+    """The result of one request; times are seconds since it was sent."""
 
     request: Generate
     asked: float
     tokens: list[int] = field(default_factory=list)
     replies: list[int] = field(default_factory=list)
-    """Tokens of each reply: that of the prompt, then one a step."""
+    """Tokens of each reply: first that of the prompt, then one per step."""
     ttft: float = 0.0
     seconds: float = 0.0
     finish: str = ""
@@ -43,14 +43,14 @@ class Run:
 
     answers: list[Answer]
     seconds: float
-    """From the first request to the last answer's end."""
+    """From the first request to the end of the last answer."""
     open_seconds: float
-    """In which a request was open."""
+    """Time in which any request was open."""
     busy_seconds: float
-    """In which the lane worked."""
+    """Time in which the lane worked."""
     phase_seconds: dict[str, float]
     beside: int = 0
-    """Requests that were answered beside the measured ones."""
+    """Companion requests that were answered beside the measured ones."""
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def idle_share(self) -> float:
-        """Of the time in which requests were open, the part in which the lane had no work."""
+        """Share of the time with open requests in which the lane had no work."""
         return max(0.0, 1 - self.busy_seconds / self.open_seconds)
 
     @property
     def acceptance_length(self) -> float:
-        """Tokens committed by a decode step of a row, bonus included; cut where a request ended."""
+        """Tokens committed per decode step of a row, bonus included; truncated where a request ended."""
         steps = sum(usage.steps for usage in self._usages())
         decoded = sum(usage.completion_tokens - 1 - usage.preemptions for usage in self._usages())
         return decoded / max(steps, 1)
@@ -90,7 +90,7 @@ class Run:
 
 
 def joined(runs: Sequence[Run]) -> Run:
-    """One after the other, as one."""
+    """Concatenates runs into one."""
     phases: Counter[str] = Counter()
     for run in runs:
         phases.update(run.phase_seconds)
@@ -112,7 +112,7 @@ def ask(
     speculation: bool = True,
     ignore_eos: bool = False,
 ) -> list[Generate]:
-    """One request for each prompt, each with a seed of its own; temperatures take turns."""
+    """One request per prompt, each with a different seed; temperatures alternate."""
     return [
         Generate(
             id=f"request-{index}",
@@ -132,9 +132,9 @@ def ask(
 def drive(
     lane: Lane, config: Config, requests: Sequence[Generate], *, concurrency: int, beside: Iterable[Generate] = ()
 ) -> Run:
-    """Answers `requests`; one of `beside` is open all the while, and not measured.
+    """Answers `requests`; one of `beside` is open all the while and is not measured.
 
-    Raises AerieError when a request fails: what was measured until then says nothing.
+    Raises AerieError when a request fails, since figures up to then are meaningless.
     """
     scheduler = Scheduler(lane, config)
     began = time.monotonic()
@@ -161,7 +161,7 @@ def drive(
 
 @dataclass(slots=True)
 class _Course:
-    """Where a run stands. `beside` counts the others that were answered, `companion` is the open one of them."""
+    """State of a run. `beside` counts answered companions; `companion` is the open one."""
 
     scheduler: Scheduler
     waiting: deque[Generate]

@@ -1,6 +1,7 @@
-"""How far every token is from the edges of a request's filters, and how little would have made it the choice.
+"""How far every token is from the edges of a request's filters, and the least change that would have made it the
+choice.
 
-A distance is a difference of two scaled logits, as a margin is: where one is within the rounding of the logits, a token
+A distance is a difference of two scaled logits, like a margin. Where one is within the rounding of the logits, a token
 passes a filter in one batch and not in another, whatever the margin between the two best is. Called by `margins`.
 """
 
@@ -16,23 +17,23 @@ from contracts.sampling import SamplingParams
 class Distance(NamedTuple):
     gap: float
     edge: str | None
-    """The filter at whose edge it ends; None where it is one of two choices."""
+    """The filter at whose edge the gap ends; None between two choices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Of logits / T [V], by filter: how far each token is inside; below 0, how far it is outside. No filter is inf."""
+    """For logits / T [V], by filter: how far each token is inside; negative if outside. Without a filter: inf."""
 
     inside: dict[str, Tensor]
 
     @property
     def nearest(self) -> Tensor:
-        """[V]: a token has to pass every filter."""
+        """[V]: the distance to the nearest filter edge, since a token has to pass every filter."""
         return torch.stack([*self.inside.values()]).amin(0)
 
     def needed(self, z: Tensor, token: int) -> Distance:
-        """The least by which values have to differ for `token` to be the best of z [V] among those that pass: it has to
-        pass itself, and each better one has to be passed or to fall outside.
+        """The least change of values that makes `token` the best of z [V] among those that pass: it has to pass itself,
+        and each better token has to fall below it or outside.
         """
         nearest = self.nearest
         better = torch.minimum((z - z[token]).double(), nearest)
@@ -46,7 +47,7 @@ class Edges:
 
 
 def filter_edges(scaled: Tensor, sampling: SamplingParams) -> Edges:
-    """Of logits / T [V], in the order in which filters are applied: min-p, top-k, top-p."""
+    """Edges for logits / T [V], in the order of the filters: min-p, top-k, top-p."""
     scaled = scaled.double()
     size = scaled.numel()
     free = torch.full_like(scaled, torch.inf)
@@ -66,14 +67,14 @@ def filter_edges(scaled: Tensor, sampling: SamplingParams) -> Edges:
         mass = before.new_tensor(sampling.top_p).logit() - before.logit()
         passed = max(int((mass[:kept] >= 0).sum()), 1)
         swapped = _beside(scaled, ordered, passed)[order]
-        near = torch.maximum(mass, swapped)  # one of those outside takes more mass, or the place of the last inside
+        near = torch.maximum(mass, swapped)  # a token outside takes more mass, or the place of the last one inside
         near[:passed] = torch.minimum(mass, swapped)[:passed] if passed < kept else mass[:passed]
         inside["top_p"] = torch.empty_like(near).index_copy_(0, order, near)
     return Edges(inside)
 
 
 def _beside(scaled: Tensor, ordered: Tensor, count: int) -> Tensor:
-    """How far each is from changing places over the edge after the `count` largest; equals of the last are inside."""
+    """Distance of each token to crossing the edge after the `count` largest; ties with the last are inside."""
     last = ordered[count - 1]
     following = ordered[ordered < last]
     first_out = following[0] if following.numel() else scaled.new_tensor(-torch.inf)
@@ -81,12 +82,13 @@ def _beside(scaled: Tensor, ordered: Tensor, count: int) -> Tensor:
 
 
 def _mass_before(ordered: Tensor, kept: int, *, full: bool) -> Tensor:
-    """By rank, the probability of those before it among the `kept` best. One that is not among them would be the last
-    of them, and in the place of the last where top-k is `full`.
+    """By rank, the probability mass before a token among the `kept` best.
+
+    A token outside would be the last of them, in the place of the last if top-k is `full`.
     """
     weights = (ordered - ordered[0]).exp()
     sums = weights.cumsum(0)
     before, whole = sums - weights, sums[kept - 1]
     held = before[kept - 1] if full else whole
-    outside = (held / (held + weights)).nan_to_num(0.0)  # 0 / 0 of a token that would stand alone
+    outside = (held / (held + weights)).nan_to_num(0.0)  # 0 / 0 for a token that would stand alone
     return torch.where(torch.arange(ordered.numel(), device=ordered.device) < kept, before / whole, outside)

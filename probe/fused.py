@@ -1,7 +1,7 @@
-"""Each Triton kernel beside its reference in torch, on a model's sizes: the largest difference, then the time of both.
+"""Each Triton kernel against its torch reference, on a model's sizes: the largest difference, then both times.
 
-A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be entered in spec/kernels/choice.py,
-with the file of these cells committed beside it. Where no kernel can run, the references alone are timed.
+A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be added to spec/kernels/choice.py, with
+the file of these cells committed beside it. If no kernel can run, only the references are timed.
 """
 
 import importlib.util
@@ -78,11 +78,11 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     if not runs:
         return cell
     kernel = triton_kernels()[case.reference]
-    compared = 1 if name == "accept" else None  # its counts: what a path holds past them is nobody's
+    compared = 1 if name == "accept" else None  # its counts: path entries past them are undefined
     try:
         ours, theirs = (_tensors(call(*case.arguments, **case.keywords)) for call in (kernel, case.reference))
         taken = microseconds(lambda: kernel(*case.arguments, **case.keywords), device, repeats)
-    except triton_failures() as error:  # the other kernels are measured all the same
+    except triton_failures() as error:  # the other kernels are still measured
         return cell | {"failed": str(error).strip().partition("\n")[0]}
     return cell | {
         "kernel_microseconds": taken,
@@ -92,7 +92,7 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
 
 
 def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case]:
-    """Of `rows` rows whose trees have some thirty nodes."""
+    """Cases of `rows` rows whose trees have about thirty nodes."""
     generator = torch.Generator(device).manual_seed(rows)
     tables = RowTables(rows, 1, 16, device)
     tables.noise_keys.random_(generator=generator)
@@ -123,7 +123,7 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
 
 
 def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> Iterator[Case]:
-    """Of a layer's pass over `rows` tokens."""
+    """Cases of a layer's pass over `rows` tokens."""
     device, heads, kv_heads = generator.device, model.heads, model.kv_heads
     x = torch.randn(rows, model.hidden_size, generator=generator, device=device)
     yield Case(normed, "", (x, torch.ones_like(x[0]), torch.tensor(1e-3, device=device)), {})
@@ -138,7 +138,7 @@ def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> I
 
 
 def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
-    """Paths of every other node, through all layers of a pool."""
+    """Paths of every second node, through all layers of a pool."""
     tables, owners = RowTables(rows, 2, 16, device), torch.arange(rows, device=device)
     tables.pages[:rows] = torch.arange(2 * rows, device=device).view(rows, 2)
     pool = KVPool(
@@ -157,7 +157,7 @@ def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
 
 
 def _candidates(rows: int, generator: torch.Generator) -> Candidates:
-    """Children of the first nodes of the level before; scores fall with the index, so no child is above its parent."""
+    """Children of the first nodes of the level before; scores fall with the index, so no child beats its parent."""
     total, device = candidate_count(_TOPK, _DEPTH), generator.device
     each = torch.arange(total, device=device)
     levels = torch.div(each - 1 - _TOPK, _TOPK * _TOPK, rounding_mode="floor") + 2
@@ -178,6 +178,6 @@ def _tensors(answer: Any) -> list[Tensor]:
 
 
 def _difference(ours: Tensor, theirs: Tensor) -> float:
-    """Equal infinities do not differ."""
+    """Equal infinities count as no difference."""
     apart = (ours.double() - theirs.double()).abs().nan_to_num(0.0)
     return float(torch.where(ours == theirs, 0.0, apart).max())

@@ -1,11 +1,11 @@
-"""`aerie probe gpu-bench`: what a GPU gives, measured in a few minutes on a model's shape with random weights.
+"""`aerie probe gpu-bench`: a GPU's speed, measured in a few minutes on a model's shape with random weights.
 
-plain        plain decoding by batch, as a fraction of the device's roofline; the host's time of a step
-speculation  simulated acceptance by batch: tokens/s, where a step's time goes, idle shares with overlap and without
-attention    every backend and every way of FlashInfer's to verify trees, by rows, nodes and length
-kernels      Aerie's own kernels beside their twins (probe/fused.py)
+plain        plain decoding by batch, as a fraction of the device's roofline; host time per step
+speculation  simulated acceptance by batch: tokens/s, the parts of a step's time, idle shares with overlap and without
+attention    every backend and every FlashInfer option for verifying trees, by rows, nodes and length
+kernels      Aerie's own kernels against their references (probe/fused.py)
 
-Runs on a CPU too, where it shows that it works and measures little. Every cell names its device, and what is simulated.
+Runs on a CPU too, which tests it but measures little. Every cell names its device and what is simulated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 def measure_plain(
     config: Config, make_lane: MakeLane, *, batches: Sequence[int], prompt: int, steps: int, say: Say = lambda _: None
 ) -> Iterator[Cell]:
-    """Without a head, overlapped and synchronous at each batch."""
+    """Plain decoding without a head, overlapped and synchronous at each batch."""
     plain = config.model_copy(
         update={"spec": config.spec.model_copy(update={"head": "none", "simulate_acceptance": None})}
     )
@@ -53,7 +53,7 @@ def measure_speculation(
     steps: int,
     say: Say = lambda _: None,
 ) -> Iterator[Cell]:
-    """A lane for each acceptance, since graphs hold it. Raises ConfigError where there is no head."""
+    """Makes a lane for each acceptance, since graphs contain it. Raises ConfigError without a head."""
     for acceptance in acceptances:
         spec = config.spec.model_copy(update={"simulate_acceptance": acceptance})
         own = config.model_copy(update={"spec": spec})
@@ -93,7 +93,7 @@ def _measured(
 
 
 def _efficiency(run: Steady, roofline: Roofline) -> float:
-    """The roofline's time of verifying what was verified, over the time that it took; drafting counts as waste."""
+    """The roofline's time of the verified work over the measured time; drafting counts as waste."""
     mean = run.context / (run.steps * run.rows)
     lengths = np.full(run.rows, mean, dtype=np.int32)
     ideal = roofline.step_seconds(lengths, run.verified // run.steps, 0, 0)
@@ -114,8 +114,9 @@ def measure_attention(
     repeats: int = 20,
     say: Say = lambda _: None,
 ) -> Iterator[Cell]:
-    """One layer of the target's shape; the median of `repeats` runs of each way that can be taken here. A way that
-    compiles for minutes comes after all others.
+    """One layer of the target's shape; the median of `repeats` runs of each option available here.
+
+    Options that compile for minutes come last.
     """
     from probe.attention_cases import Backends
     from probe.device_time import microseconds
@@ -136,7 +137,7 @@ def measure_attention(
                 }
                 try:
                     told = run if isinstance(run, str) else microseconds(run, backends.device, repeats)
-                except RuntimeError as error:  # a way that no graph can hold
+                except RuntimeError as error:  # an option that cannot be captured in a graph
                     told = str(error).strip().partition("\n")[0]
                 yield cell | {"missing" if isinstance(told, str) else "microseconds": told}
             say(f"attention of {count} rows, {width} nodes, {length} tokens{', slow ways' if slow else ''}")

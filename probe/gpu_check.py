@@ -1,11 +1,11 @@
-"""`aerie probe gpu-check`: is a GPU's answer the right one? Before anything is measured.
+"""`aerie probe gpu-check`: whether a GPU's answers are correct. Run it before any measurement.
 
-attention    every backend at hand against `reference`, by rows, nodes and lengths
-graphs       replayed steps commit the tokens of eager ones
-speculation  plain rows, chains and trees give the same tokens; in 16 bit as far as margins explain the rest
-soak         arrivals and aborts at random: every request ends once, and all pages come back
+attention    every available backend against `reference`, by rows, nodes and lengths
+graphs       replayed steps commit the same tokens as eager ones
+speculation  plain rows, chains and trees give the same tokens; in 16 bit, margins must explain any difference
+soak         random arrivals and aborts: every request ends once, and all pages are freed
 
-Takes random weights of a small shape, fp32 where tokens must be equal. Runs on a CPU too.
+Uses random weights of a small shape, in fp32 where tokens must be equal. Runs on a CPU too.
 """
 
 import random
@@ -69,7 +69,7 @@ def _differences(backends: Backends, rows: int, nodes: int, length: int) -> Iter
 
 
 def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max_tokens: int = 48) -> Iterator[Cell]:
-    """Greedy and sampled rows, by graphs and without."""
+    """Greedy and sampled rows, with graphs and without."""
     answers = {}
     for graphs in (True, False):
         own = config.model_copy(update={"engine": config.engine.model_copy(update={"graphs": graphs})})
@@ -89,7 +89,7 @@ def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max
 def check_speculation(
     config: Config, make_lane: MakeLane, *, dtypes: Sequence[str], requests: int = 8, max_tokens: int = 32
 ) -> Iterator[Cell]:
-    """Against plain rows of the same dtype; a difference in 16 bit must be explained by the margin of the choice."""
+    """Compares with plain rows of the same dtype; the margin of the choice must explain a difference in 16 bit."""
     with closing(make_lane(config)) as lane:
         prompts = _prompts(requests, lane)
     load = min(8, config.scheduler.max_running)
@@ -105,7 +105,7 @@ def check_speculation(
 
 
 def check_soak(config: Config, make_lane: MakeLane, *, requests: int = 200, seed: int = 0) -> Iterator[Cell]:
-    """Requests come and are given up at random times."""
+    """Requests arrive and are aborted at random times."""
     choose = random.Random(seed)
     ends: dict[str, int] = {}
     with closing(make_lane(config)) as lane:
@@ -140,5 +140,5 @@ def _prompts(count: int, lane: Lane) -> list[list[int]]:
 
 
 def _cell(check: str, case: str, passed: bool | None, detail: str) -> Cell:
-    """`passed` None: it could not be tried here."""
+    """`passed` is None if the check could not run here."""
     return {"check": check, "case": case, "passed": passed, "detail": detail}

@@ -1,4 +1,4 @@
-"""Pictures of a GPU's measurements: tokens a second and the share of the roofline, by rows. Called by the command."""
+"""Plots of GPU measurements: tokens per second and share of the roofline, by rows. Called by the command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 
 
 def draw(path: Path, cells: Sequence[dict[str, Any]]) -> None:
-    """A PNG: overlapped cells as lines, one for each simulated acceptance."""
+    """Writes a PNG with one line for each simulated acceptance, of overlapped cells."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         if cell["overlap"]:

@@ -1,6 +1,6 @@
-"""`aerie probe kernels`: what one multiplication of the target's matrices costs in each layout, by tokens.
+"""`aerie probe kernels`: the cost of one multiplication with the target's matrices in each layout, by tokens.
 
-Matrices are random bf16 numbers of the target's shapes, as many copies as it has layers: a step reads each weight
+Matrices are random bf16 numbers of the target's shapes, with as many copies as it has layers: a step reads each weight
 once, so a matrix that stays in a cache would flatter every layout. Called by the command line.
 """
 
@@ -35,9 +35,10 @@ def measure_kernels(
     calls: int = 48,
     threads: int = 1,
 ) -> list[Cell]:
-    """Microseconds of one call, the median of `rounds` rounds in which the layouts take turns; `fp16` is FBGEMM's
-    packed form where this torch has it, `served` what engine/projection.py chooses with so many threads and these
-    kernels.
+    """Microseconds of one call: the median of `rounds` rounds in which the layouts alternate.
+
+    `fp16` is FBGEMM's packed form if this torch has it; `served` is what engine/projection.py chooses with this many
+    threads and these kernels.
     """
     torch.set_num_threads(threads)
     cells = []

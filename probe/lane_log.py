@@ -1,4 +1,4 @@
-"""A lane that notes when the host launched and awaited each step, and when the worker ran it."""
+"""A lane that records when the host launched and awaited each step, and when the worker ran it."""
 
 import time
 from collections import deque
@@ -9,13 +9,13 @@ from contracts.step import Capacity, Lane, StepKind, StepOutput, StepPlan
 
 @dataclass(slots=True)
 class StepTimes:
-    """Of one step, in seconds of the monotonic clock that all processes of a machine share."""
+    """The times of one step, in seconds of the monotonic clock that all processes of a machine share."""
 
     number: int
     kind: StepKind
     rows: int
     planning: float
-    """When the host began to work towards this step: the end of its last wait."""
+    """When the host began to work on this step: the end of its last wait."""
     launched: float
     waiting: float = 0.0
     settled: float = 0.0
@@ -27,7 +27,7 @@ class StepTimes:
 
 
 class LaneLog:
-    """Implements contracts.step.Lane over another; `steps` are all that have settled."""
+    """Implements contracts.step.Lane over another lane; `steps` holds all settled steps."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane

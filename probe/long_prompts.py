@@ -1,7 +1,7 @@
-"""`aerie probe long-prompts`: does a short request wait while a long prompt is read?
+"""`aerie probe long-prompts`: whether a short request waits during the prefill of a long prompt.
 
-The same short requests, once alone and once beside long prompts of which one is always being read. What they share with
-nothing else is the lane: chunked prefill decides how long a short request waits for it.
+Runs the same short requests once alone and once beside long prompts, of which one is always in prefill. They share only
+the lane: chunked prefill decides how long a short request waits for it.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from probe.drive import MakeLane, Prompts, Run, ask, drive
 CONCURRENCY = 4
 _PERCENTILE = 99
 _LOWEST_ID = 8
-"""Ids below may be special; a random prompt avoids them."""
+"""Lower ids may be special; a random prompt avoids them."""
 
 
 def measure_long_prompts(
@@ -54,7 +54,7 @@ def measure_long_prompts(
 
 
 def _long(tokens: int, vocabulary: int, *, seed: int) -> Iterator[Generate]:
-    """Requests without end, no two with a common beginning, that are read and answered with one token."""
+    """Endless requests without common prefixes; each has a long prompt and is answered with one token."""
     chosen = random.Random(seed)
     for number in itertools.count():
         prompt = [chosen.randrange(_LOWEST_ID, vocabulary) for _ in range(tokens)]

@@ -1,9 +1,9 @@
-"""Why two answers to one request part: how close the target's choice was where they did.
+"""Explains why two answers to one request differ: how close the target's choice was at the difference.
 
-The choice is the argmax of logits / T + g. Where its two best tokens are nearer than the rounding of the logits, the
-order of a sum decides, which batching changes. So it does where a token stands that near to the edge of a filter,
-however far ahead it is (`edges`). Recomputed in this process by one causal pass over the common prefix, with attention
-that is dense and obvious.
+The choice is the argmax of logits / T + g. If its two best tokens are closer than the rounding of the logits, the order
+of a sum decides, and batching changes that order. The same holds for a token that close to the edge of a filter,
+however far ahead it is (`edges`). Recomputed in this process by one causal pass over the common prefix, with simple
+dense attention.
 """
 
 import math
@@ -25,27 +25,27 @@ from engine.noise import gumbel
 from probe.edges import Distance, Edges, filter_edges
 
 EXCUSED = 1e-4
-"""A distance of two choices under which a mismatch is rounding, in fp32 too."""
+"""A gap between two choices below which a mismatch is rounding, in fp32 too."""
 _ROUNDINGS = 4
-"""In 16-bit arithmetic the logits themselves differ between batches by a few of their own roundings."""
+"""In 16-bit arithmetic the logits themselves differ between batches by a few roundings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where an answer left the reference. `tokens` are the reference's and the other's; -1 where one had ended."""
+    """Where an answer left the reference. `tokens` are the reference's and the other's; -1 if that one had ended."""
 
     request: str
     position: int
-    """Of the answer's first different token."""
+    """Position of the answer's first different token."""
     tokens: tuple[int, int]
     margin: float
-    """Between the two best of logits / T + g that the filters leave."""
+    """Difference between the two best of logits / T + g that pass the filters."""
     gap: float
-    """By how much logits / T differ at least if both tokens were chosen: the margin, if they are the two best."""
+    """The least difference of logits / T if both tokens were chosen: the margin, if they are the two best."""
     rounding: float
-    """Of the largest logit, over T, in the dtype that was measured."""
+    """Rounding of the largest logit, over T, in the measured dtype."""
     edge: str | None = None
-    """`min_p`, `top_k` or `top_p` where the gap is the distance to that filter's edge."""
+    """`min_p`, `top_k` or `top_p` if the gap is the distance to that filter's edge."""
 
     @property
     def excused(self) -> bool:
@@ -59,18 +59,18 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The two best tokens by z = logits / T + g [V] that pass the filters, best first, and how far they are apart."""
+    """The two best tokens by z = logits / T + g [V] that pass the filters, best first, and their distance."""
 
     z: torch.Tensor
     edges: Edges
     best: tuple[int, int]
     margin: float
     rounding: float
-    """Of the largest logit, over T, in the target's dtype."""
+    """Rounding of the largest logit, over T, in the target's dtype."""
 
 
 class Margins:
-    """A target of its own in the config's dtype, for one row."""
+    """A separate target in the config's dtype, for one row."""
 
     def __init__(self, config: Config) -> None:
         one_row = config.scheduler.model_copy(update={"max_running": 1})
@@ -83,7 +83,7 @@ class Margins:
         self._target = load_target(alone, model, sizes)
 
     def divergence(self, request: Generate, reference: Sequence[int], other: Sequence[int]) -> Divergence | None:
-        """None where the answers are equal."""
+        """The first difference; None if the answers are equal."""
         if list(reference) == list(other):
             return None
         shared = min(len(reference), len(other))
@@ -104,7 +104,7 @@ class Margins:
         )
 
     def choice(self, request: Generate, answered: Sequence[int]) -> Choice:
-        """What the target chooses between after these tokens of the answer. min_tokens is not applied."""
+        """The target's choice after these tokens of the answer. min_tokens is not applied."""
         sampling, ids = request.sampling, [*request.prompt, *answered]
         z = logits = self._logits(ids)
         temperature = 1.0 if sampling.greedy else sampling.temperature

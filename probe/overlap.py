@@ -1,4 +1,4 @@
-"""`aerie probe overlap`: does the CPU ever keep a fast device waiting?
+"""`aerie probe overlap`: whether the CPU keeps a fast device waiting.
 
 The real scheduler drives a lane that does nothing but take as long as an 8B model on an H100 would: the roofline of
 that model and device, which is faster than any real one, so the figures here are the worst case for the host. Accepted
@@ -36,15 +36,15 @@ class Roofline:
     weight_bytes: float = 15.0e9
     parameters: float = 7.5e9
     kv_bytes: float = 131_072.0
-    """Of a context token."""
+    """Bytes per context token."""
     attention_flops: float = 524_288.0
-    """Of a query token and a context token."""
+    """Operations per pair of query token and context token."""
     draft_seconds: float = 0.24e-3
-    """Of one level drafted, for any batch that fits under the head's own ridge."""
+    """Seconds of one drafted level, for any batch that fits under the head's own ridge."""
     draft_token_seconds: float = 1.2e-6
 
     def step_seconds(self, lengths: Ints, tokens: int, depth: int, drafted: int) -> float:
-        """Of verifying `tokens` over rows of these lengths, after drafting `drafted` nodes on `depth` levels."""
+        """Seconds to verify `tokens` over rows of these lengths, after drafting `drafted` nodes on `depth` levels."""
         context = float(lengths.sum())
         dense = max(self.weight_bytes / self.bandwidth, 2 * self.parameters * tokens / self.flops)
         attended = context * tokens / max(len(lengths), 1)
@@ -53,11 +53,11 @@ class Roofline:
 
 
 class RooflineLane:
-    """A lane that is busy for each step's time and says when it was not.
+    """A lane that is busy for each step's time and records when it was idle.
 
-    Settling watches the clock, as waiting for a CUDA event does unless told otherwise: exact to a microsecond, and the
-    core stays the scheduler's. Outputs are made inside the wait. Until `start` steps take no time, which is how rows
-    get their prompts.
+    Settling polls the clock, as waiting for a CUDA event does by default: exact to a microsecond, and the core stays
+    with the scheduler. Outputs are made inside the wait. Before `start` steps take no time, so that rows get their
+    prompts.
     """
 
     def __init__(self, capacity: Capacity, roofline: Roofline, *, acceptance: float, seed: int = 0) -> None:
@@ -146,7 +146,7 @@ class RooflineLane:
 def measure_overlap(
     batches: Sequence[int] = BATCHES, *, steps: int = 200, prompt: int = 1000, depth: int = 3, acceptance: float = 0.75
 ) -> list[dict[str, Any]]:
-    """One cell for each batch size, overlapped and synchronous; `prompt` tokens of context to begin with."""
+    """One cell for each batch size, overlapped and synchronous; rows begin with `prompt` tokens of context."""
     return [
         _measure(batch, overlap=overlap, steps=steps, prompt=prompt, depth=depth, acceptance=acceptance)
         for batch in batches
@@ -203,9 +203,9 @@ def _fill(scheduler: Scheduler, batch: int, prompt: int, length: int) -> None:
 
 
 def _run(scheduler: Scheduler, lane: RooflineLane, steps: int) -> tuple[float, NDArray[np.float64]]:
-    """The host's part of `steps` turns, which is all but the wait: CPU seconds in all, and each turn's wall seconds.
+    """The host's part of `steps` turns, everything but the wait: total CPU seconds, and the wall seconds of each turn.
 
-    CPU time is the figure, since other processes on this machine do not count in it; the wall shows what they do.
+    CPU time is the figure, since it excludes other processes on this machine; wall time shows their effect.
     """
     hosts = np.zeros(steps)
     cpu, waited_cpu = time.thread_time(), lane.wait_cpu_seconds
@@ -217,14 +217,14 @@ def _run(scheduler: Scheduler, lane: RooflineLane, steps: int) -> tuple[float, N
 
 
 def _say(scheduler: Scheduler) -> None:
-    """A turn with all that a scheduler process does in it but the socket."""
+    """One turn with everything that a scheduler process does except the socket."""
     replies = scheduler.turn()
     if replies:
         wire.encode(Batch(messages=replies))
 
 
 def table(cells: list[dict[str, Any]]) -> str:
-    """The cells for a person."""
+    """The cells as a printable table."""
     lines = ["batch  loop         step ms  device ms  host ms  (wall p50,    p99)   idle %"]
     for cell in cells:
         loop = "overlapped" if cell["overlap"] else "synchronous"

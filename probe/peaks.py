@@ -1,4 +1,4 @@
-"""The fastest that a device could run a model: its published peaks, and the roofline of a target on it."""
+"""The fastest that a device could run a model: published peaks, and the roofline of a target on the device."""
 
 from pathlib import Path
 
@@ -17,8 +17,8 @@ _PEAKS = {
     "L4": (0.3e12, 121e12),
     "B200": (8.0e12, 2250e12),
 }
-"""Bytes a second, and multiply-adds in dense bf16 as operations a second, by what a device's name contains; the makers'
-data sheets have them. The first that fits counts.
+"""By a part of a device's name: bytes per second, and dense bf16 operations per second (a multiply-add is two), from
+the makers' data sheets. The first match counts.
 """
 
 
@@ -27,7 +27,9 @@ def peaks_of(device: str) -> tuple[float, float] | None:
 
 
 def roofline_of(config: Config, capacity: Capacity) -> Roofline | None:
-    """Of a deployment's target; None on a device whose peaks are not known. Drafting counts as waste, so it is free."""
+    """The roofline of a deployment's target; None if the device's peaks are unknown. Drafting counts as waste, so it is
+    free.
+    """
     peaks = peaks_of(str(capacity.report.get("device")))
     if peaks is None:
         return None

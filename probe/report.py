@@ -1,4 +1,4 @@
-"""What a probe leaves behind: a table for people, and one line of JSON that says where its numbers come from."""
+"""The output of a probe: a table for people, and one line of JSON with the provenance of its numbers."""
 
 import json
 import math
@@ -22,18 +22,18 @@ from contracts.labels import labels
 Cell = dict[str, Any]
 
 _PIPED_WIDTH = 200
-"""Of tables that no terminal shows: nothing is cut."""
+"""Width of tables that no terminal shows, so that nothing is cut."""
 
 
 def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **extra: Any) -> None:
-    """`{"cells": [...], "provenance": {...}}`; `extra` stands beside them. Infinities are written as text."""
+    """Writes `{"cells": [...], "provenance": {...}}` with `extra` beside them. Infinities are written as text."""
     report = {"cells": list(cells), **extra, "provenance": provenance(config)}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
 
 
 def provenance(config: Config | None) -> Cell:
-    """The command, the commit, the machine, the resolved config and what of it is not real; the load says whether
+    """The command, the commit, the machine, the resolved config and what of it is simulated; the load shows whether
     others used the machine.
     """
     return {
@@ -54,7 +54,7 @@ def provenance(config: Config | None) -> Cell:
 
 
 def show(title: str, cells: Sequence[Cell], columns: Mapping[str, str]) -> None:
-    """Prints the cells as a table; `columns` are their keys, each with its format, as in ".2f"."""
+    """Prints the cells as a table; `columns` maps their keys to formats, as in ".2f"."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for key in columns:
         table.add_column(key.replace("_", " "), justify="left" if columns[key] == "s" else "right")
@@ -84,7 +84,7 @@ def _finite(value: Any) -> Any:
 
 
 def _commit() -> str | None:
-    """Of the sources that ran, marked where they were changed since; None outside a repository."""
+    """Commit of the sources that ran, marked if they have changes; None outside a repository."""
     home = Path(__file__).parent.parent
     try:
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """The draft shapes that a probe measures, and configs in which they can run.
 
-Shapes are the scheduler's own. A lane reserves memory for every shape that it may meet, so it is made once for all of
-them, and each run's scheduler is told of one.
+Shapes are the scheduler's own. A lane reserves memory for every shape that it may run, so it is made once for all of
+them, and each run's scheduler gets one.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _TREE_CHILDREN = 4
 
 
 def shape_at(config: Config, rows: int) -> Shape:
-    """What the config drafts while so many rows run; the nearest smaller load that drafts, where that is nothing."""
+    """The config's shape with this many rows; if that drafts nothing, that of the nearest smaller load that does."""
     drafting = Drafting(config.spec, head=True)
     for load in (rows, *sorted((entry.rows for entry in config.spec.by_load if entry.rows < rows), reverse=True), 1):
         shape = drafting.shape(load)
@@ -26,12 +26,12 @@ def shape_at(config: Config, rows: int) -> Shape:
 
 
 def chain_of(shape: Shape) -> Shape:
-    """As deep, and one node wide."""
+    """The chain with the shape's depth."""
     return Shape(shape.depth, 1, shape.depth + 1)
 
 
 def tree_of(shape: Shape) -> Shape:
-    """The shape itself where it branches; else a tree as deep, with twice the nodes of its chain."""
+    """The shape itself if it branches; otherwise a tree of the same depth, with twice the nodes of its chain."""
     if shape.topk > 1:
         return shape
     topk = max(2, min(_TREE_CHILDREN, MAX_NODES // max(shape.depth - 1, 1)))
@@ -49,7 +49,7 @@ def parse_shape(text: str) -> Shape:
 
 
 def load_shape(shape: Shape, *, rows: int) -> LoadShape:
-    """An entry of spec.by_load. Raises ConfigError on a shape that no config may hold."""
+    """An entry of spec.by_load. Raises ConfigError if no config may hold this shape."""
     try:
         return LoadShape(rows=rows, depth=shape.depth, topk=shape.topk, nodes=shape.nodes)
     except ValueError as error:
@@ -64,7 +64,7 @@ def with_shape(config: Config, shape: Shape) -> Config:
 
 
 def for_lane(config: Config, shapes: Sequence[Shape], *, rows: int) -> Config:
-    """The config of a lane that `rows` rows can run at once and that meets its own shapes and these."""
+    """The config of a lane that runs up to `rows` rows at once, with its own shapes and these."""
     own = config.spec.by_load or (
         LoadShape(rows=1, depth=config.spec.depth, topk=config.spec.topk, nodes=config.spec.nodes),
     )
@@ -79,7 +79,7 @@ def for_lane(config: Config, shapes: Sequence[Shape], *, rows: int) -> Config:
 
 
 def label(shape: Shape) -> str:
-    """How tables name a shape."""
+    """The name of a shape in tables."""
     if not shape.drafts:
         return "none"
     return f"chain {shape.depth}" if shape.topk == 1 else f"tree {shape.depth},{shape.topk},{shape.nodes}"

@@ -1,7 +1,7 @@
-"""A batch that decodes steadily: so many rows, one step after the other, nobody coming or going.
+"""A steadily decoding batch: a fixed number of rows, one step after the other, no arrivals or departures.
 
-What the measurements of a GPU run (`gpu_bench`); any lane will do. The time of a step is the wall's, and is split into
-what the lane worked, what the host did beside it, and what neither did.
+The GPU measurements (`gpu_bench`) run it; any lane will do. The wall time of a step is split into the lane's work, the
+host's work beside it, and the rest.
 """
 
 import gc
@@ -24,19 +24,19 @@ WARM_UP = 8
 
 @dataclass(frozen=True, slots=True)
 class Steady:
-    """Of `steps` decode steps of `rows` rows."""
+    """Totals of `steps` decode steps of `rows` rows."""
 
     rows: int
     steps: int
     seconds: float
     committed: int
     verified: int
-    """Nodes, roots included."""
+    """Verified nodes, roots included."""
     context: int
-    """Tokens that rows held, summed over steps and rows."""
+    """Tokens held by rows, summed over steps and rows."""
     busy_seconds: float
     host_seconds: float
-    """The wall's, less the wait for the lane."""
+    """Wall time without the wait for the lane."""
     phase_seconds: dict[str, float]
 
     @property
@@ -49,13 +49,14 @@ class Steady:
 
     @property
     def idle_share(self) -> float:
-        """Of the wall, the part in which the lane had no work."""
+        """Share of the wall time in which the lane had no work."""
         return max(0.0, 1 - self.busy_seconds / self.seconds)
 
 
 def steady(lane: Lane, config: Config, *, rows: int, prompt: int, steps: int) -> Steady:
-    """Rows of `prompt` random tokens each, greedy, which end only after the last step. Raises ConfigError where they do
-    not fit.
+    """Runs rows of `prompt` random tokens each, greedy, which end only after the last step.
+
+    Raises ConfigError if they do not fit.
     """
     depth = (
         max((shape.depth for shape in config.spec.by_load), default=config.spec.depth) if lane.capacity.drafts else 0
@@ -101,7 +102,7 @@ def _summed(rows: int, measured: list[StepTimes], seconds: float, context: int, 
 
 
 def _nodes(config: Config, rows: int) -> int:
-    """That the config verifies of a row while so many run."""
+    """Nodes that the config verifies per row with this many rows."""
     spec = config.spec
     if not spec.by_load:
         return spec.nodes
@@ -140,7 +141,7 @@ def _empty(scheduler: Scheduler, rows: int) -> None:
 
 
 def _turn(scheduler: Scheduler) -> None:
-    """With all that a scheduler process does in a turn but the socket."""
+    """One turn with everything that a scheduler process does except the socket."""
     replies = scheduler.turn()
     for reply in replies:
         if isinstance(reply, Failed):

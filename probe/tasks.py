@@ -1,4 +1,4 @@
-"""`aerie probe tasks`: how much is accepted of answers to tasks, by task, shape, temperature and place in them."""
+"""`aerie probe tasks`: acceptance in answers to tasks, by task, shape, temperature and position in the answer."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -11,9 +11,9 @@ from probe.shapes import for_lane, label
 from scheduler.drafting import Shape
 
 PLACES = ((0, 8), (8, 32), (32, 64), (64, 128), (128, 200), (200, None))
-"""Where in an answer a step began: windows of output tokens, each up to before its second number."""
+"""Positions in an answer where a step began: half-open windows of output tokens."""
 ALL = "all"
-"""The task of a cell that weighs every task alike."""
+"""The task of a cell that weights every task equally."""
 
 
 def measure_tasks(
@@ -25,7 +25,7 @@ def measure_tasks(
     temperatures: Sequence[float] = (0.0, 0.8, 1.0),
     max_tokens: int = 400,
 ) -> list[dict[str, Any]]:
-    """A cell for each shape, temperature and task, and one for all tasks; `prompts` are ids, by task."""
+    """One cell for each shape, temperature and task, and one for all tasks; `prompts` are ids, by task."""
     wide = for_lane(config, shapes, rows=CONCURRENCY)
     cells: list[dict[str, Any]] = []
     with closing(make_lane(wide)) as lane:
@@ -40,7 +40,7 @@ def measure_tasks(
 
 
 def by_place(answers: Sequence[Answer]) -> dict[str, float | None]:
-    """Tokens that a step committed, by where in the answer it began; None where none did. Ends cut steps short."""
+    """Mean tokens committed per step, by where in the answer it began; None if none did. Ends truncate steps."""
     found: dict[str, float | None] = {}
     for first, last in PLACES:
         sizes = [size for answer in answers for place, size in _steps(answer) if first <= place < (last or place + 1)]
@@ -49,7 +49,7 @@ def by_place(answers: Sequence[Answer]) -> dict[str, float | None]:
 
 
 def _steps(answer: Answer) -> list[tuple[int, int]]:
-    """(place in the answer, tokens) of each decode step; the first reply is the prompt's."""
+    """(position in the answer, tokens) of each decode step; the first reply is the prompt's."""
     place, found = 0, []
     for index, size in enumerate(answer.replies):
         if index:
@@ -71,6 +71,6 @@ def _cell(task: str, shape: Shape, temperature: float, run: Run) -> dict[str, An
 
 
 def _all(shape: Shape, temperature: float, runs: list[Run]) -> dict[str, Any]:
-    """The mean over tasks; places over all answers."""
+    """The mean over tasks; positions over all answers."""
     whole = _cell(ALL, shape, temperature, joined(runs))
     return {**whole, "accepted": sum(run.acceptance_length for run in runs) / len(runs)}

@@ -1,4 +1,4 @@
-"""Timelines of traced steps: a picture, and a file that Perfetto and chrome://tracing open."""
+"""Timelines of traced steps: a picture, and a file for Perfetto and chrome://tracing."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _COLORS = {
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`track` is host or lane; seconds of the window's clock."""
+    """`track` is host or lane; times are seconds of the window's clock."""
 
     track: str
     name: str
@@ -48,12 +48,12 @@ def spans(window: Sequence[StepTimes]) -> Iterator[Span]:
 
 
 def _start(window: Sequence[StepTimes]) -> float:
-    """The lane may have been at work, on what the step before left it, when the host began to plan."""
+    """The lane may have been busy with earlier work when the host began to plan."""
     return min(min(step.planning, step.began) for step in window)
 
 
 def write_trace(path: Path, windows: Windows) -> None:
-    """Chrome's trace events: a process for each loop, a thread each for host and lane, microseconds from the start."""
+    """Writes Chrome trace events: a process per loop, a thread each for host and lane, microseconds from the start."""
     events: list[dict[str, Any]] = []
     for process, (loop, window) in enumerate(windows.items(), start=1):
         start = _start(window)
@@ -78,7 +78,7 @@ def write_trace(path: Path, windows: Windows) -> None:
 
 
 def draw(path: Path, windows: Windows, *, title: str) -> None:
-    """A PNG with one panel for each loop, all on one scale of milliseconds."""
+    """Writes a PNG with one panel per loop, all on one scale of milliseconds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch

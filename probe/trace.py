@@ -1,6 +1,6 @@
 """`aerie probe trace`: tens of steps as a timeline of host and lane, overlapped and synchronous.
 
-The picture is drawn by `timeline`.
+`timeline` draws the picture.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from probe.lane_log import LaneLog, StepTimes
 from probe.shapes import for_lane
 
 _SETTLING = 6
-"""Steps at a run's begin that are not shown."""
+"""Steps at the start of a run that are not shown."""
 
 
 def trace(
@@ -46,7 +46,7 @@ def _window(
 
 
 def _fullest(steps: list[StepTimes], count: int) -> list[StepTimes]:
-    """The `count` steps in which most rows decode, of those after the first prompts; the earliest such."""
+    """The earliest `count` consecutive steps in which most rows decode, after the first prompts."""
     rows = [step.rows if step.kind == StepKind.DECODE else 0 for step in steps]
     starts = range(min(_SETTLING, max(len(steps) - count, 0)), max(len(steps) - count, 0) + 1)
     first = max(starts, key=lambda start: sum(rows[start : start + count]))

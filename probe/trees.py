@@ -1,4 +1,4 @@
-"""`aerie probe trees`: at equal nodes and one cap of depth, is a tree accepted at least as much as a chain?
+"""`aerie probe trees`: whether a tree is accepted at least as much as a chain, with equal nodes and one depth limit.
 
 If not, the scores that choose a tree's nodes are wrong.
 """
@@ -14,7 +14,7 @@ from probe.shapes import for_lane
 from scheduler.drafting import Shape
 
 BUDGETS = (2, 3, 4, 8, 16)
-"""Nodes of a row, root included."""
+"""Nodes per row, root included."""
 
 
 def measure_trees(
@@ -28,7 +28,7 @@ def measure_trees(
     topk: int = 4,
     max_tokens: int = 64,
 ) -> list[dict[str, Any]]:
-    """Trees against chains of the same nodes under one cap of depth: a cell for each budget and temperature."""
+    """Trees against chains of the same nodes under one depth limit: one cell for each budget and temperature."""
     pairs = {nodes: _rivals(nodes, depth, topk) for nodes in budgets}
     wide = for_lane(config, [shape for pair in pairs.values() for shape in pair], rows=CONCURRENCY)
     cells: list[dict[str, Any]] = []

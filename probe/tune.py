@@ -1,8 +1,9 @@
-"""`aerie probe tune`: which shape is fastest at each load, measured here, and written into a config as spec.by_load.
+"""`aerie probe tune`: measures which shape is fastest at each load on this machine and writes spec.by_load into a
+config.
 
-Half of the requests are greedy and half sample, since one table serves both. A shape is chosen only where it gains
-MARGIN over plain decoding, so that neither noise nor what a server adds to a step can turn the gain into a loss; and it
-is no larger than what fewer rows take, since guesses cost the more the fuller a step is.
+Half of the requests are greedy and half sample, since one table serves both. A shape is chosen only if it gains MARGIN
+over plain decoding, so that neither noise nor a server's overhead per step can turn the gain into a loss. It is no
+larger than the shape for fewer rows, since drafts cost more in a fuller step.
 """
 
 import statistics
@@ -24,7 +25,7 @@ CHAINS = tuple(Shape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))
 TREES = (Shape(3, 2, 6), Shape(4, 3, 8), Shape(5, 4, 12), Shape(6, 4, 16), Shape(7, 4, 24))
 TEMPERATURES = (0.0, 0.8)
 MARGIN = 1.10
-"""Tokens a second over those of plain decoding, at the least."""
+"""Lowest ratio of tokens per second to plain decoding."""
 
 _ROUNDS = 3
 
@@ -41,7 +42,7 @@ def tune(
     max_tokens: int = 48,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Cell], list[LoadShape]]:
-    """Cells of every shape at every load, and the table for spec.by_load. Raises ConfigError where there is no head."""
+    """Cells of every shape at every load, and the table for spec.by_load. Raises ConfigError without a head."""
     wide = for_lane(config, shapes, rows=max(loads))
     cells: list[Cell] = []
     best: list[LoadShape] = []
@@ -60,13 +61,13 @@ def tune(
 
 
 def choose(speedups: Mapping[Shape, float], largest: int) -> Shape:
-    """The fastest of the shapes with at most so many nodes, where it gains enough; otherwise none."""
+    """The fastest shape with at most `largest` nodes that gains enough; otherwise none."""
     gaining = [shape for shape, speedup in speedups.items() if shape.nodes <= largest and speedup >= MARGIN]
     return max(gaining, key=lambda shape: speedups[shape], default=NO_DRAFT)
 
 
 def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
-    """Ascending entries without those that say what the next one says, nor a last one that drafts nothing."""
+    """Ascending entries, without those equal to the next one and without a last one that drafts nothing."""
     kept = [
         entry
         for entry, following in zip(entries, [*entries[1:], None], strict=True)
@@ -80,8 +81,9 @@ def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
 def _measure(
     lane: Lane, config: Config, prompts: Prompts, shapes: Sequence[Shape], load: int, max_tokens: int
 ) -> dict[Shape, Cell]:
-    """Shapes take turns, so that a machine that is now fast and now slow is so for all: a speed-up is the median of the
-    rounds'. Each asks enough requests that most steps run at the full load.
+    """Shapes alternate, so that speed changes of the machine affect all alike: a speed-up is the median over rounds.
+
+    Each round has enough requests that most steps run at the full load.
     """
     asked = deque(prompts)
     count = max(12, 2 * load)
