@@ -1,1 +1,1 @@
-"""Triton kernels, each named after the torch reference that it must equal; imported only if a device can run them."""
+"""Triton kernels, each with the torch reference that it must equal; imported only if a device can run them."""

@@ -26,7 +26,7 @@ struct Rows {
 template <class Number>
 struct Sight {
   std::vector<const Number*> slots;  // the prefix, then the row's nodes
-  std::vector<float> scores;         // [some queries, heads, stride]: of visible slots, -infinity, and a factor at the end
+  std::vector<float> scores;         // [some queries, heads, stride]: of seen slots, -infinity, and a factor at the end
   std::vector<long> nodes;           // those that one query sees
   std::vector<long> keys;            // offset in a slot of each head's key
   long stride;

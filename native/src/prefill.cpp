@@ -61,7 +61,7 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   const std::vector<int64_t> ones(count, 1);
   std::vector<int64_t> of(count), next(count);
   for (long row = 0; row < count; ++row) {
-    std::copy_n(stream + lasts[row] * hidden, hidden, stream + row * hidden);  // forwards, over values that are no longer needed
+    std::copy_n(stream + lasts[row] * hidden, hidden, stream + row * hidden);  // forwards: overwrites only used values
     of[row] = row;
     next[row] = chunks.rows.lengths[row] + 1;
   }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // their sums over a strip fit the cache
 constexpr long kStrip = 512 / kPanel;                                 // panels
-constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded to avoid cache conflicts
+constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded against cache conflicts
 
 template <class Weight>
 struct Product {
