@@ -30,17 +30,18 @@ from bench.workloads import find  # noqa: E402
 LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"
 ROUNDS = 25
-"""Requests for each place: aiperf's throughput has the run's ragged end in it, ours has not; so many make it small.
-Odd, so that a single place has a middle request: ours takes it, aiperf would take the mean of two.
+"""Requests per slot. aiperf's throughput includes the ragged end of a run, ours does not; this many make it small.
+
+Odd, so that a single slot has a middle request: ours takes it, aiperf would take the mean of two.
 """
 TTFT_SLACK = 1.0
-"""Milliseconds by which the first text may differ, whatever the ratio: two event loops see it that far apart."""
+"""Milliseconds by which TTFT may differ, whatever the ratio: two event loops see it that far apart."""
 FIGURES = ("TPOT p50 (ms)", "TTFT p50 (ms)", "E2E p50 (ms)", "tokens/s")
 LOG_SECONDS = 10.0
-"""The last line of a run may come so much later than the answer that it tells of."""
+"""The last log line of a run may come this much later than its answer."""
 Figures = dict[str, float]
 Run = tuple[Figures, Figures]
-"""What a tool says, and what the server says of the same requests."""
+"""A tool's figures, and the server's figures for the same requests."""
 
 
 class NoAgreement(Exception):
@@ -63,7 +64,7 @@ def options() -> argparse.Namespace:
 
 
 def bodies(model: str, count: int, max_tokens: int) -> list[dict[str, Any]]:
-    """As `aerie bench run` sends them; answers go on to `max_tokens`, so that both runs have the same work."""
+    """As `aerie bench run` sends them; answers run to `max_tokens`, so that both runs have the same work."""
     talks = find("demo").conversations(count, max_tokens=max_tokens)
     fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True}
     stream = {"stream": True, "stream_options": {"include_usage": True}}
@@ -74,7 +75,7 @@ def bodies(model: str, count: int, max_tokens: int) -> list[dict[str, Any]]:
 
 
 def ours(url: str, sent: list[dict[str, Any]], places: int, folder: Path) -> Figures:
-    """By `aerie bench run`. Its warm-up takes the first `places` of the bodies."""
+    """Figures by `aerie bench run`. Its warm-up takes the first `places` of the bodies."""
     prompts = folder / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"messages": body["messages"]}) + "\n" for body in sent))
     words = [sys.executable, "-m", "aerie", "bench", "run", "--url", url, "--workload", str(prompts)]
@@ -106,7 +107,7 @@ def figures_of_cell(cell: dict[str, Any]) -> Figures:
 
 
 def figures_of_export(told: dict[str, Any]) -> Figures:
-    """What aiperf calls inter token latency is (latency - TTFT) / (tokens - 1) of a request: our TPOT."""
+    """aiperf's inter token latency is (latency - TTFT) / (tokens - 1) of a request: our TPOT."""
     if told.get("error_summary"):
         raise NoAgreement(f"aiperf had failures: {told['error_summary']}")
     times = [told[name]["p50"] for name in ("inter_token_latency", "time_to_first_token", "request_latency")]
@@ -114,14 +115,14 @@ def figures_of_export(told: dict[str, Any]) -> Figures:
 
 
 class Witness:
-    """The log of a server of Aerie's, which times every request itself."""
+    """The log of an Aerie server, which times every request itself."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._read = 0
 
     def figures(self, count: int, warm_up: int) -> Figures:
-        """Of the next `count` requests but the `warm_up` first ones, which their seeds tell."""
+        """Figures of the next `count` requests without the first `warm_up`, which are identified by their seeds."""
         deadline = time.monotonic() + LOG_SECONDS
         while len(lines := self._lines()[self._read :]) < count:
             if time.monotonic() > deadline:
@@ -136,7 +137,7 @@ class Witness:
 
 
 def figures_of_log(lines: Sequence[dict[str, Any]]) -> Figures:
-    """By the definitions of the tools, on the server's clock."""
+    """Figures by the definitions of the tools, on the server's clock."""
     tokens = [sum(line["completion_tokens"]) for line in lines]
     ends = [datetime.fromisoformat(line["time"]).timestamp() for line in lines]
     span = max(ends) - min(end - line["seconds"] for end, line in zip(ends, lines, strict=True))
@@ -146,8 +147,8 @@ def figures_of_log(lines: Sequence[dict[str, Any]]) -> Figures:
 
 
 def compared(pairs: Sequence[tuple[Run, Run]]) -> dict[str, Figures]:
-    """For each figure the means of both tools and of the server under each; the median of the pairs' ratios, as the
-    tools say it and by what the server says.
+    """For each figure: the means of both tools, the server's means under each, and the median of the pairs' ratios,
+    both as reported by the tools and corrected by the server's figures.
     """
     return {
         name: {

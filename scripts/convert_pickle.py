@@ -1,9 +1,9 @@
-"""From pickled weights (pytorch_model*.bin) to safetensors, for heads and models that are published as pickles only.
+"""Converts pickled weights (pytorch_model*.bin) to safetensors, for heads and models published only as pickles.
 
     python scripts/convert_pickle.py FOLDER OUT
 
-Aerie never opens a pickle while it serves. This does once, with PyTorch's loader for weights alone, which refuses
-anything but tensors. Configs, tokenizers and templates are copied beside them.
+Aerie never opens a pickle while it serves. This script does so once, with PyTorch's weights-only loader, which accepts
+nothing but tensors. Configs, tokenizers and templates are copied beside them.
 """
 
 import argparse
@@ -22,11 +22,11 @@ _INDEX = "model.safetensors.index.json"
 
 
 class NotConverted(Exception):
-    """Says what is in the way and what to do about it."""
+    """What prevents the conversion, and what to do about it."""
 
 
 def convert(folder: Path, out: Path) -> list[str]:
-    """Names of the tensors, all of which lie in `out` now. Raises NotConverted."""
+    """Writes all tensors to `out` and returns their names. Raises NotConverted."""
     sources = sorted(folder.glob("pytorch_model*.bin"))
     if not sources:
         raise NotConverted(f"no pytorch_model*.bin in {folder}; name the folder of a downloaded model or head")
@@ -57,10 +57,10 @@ def convert(folder: Path, out: Path) -> list[str]:
 
 
 def _read(path: Path) -> dict[str, torch.Tensor]:
-    """Tensors of their own memory: two names of one tensor become two tensors."""
+    """Tensors with separate memory: two names of one tensor become two tensors."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about formats that are refused in the same breath
+            warnings.simplefilter("ignore", UserWarning)  # about formats that are rejected right below
             data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise NotConverted(f"{path} holds more than tensors, and is not opened: {str(error).splitlines()[0]}") from None

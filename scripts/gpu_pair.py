@@ -2,9 +2,9 @@
 
     python scripts/gpu_pair.py --json bench/results/gpu/pair.json
 
-The target learns the pinned docstrings, the pipeline of `aerie train` makes its head, and `aerie probe compare` holds
-speculation to plain decoding. Ends with code 1 where an answer in float32 was not the same. With `--quick` a few steps
-on any device show that it runs.
+The target learns the pinned docstrings, the pipeline of `aerie train` makes its head, and `aerie probe compare` checks
+speculation against plain decoding. Exits with code 1 if any float32 answer differs. With `--quick` a few steps on any
+device show that it runs.
 """
 
 import argparse
@@ -22,7 +22,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def train_target(out: Path, device: str, *, steps: int, tokens: int) -> None:
-    """configs/train/demo.yaml's target; a finished one is kept."""
+    """Trains the target of configs/train/demo.yaml; keeps a finished one."""
     if (out / "model.safetensors").exists():
         return
     given = load_config(HOME / "configs/train/demo.yaml").target
@@ -35,7 +35,7 @@ def train_target(out: Path, device: str, *, steps: int, tokens: int) -> None:
             "tokens_per_batch": tokens,
         }
     )
-    with torch.device(device):  # everything that the training makes, it makes there
+    with torch.device(device):  # everything that training creates is created there
         pretrain(run)
 
 

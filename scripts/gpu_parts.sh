@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs what `make gpu-check` and `make gpu-bench` are made of, each part in a process of its own: what fails or takes longer
-# than $LIMIT seconds is named at the end, and the others have run and left their files under $OUT. $PARTS chooses some.
+# Runs the parts of `make gpu-check` and `make gpu-bench`, each in a separate process. Parts that fail or take longer
+# than $LIMIT seconds are named at the end; all others leave their files under $OUT. $PARTS selects parts.
 set -u
 
 failed=
@@ -13,7 +13,7 @@ part() {
 }
 
 check() {
-    # -W default: what libraries warn of on a machine that nobody has seen is to be read, not to end a test.
+    # -W default: warnings of libraries on an unknown machine should be read, but must not fail a test.
     part tests "$BIN/python" -m pytest -m gpu -rs -W default --timeout "$LIMIT" tests/engine/test_gpu.py
     # shellcheck disable=SC2086  # one word a file
     part kernels "$BIN/python" -m pytest -rs -W default --timeout "$LIMIT" $TRITON_TESTS

@@ -1,5 +1,5 @@
-"""Says what a machine has for `make gpu-check` and `make gpu-bench`, and what it lacks; ends with code 1 where tests or
-measurements could not start.
+"""Reports what a machine has and lacks for `make gpu-check` and `make gpu-bench`; exits with code 1 if tests or
+measurements cannot start.
 
     python scripts/gpu_ready.py
 """
@@ -15,11 +15,11 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HOME))
 NOT_THERE = {"ruff", "mypy", "gguf", "scipy", "types-pyyaml", "flashinfer-python", "triton"}
-"""Tools of development, and what is reported by itself."""
+"""Development tools, and packages that are reported separately."""
 
 
 def missing_packages() -> list[str]:
-    """Of what Aerie, its training and its tests import, the names that are not installed."""
+    """Names of packages that Aerie, its training and its tests import and that are not installed."""
     project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     asked = [*project["dependencies"], *extras["train"], *extras["dev"]]
@@ -28,7 +28,7 @@ def missing_packages() -> list[str]:
 
 
 def broken_imports() -> str:
-    """What breaks, and why, where a package is there and one that it needs is not."""
+    """The error of a package that is installed but lacks one that it needs."""
     for name in ("transformers", "openai", "fastapi", "tokenizers", "matplotlib.pyplot", "aerie.commands"):
         try:
             importlib.import_module(name)

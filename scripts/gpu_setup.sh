@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes $VENV from the folder $KIT, without a network, on top of the packages that $PYTHON has: PyTorch with CUDA and Triton
-# are taken as they are. Called by `make gpu-setup`; `make gpu-kit` made the folder.
+# Makes $VENV from the folder $KIT, without a network, on top of the packages that $PYTHON has: its PyTorch with CUDA
+# and its Triton are used as they are. Called by `make gpu-setup`; `make gpu-kit` made the folder.
 set -eu
 
 fail() {
@@ -19,7 +19,7 @@ site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["pur
 "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-index --no-deps --no-compile --target "$site" "$KIT"/wheels/*.whl ||
     fail "the wheels do not fit $("$PYTHON" -V): make gpu-kit GPU_PYTHON= names its version"
 
-# The sources themselves, and what $PYTHON has, which a venv made from another venv does not see by itself.
+# Adds the sources, and the packages of $PYTHON, which a venv made from another venv does not see by default.
 theirs=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 printf '%s\n' "$PWD" "import site; site.addsitedir('$theirs')" > "$site/aerie.pth"
 printf '#!/bin/sh\nexec "%s" -m aerie "$@"\n' "$PWD/$VENV/bin/python" > "$VENV/bin/aerie"

@@ -2,8 +2,8 @@
 
     python scripts/gpu_shape.py configs/shape/llama-3.1-8b build/gpu-shape
 
-The demo's tokenizer, whose vocabulary goes on in words that nobody writes: whatever random weights say is text. The
-target's folder and the head's lie side by side in the second folder. configs/sweep/gpu-simulated.yaml serves them.
+Uses the demo's tokenizer and fills its vocabulary with artificial words, so that any output of random weights is text.
+The folders of target and head are both in the second folder. configs/sweep/gpu-simulated.yaml serves them.
 """
 
 import argparse

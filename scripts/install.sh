@@ -1,6 +1,6 @@
 #!/bin/sh
 # Creates $VENV and installs Aerie with the extras $EXTRAS and the pins of $CONSTRAINTS. Called by `make setup` and
-# `make setup-sglang`; says what is missing and how to get it.
+# `make setup-sglang`; reports what is missing and how to get it.
 set -eu
 EXTRAS="${EXTRAS:-dev}"
 CONSTRAINTS="${CONSTRAINTS:-constraints.txt}"

@@ -81,9 +81,9 @@ def _results(experiment: Experiment, arm: Arm, cells: list[dict[str, Any]]) -> d
 
 
 def _data(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm) -> Path:
-    """Ids, answers marked, and states of every conversation, one after the other; and the ids that can be drafted.
+    """Writes ids, answer marks and states of all conversations, one after the other, and the draft vocabulary's ids.
 
-    `states` [tokens, taps + 1, hidden]: the three taps and what leaves the last layer, before the norm.
+    `states` [tokens, taps + 1, hidden]: the three taps and the last layer's output before the norm.
     """
     path = WORK / "data.safetensors"
     if path.exists():
@@ -112,7 +112,7 @@ def _data(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm) -> Path:
 def _trained(
     python: str, proxy: Proxy, pair: Pair, experiment: Experiment, data: Path, flags: list[str], folder: Path
 ) -> Path:
-    """The folder of the head, trained unless it is there."""
+    """The folder of the head; trains it if it is missing."""
     head = folder / "head"
     if not (head / "model.safetensors").exists():
         command = [python, str(SPECULATORS), str(data), str(pair.folder), str(folder)]

@@ -2,9 +2,9 @@
 
     python scripts/scale_out.py --config configs/serve/demo.yaml --requests 60 --concurrency 6
 
-Starts everything on loopback, sends streams through the gateway without ever sending one again, kills a replica when a
-third of them has ended, starts it anew, and writes what came of each request as one line of JSON. Exit code 1 where a
-request was lost that had not begun to stream, or where the gateway did not find the replica again.
+Starts everything on loopback, sends streams through the gateway without retries, kills a replica when a third of them
+has ended, restarts it, and writes the outcome of the requests as one line of JSON. Exits with code 1 if a request was
+lost before it began to stream, or if the gateway did not find the replica again.
 The gateway is the package `sglang-router`; --gateway-python names an interpreter that has it.
 """
 
@@ -28,10 +28,10 @@ import aiohttp
 HOME = Path(__file__).resolve().parents[1]
 QUESTIONS = ("What does textwrap.dedent do?", "What does os.path.join do?", "How do I use json.dumps?")
 PATIENCE = 300.0
-"""Seconds for replicas to load and for the gateway to notice."""
+"""Seconds for replicas to load and for the gateway to notice a change."""
 GATEWAY = (
     "--policy=round_robin",
-    "--health-check-endpoint=/ready",  # a replica that drains answers 503 there, and gets nothing new
+    "--health-check-endpoint=/ready",  # a draining replica answers 503 there and gets no new requests
     "--health-check-interval-secs=1",
     "--health-check-timeout-secs=2",
     "--health-failure-threshold=2",
@@ -45,7 +45,7 @@ GATEWAY = (
 
 @dataclass(slots=True)
 class Outcomes:
-    """`ended` well; `cut` while streaming; `lost` before anything was streamed."""
+    """Requests that `ended` well, were `cut` while streaming, or were `lost` before anything was streamed."""
 
     ended: int = 0
     cut: int = 0
@@ -65,7 +65,7 @@ def main() -> int:
     words.add_argument("--json", type=Path, help="append the line to this file too")
     words.add_argument("--logs", type=Path, default=Path("build/scale_out"))
     given = words.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whatever ends this ends what it has started
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # any end of this process stops what it started
     given.logs.mkdir(parents=True, exist_ok=True)
     line = asyncio.run(_scale_out(given))
     text = json.dumps(line)
@@ -138,7 +138,7 @@ async def _load(
 async def _ask(
     session: aiohttp.ClientSession, gateway: str, given: argparse.Namespace, outcomes: Outcomes, question: str
 ) -> None:
-    """One stream, sent once."""
+    """One stream, sent once, without retries."""
     body = {
         "model": "aerie-demo",
         "messages": [{"role": "user", "content": question}],
@@ -191,7 +191,7 @@ def _gateway(given: argparse.Namespace, urls: list[str], port: int, metrics_port
 
 @contextlib.contextmanager
 def _process(command: list[str], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process in a group of its own, which ends with this block."""
+    """A process in a separate group, which ends with this block."""
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=HOME, stdout=output, stderr=output, start_new_session=True)
     try:
@@ -218,7 +218,7 @@ async def _until(session: aiohttp.ClientSession, url: str, logs: Path) -> None:
 
 
 async def _healthy(session: aiohttp.ClientSession, gateway: str, wanted: int) -> int:
-    """Waits until the gateway holds so many replicas for healthy."""
+    """Waits until the gateway considers this many replicas healthy."""
     end = time.monotonic() + PATIENCE
     found = -1
     while time.monotonic() < end:

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Starts Grafana with a password of its own for `admin`: GRAFANA_PASSWORD, or one drawn at the first start, kept in the
-# volume and printed at every start. The command follows as arguments.
+# Starts Grafana with a password for `admin`: GRAFANA_PASSWORD, or a random one from the first start, which is kept in
+# the volume and printed at every start. The arguments are the command.
 set -eu
 data=${GF_PATHS_DATA:-/var/lib/grafana}
 kept=$data/admin-password
 if [ -n "${GRAFANA_PASSWORD:-}" ]; then
     password=$GRAFANA_PASSWORD
     rm -f "$kept"
-    # Grafana reads the variable for its first start only.
+    # Grafana reads the variable only at its first start.
     [ ! -f "$data/grafana.db" ] || printf '%s' "$password" | grafana cli admin reset-admin-password --password-from-stdin
     echo "Grafana: user admin, with the password of GRAFANA_PASSWORD"
 else

@@ -23,7 +23,7 @@ KINDS = {
     "bf16": gguf.GGMLQuantizationType.BF16,
 }
 ROUNDING = 2**-25
-"""Half of the gap between the smallest numbers of f16."""
+"""Half of the gap between the smallest f16 numbers."""
 _PARTS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
@@ -39,7 +39,7 @@ _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_h
 
 
 class NotExported(Exception):
-    """What of the checkpoint GGUF has no place for."""
+    """What in the checkpoint GGUF cannot represent."""
 
 
 def export(model: Path, out: Path, kind: str = "bf16") -> None:
@@ -51,7 +51,7 @@ def export(model: Path, out: Path, kind: str = "bf16") -> None:
     _describe(writer, config, model.name, KINDS[kind])
     _add_vocabulary(writer, config, model)
     with safe_open(model / "model.safetensors", framework="pt") as tensors:
-        for name in tensors.keys():  # noqa: SIM118  it is no dictionary
+        for name in tensors.keys():  # noqa: SIM118  not a dictionary
             data = tensors.get_tensor(name).float().numpy()
             _add_tensor(writer, config, name, data, KINDS[kind])
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -62,13 +62,13 @@ def export(model: Path, out: Path, kind: str = "bf16") -> None:
 
 
 def interleaved(weight: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Rows of each head in the order of GGUF's rotation, which turns neighbors; the checkpoint's turns halves."""
+    """Rows of each head in the order of GGUF's RoPE, which rotates neighbors; the checkpoint's rotates halves."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def tensor_name(name: str) -> str:
-    """The one that GGUF gives a tensor of the checkpoint. Raises NotExported."""
+    """GGUF's name of a checkpoint tensor. Raises NotExported."""
     stem, _, last = name.rpartition(".")
     if stem in _WHOLE and last == "weight":
         return f"{_WHOLE[stem]}.weight"

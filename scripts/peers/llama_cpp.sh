@@ -1,6 +1,6 @@
 #!/bin/sh
-# llama.cpp's server, for the sweep that sets it beside Aerie:
-#   llama_cpp.sh build PYTHON     builds it for this processor, from the source that llama-cpp-python carries; called
+# llama.cpp's server, for the sweep that compares it with Aerie:
+#   llama_cpp.sh build PYTHON     builds it for this processor, from the source in llama-cpp-python; called
 #                                 by `make setup-peers`, needs cmake and a C++ compiler, takes several minutes
 #   llama_cpp.sh serve KIND FLAGS exports the demo target anew, as it may have changed, with weights of KIND, and serves it
 set -eu

@@ -13,7 +13,7 @@ import os
 import shutil
 from pathlib import Path
 
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # before torch is imported: there is no compiler to wait for
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # before torch is imported: skips compilation
 
 import numpy as np
 import speculators.train.trainer as trainer
@@ -25,7 +25,7 @@ from speculators.train.config import TrainConfig
 from speculators.train.distributed_batch_sampler import MultipackDistributedBatchSamplerV2
 
 _HELD_BACK = 16
-"""Conversations of the validation that the trainer insists on; they are given twice, so that training has them all."""
+"""Size of the validation set that the trainer requires; its conversations are in the training set too."""
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def main() -> None:
 
 
 def _prepare(data: Path, out: Path) -> list[int]:
-    """What the trainer reads: a data set of ids and masks, a file of states for each, and the vocabulary's maps."""
+    """Writes the trainer's input: a data set of ids and masks, a file of states for each, and the vocabulary's maps."""
     tensors = load_file(data)
     lengths = tensors["lengths"].tolist()
     parts = [tensors[name].split(lengths) for name in ("ids", "answer", "states")]
@@ -106,7 +106,7 @@ def _prepare(data: Path, out: Path) -> list[int]:
 
 
 def _epochs(lengths: list[int], tokens: int, seed: int, steps: int) -> int:
-    """Epochs that hold so many steps: past the last step each further epoch would take one more."""
+    """Epochs that contain this many steps: each epoch past the last step would take one more."""
     sampler = MultipackDistributedBatchSamplerV2(tokens, lengths, num_replicas=1, rank=0, seed=seed)
     epoch = done = 0
     while done < steps:

@@ -26,13 +26,14 @@ from transformers.generation.configuration_utils import CompileConfig
 from transformers.generation.streamers import BaseStreamer
 
 GRAIN = 64
-"""With --compile, prompts and limits are padded to multiples of it and batches to powers of two: few shapes, those of
-short prompts are compiled before the first request."""
+"""With --compile, prompts and limits are padded to multiples of it and batches to powers of two. This gives few shapes;
+those of short prompts are compiled before the first request.
+"""
 
 
 @dataclass(eq=False)
 class Asked:
-    """A request that waits or is generated. `tell` takes token ids on the event loop, and None at the end."""
+    """A waiting or running request. `tell` takes token ids on the event loop, and None at the end."""
 
     ids: list[int]
     limit: int
@@ -44,12 +45,12 @@ class Asked:
 
     @property
     def alike(self) -> tuple[float, bool]:
-        """What requests of one batch have in common."""
+        """What the requests of one batch must have in common."""
         return self.temperature, self.ends
 
 
 class Rows(BaseStreamer, StoppingCriteria):
-    """Hands each row its tokens, and ends a row at its own limit. Rows past the last request are padding."""
+    """Passes each row its tokens, and ends a row at its own limit. Rows past the last request are padding."""
 
     def __init__(self, asked: list[Asked], end: int) -> None:
         self._asked = asked
@@ -120,7 +121,7 @@ class Generator:
             options["temperature"] = temperature
         if self._compile:
             config = CompileConfig()
-            config._compile_all_devices = True  # without it generate compiles on GPUs only
+            config._compile_all_devices = True  # without it generate compiles only on GPUs
             options |= {"cache_implementation": "static", "compile_config": config}
         self._model.generate(
             ids,
