@@ -17,8 +17,11 @@ _BACK = 3
 """Tokens that are noted; numbers are digits, and one digit says too little of where to go on."""
 _NOTED = 0.28
 """Share of the hidden size that embeddings leave free, for the notes."""
-_DEVIATION = 0.08
-"""Of the embeddings' components; large enough that the first steps of their optimizer leave them alike."""
+_DEVIATION = 0.4
+"""Of the embeddings' components. All that writes into the residual is in proportion, so that the first steps of the
+optimizers, whose size does not depend on the weights', leave the circuit alike."""
+_LOUDNESS = 0.08
+"""Of the embeddings' components as logits see them: the final norm's weights make up for the rest."""
 _CONSTANT = 4.0
 """Component 0 of every embedding, in standard deviations of the others: what attention by position alone reads."""
 _POSITION_GAIN = 2.0
@@ -45,6 +48,7 @@ def induce(model: LlamaForCausalLM) -> None:
     rows[:, 0] = 0
     rows.mul_(_DEVIATION * spoken**0.5 / rows.norm(dim=1, keepdim=True).clamp(min=1e-3))  # no token is louder
     rows[:, 0] = _CONSTANT * _DEVIATION
+    model.model.norm.weight.fill_(_LOUDNESS / _DEVIATION)
     code = _orthonormal(size, spoken, config.hidden_size)
     _look_back(model, code, spoken, back)
     _look_up(model, code, spoken, back)
