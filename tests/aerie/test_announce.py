@@ -18,7 +18,7 @@ def said(capsys: pytest.CaptureFixture[str], *settings: str) -> str:
 def test_what_it_takes_and_what_is_set(capsys: pytest.CaptureFixture[str]) -> None:
     printed = said(capsys, "spec.depth=3", "scheduler.overlap=false")
     assert "head_bytes         3.0 MiB" in printed and "head_share         25.0 %" in printed
-    assert "depth=3" in printed and "overlap=false" in printed and "prefill_chunk" not in printed
+    assert "depth=3" in printed and "overlap=false" in printed and " prefill_chunk=" not in printed
     assert 'api_key="none"' in printed and "Authorization" not in printed
 
 
