@@ -28,7 +28,7 @@ def look_at(target: Target, temperature: float = 0.0) -> str:
     try:
         answer = _ask(target, f"{url}/v1/chat/completions", {"temperature": temperature} | fields | tiny)
         if b"data:" not in answer:
-            raise SweepError("its answer is no stream of events")
+            raise SweepError("its answer is not an event stream")
         if (failed := answer.find(b'data: {"error"')) >= 0:
             raise SweepError(answer[failed : failed + _LONGEST_MESSAGE].decode(errors="replace"))
     except SweepError as error:
