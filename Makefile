@@ -25,7 +25,7 @@ HAVE ?= torch,triton
 GPU_OUT ?= bench/results/gpu
 LIMIT ?= 540
 PARTS ?=
-TRITON_TESTS := $(wildcard tests/engine/test_triton_*.py tests/spec/test_triton_*.py)
+TRITON_TESTS := $(wildcard tests/engine/*/test_triton_*.py tests/spec/*/test_triton_*.py)
 MARCH ?= x86-64-v3
 CPP_TESTS := $(filter-out tests/native/test_library.py tests/native/test_compilation.py tests/native/test_neon.py,$(wildcard tests/native/test_*.py))
 CARRIED := $(VENV)/.carried
@@ -44,7 +44,8 @@ setup: $(STAMP) ## create .venv and install Aerie and its pinned dependencies
 
 $(STAMP): pyproject.toml constraints.txt scripts/install.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
-	@$(BIN)/python -m native.library
+	@sh scripts/link_package.sh
+	@$(BIN)/python -m aerie.native.library
 	@touch $@
 
 setup-sglang: $(SGLANG_STAMP) ## create .venv-sglang with SGLang and its own PyTorch (10 GB)
@@ -98,12 +99,12 @@ $(GPU_STAMP): pyproject.toml constraints.txt constraints-gpu.txt scripts/install
 	@touch $@
 
 kernels: $(GPU_STAMP) ## compile attention modules for ARCHS= and pack them under build/kernels; needs nvcc, no GPU
-	@$(GPU_VENV)/bin/python -m engine.attention.flashinfer_prebuild "$(ARCHS)" "$(DTYPES)" "$(HEAD_DIMS)"
+	@$(GPU_VENV)/bin/python -m aerie.engine.attention.flashinfer_prebuild "$(ARCHS)" "$(DTYPES)" "$(HEAD_DIMS)"
 
 test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, tested on a CPU
 	@$(MAKE) --no-print-directory kernels ARCHS=90a DTYPES=bf16 HEAD_DIMS=64
-	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/test_attention.py \
-		$(wildcard tests/engine/test_flashinfer_*.py) $(TRITON_TESTS)
+	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/attention/test_attention.py \
+		$(wildcard tests/engine/attention/test_flashinfer_*.py) $(TRITON_TESTS)
 
 gpu-kit: $(STAMP) ## pack wheels and attention modules for a GPU's machine without a network (GPU_PYTHON=3.12 HAVE=)
 	@$(BIN)/python scripts/gpu_kit.py $(GPU_KIT) --python "$(GPU_PYTHON)" --have "$(HAVE)"
@@ -129,6 +130,7 @@ gpu-peers: $(STAMP) ## on a GPU with SGLang in .venv-sglang: both servers on tha
 check: $(STAMP) ## formatting, lint and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
+	@sh scripts/link_package.sh
 	@$(BIN)/mypy
 
 format: $(STAMP) ## rewrite the sources in the one format
@@ -146,4 +148,4 @@ experiments: $(STAMP) ## repeat the papers' claims about training on a small pai
 	@$(BIN)/python -m aerie.experiments
 
 demo-model: $(STAMP) ## train the demo target and its head again (docs/training.md says how long)
-	@$(BIN)/python -m train all configs/train/demo.yaml
+	@$(BIN)/python -m aerie.train all configs/train/demo.yaml

@@ -7,8 +7,8 @@ import sys
 def main() -> None:
     """Runs the command. An error that the user can fix prints one line and exits with code 2."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # while modules load there is nothing to shut down cleanly
-    from aerie.commands import app
-    from contracts.errors import AerieError
+    from aerie.commands.app import app
+    from aerie.contracts.errors import AerieError
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

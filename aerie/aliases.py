@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

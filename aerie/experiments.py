@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.step import Lane
 from aerie.lane import make_lane
-from contracts.config import Config, parse_config
-from contracts.step import Lane
-from train.experiments.config import Experiment, Proxy, load_experiment, load_proxy
+from aerie.train.experiments.config import Experiment, Proxy, load_experiment, load_proxy
 
 CONFIGS = Path("configs/train/experiments")
 PROXY = "proxy.yaml"
@@ -33,10 +33,10 @@ def run(
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = RESULTS,
 ) -> None:
     """Run experiments that have no results yet."""
-    from probe.report import provenance
-    from train.experiments.plots import draw
-    from train.experiments.proxy import prepare
-    from train.experiments.table import run_experiment, write_results
+    from aerie.probe.report import provenance
+    from aerie.train.experiments.plots import draw
+    from aerie.train.experiments.proxy import prepare
+    from aerie.train.experiments.table import run_experiment, write_results
 
     found = {path.stem: path for path in sorted(configs.glob("*.yaml")) if path.name != PROXY}
     unknown = sorted(set(names or ()) - set(found))
@@ -60,9 +60,9 @@ def measure(
     proxy: Proxy, experiment: Experiment, target: Path, head: Path, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
     """Acceptance by task, shape and temperature; if the experiment asks for it, speed by depth and load."""
-    from probe.acceptance import CONCURRENCY, accepted
-    from probe.shapes import for_lane, parse_shape
-    from scheduler.drafting import Shape
+    from aerie.probe.acceptance import CONCURRENCY, accepted
+    from aerie.probe.shapes import for_lane, parse_shape
+    from aerie.scheduler.drafting import Shape
 
     shapes = {text: parse_shape(text) for text in experiment.shapes}
     chains = [Shape(depth, 1, depth + 1) for depth in (experiment.speed.depths if experiment.speed else ())]
@@ -87,9 +87,9 @@ def _speeds(
     proxy: Proxy, experiment: Experiment, lane: Lane, config: Config, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
     """Measures speed with greedy decoding and answers of maximal length; depth 0 is plain decoding."""
-    from probe.drive import ask, drive
-    from probe.shapes import with_shape
-    from scheduler.drafting import Shape
+    from aerie.probe.drive import ask, drive
+    from aerie.probe.shapes import with_shape
+    from aerie.scheduler.drafting import Shape
 
     if experiment.speed is None:
         return

@@ -9,7 +9,7 @@ import re
 import sys
 from pathlib import Path
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 _WANTED = ("*.safetensors", "*.json", "*.jinja", "tokenizer.model", "README.md")

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from aerie.aliases import ALIASES, overrides_of
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 _FLAG = re.compile(r"--([a-z][a-z-]*)")
 

@@ -2,10 +2,10 @@
 
 import logging
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.labels import labels
-from contracts.step import Lane
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.labels import labels
+from aerie.contracts.step import Lane
 
 logger = logging.getLogger("aerie.lane")
 
@@ -19,25 +19,25 @@ def make_lane(config: Config) -> Lane:
         raise ConfigError("engine.kind sglang has no lane: SGLang schedules for itself", param="engine.kind")
     for label in labels(config).values():
         logger.warning("%s", label)
-    from engine.lanes.place import lane_threads, runs_on_cpu
+    from aerie.engine.lanes.place import lane_threads, runs_on_cpu
 
     threads = lane_threads(config)
     ranks = config.sglang.tp if config.engine.kind == "sglang-model" else 1
     if ranks > 1:
-        from engine.sglang.ranks import RanksLane
+        from aerie.engine.sglang.ranks import RanksLane
 
         return RanksLane(RANK_FACTORY, config, ranks=ranks, threads=max(1, threads // ranks))
     if config.engine.lane == "inline":
         import torch
 
+        from aerie.engine.lanes.inline import InlineLane
         from aerie.worker import build_worker
-        from engine.lanes.inline import InlineLane
 
         torch.set_num_threads(threads)
         return InlineLane(build_worker(config))
     if not runs_on_cpu(config):
         return _cuda_lane(config)
-    from engine.lanes.cpu import CpuLane
+    from aerie.engine.lanes.cpu import CpuLane
 
     return CpuLane(WORKER_FACTORY, config, threads=threads)
 
@@ -47,8 +47,8 @@ def _cuda_lane(config: Config) -> Lane:
         raise ConfigError("engine.lane process is a CPU's; a GPU's lane is its stream", param="engine.lane")
     import torch
 
+    from aerie.engine.lanes.cuda import CudaLane
     from aerie.worker import build_launcher
-    from engine.lanes.cuda import CudaLane
 
     try:
         return CudaLane(build_launcher(config))

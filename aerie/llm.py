@@ -9,16 +9,16 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
+from aerie.contracts import sampling
+from aerie.contracts.errors import AerieError
+from aerie.contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
 from aerie.keywords import overrides_of_keywords
 from aerie.lane import make_lane
 from aerie.resolve import resolve_config, with_local_model
-from contracts import sampling
-from contracts.errors import AerieError
-from contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
-from scheduler import Scheduler
-from server.choice import Choice, TextRules
-from server.mailbox import Run
-from server.tokenizer import Tokenizer
+from aerie.scheduler import Scheduler
+from aerie.server.dispatch.mailbox import Run
+from aerie.server.openai.choice import Choice, TextRules
+from aerie.server.text.tokenizer import Tokenizer
 
 Prompt = str | list[int]
 Messages = list[dict[str, Any]]

@@ -6,11 +6,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from aerie.contracts.config import Config, load_config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.places import find
+from aerie.contracts.sglang_section import SGLangConfig
 from aerie.hub import fetch, is_hub_id
-from contracts.config import Config, load_config, parse_config
-from contracts.errors import ConfigError
-from contracts.places import find
-from contracts.sglang_section import SGLangConfig
 
 logger = logging.getLogger("aerie.resolve")
 
@@ -55,7 +55,7 @@ def _local_head(config: Config, target: Path, name: str) -> str:
     """The head's folder, or the config's value if nothing must be fetched. If a head that `auto` found in configs/head
     cannot be fetched, the target is served without it; for a head that was named, this is an error.
     """
-    from spec.registry import head_of, read_pairs
+    from aerie.spec.checkpoints.registry import head_of, read_pairs
 
     wanted = config.spec.head
     if wanted == "none":
@@ -79,7 +79,7 @@ def _local_head(config: Config, target: Path, name: str) -> str:
 
 def _is_here(config: Config, head: str) -> bool:
     """Whether nothing must be fetched. A requested revision is always looked up, whatever the cache holds."""
-    from spec.registry import locate
+    from aerie.spec.checkpoints.registry import locate
 
     if config.spec.revision is not None and is_hub_id(head) and not Path(head).is_dir():
         return False
@@ -94,7 +94,7 @@ def _fetch_head(config: Config, head: str) -> Path:
 
 def _found_head(head: str) -> str:
     """The head's folder for SGLang's engine, which does not know Aerie's folders; `auto` without a pair is `none`."""
-    from spec.registry import locate
+    from aerie.spec.checkpoints.registry import locate
 
     if head in ("none", "auto"):
         return "none"
@@ -109,7 +109,7 @@ def _found_head(head: str) -> str:
 def _shape(target: Path, kind: str) -> Any:
     """The shape by which a pair is found; for architectures that only SGLang supports, just the sizes."""
     if kind == "native":
-        from engine.model_config import read_model_config
+        from aerie.engine.model.config import read_model_config
 
         return read_model_config(target)
     try:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from contracts import wire
-from contracts.child import ENDING, ending_with_parent, start_child
-from contracts.config import Config, parse_config
-from contracts.errors import ConfigError
-from contracts.messages import Ready
-from server.head_watch import Promise
-from server.request_log import write_lines_bare
-from server.run import listen, run
+from aerie.contracts import wire
+from aerie.contracts.child import ENDING, ending_with_parent, start_child
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Ready
+from aerie.server.run import listen, run
+from aerie.server.telemetry.head_watch import Promise
+from aerie.server.telemetry.request_log import write_lines_bare
 
 _STOP_SECONDS = 10.0
 _BAD_CONFIG = 2
@@ -37,7 +37,7 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
     """
     write_lines_bare()
     if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
-        from engine.sglang.whole.process import follow
+        from aerie.bridge.process import follow
 
         return follow(config)  # a further machine runs ranks but no HTTP server
     early: list[int] = []
@@ -85,8 +85,8 @@ def _serve(config: Config, announce: Callable[[Ready, str], None], stopped: Call
 
 def _promise(config: Config) -> Promise | None:
     """The acceptance that the card of the deployment's head promises."""
-    from spec.card import promised
-    from spec.registry import locate, read_pairs
+    from aerie.spec.checkpoints.card import promised
+    from aerie.spec.checkpoints.registry import locate, read_pairs
 
     folder = locate(config.spec.head)
     found = None if folder is None else promised(folder, config.spec, read_pairs())
@@ -116,12 +116,12 @@ def _schedule(address: str, config_json: str, parent: int) -> None:
 
 def _run(address: str, config: Config, parent: int) -> int:
     if config.engine.kind == "sglang":
-        from engine.sglang.whole import process as bridge
+        from aerie.bridge import process as bridge
 
         return bridge.run(address, config, parent=parent)
     with ending_with_parent(lambda: wire.remove_address(address)):
         from aerie.lane import make_lane
-        from scheduler import process
+        from aerie.scheduler import process
 
         lane = make_lane(config)
     return process.run(address, lane, config, parent=parent)

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
 
+from aerie.contracts.config import Config, load_config
+from aerie.contracts.errors import AerieError
 from aerie.lane import make_lane
 from aerie.resolve import with_local_model
-from contracts.config import Config, load_config
-from contracts.errors import AerieError
-from train.stages.config import PipelineConfig
+from aerie.train.pipeline.config import PipelineConfig
 
 _READY = re.compile(r"serves \S+ at (http://\S+)")
 _START_SECONDS = 600.0
@@ -64,8 +64,8 @@ def _wait_ready(server: subprocess.Popen[bytes], output: Any) -> str:
 
 def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[list[int]]]) -> Iterator[dict[str, Any]]:
     """Yields one cell per task, shape and temperature of the config, on the scheduler and engine of the server."""
-    from probe.acceptance import CONCURRENCY, accepted
-    from probe.shapes import for_lane, parse_shape
+    from aerie.probe.acceptance import CONCURRENCY, accepted
+    from aerie.probe.shapes import for_lane, parse_shape
 
     stage = config.evaluate
     shapes = {text: parse_shape(text) for text in stage.shapes}

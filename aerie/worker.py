@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.step import Worker
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Worker
 
 if TYPE_CHECKING:
-    from engine.kernels.bindings import Kernels
-    from engine.plain_worker import PlainWorker
-    from native.worker import NativeWorker
-    from spec.worker import SpecWorker
+    from aerie.engine.bindings import Kernels
+    from aerie.engine.step.plain_worker import PlainWorker
+    from aerie.native.worker import NativeWorker
+    from aerie.spec.worker import SpecWorker
 
 
 def build_worker(config: Config) -> "PlainWorker | SpecWorker | NativeWorker":
     """Raises ConfigError on a model, a head or kernels that cannot be served."""
-    from native.worker import native_worker
+    from aerie.native.worker import native_worker
 
     worker = build_launcher(config)
     native = native_worker(worker) if worker.state.kernels.language == "cpp" else None
@@ -28,15 +28,15 @@ def build_worker(config: Config) -> "PlainWorker | SpecWorker | NativeWorker":
 
 def build_launcher(config: Config) -> "PlainWorker | SpecWorker":
     """A worker that launches steps without waiting for them, as a GPU's lane needs. Raises ConfigError."""
-    from engine.device import resolve_device
-    from spec import build
+    from aerie.engine.device import resolve_device
+    from aerie.spec import build
 
     return build.build_worker(config, choose_kernels(config, resolve_device(config)))
 
 
 def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
     """The worker of one of several tensor-parallel ranks, which meet at `port`."""
-    from engine.sglang.place import Place, take
+    from aerie.engine.sglang.place import Place, take
 
     take(Place(rank, ranks, port))
     return build_worker(config)
@@ -44,9 +44,9 @@ def build_rank(config: Config, rank: int, ranks: int, port: int) -> Worker:
 
 def choose_kernels(config: Config, device: torch.device) -> "Kernels":
     """The kernels that `engine.kernels` selects on `device`. Raises ConfigError."""
-    from engine.kernels.bindings import REFERENCES
-    from native.kernels.table import choose_cpp
-    from spec.kernels.choice import choose_triton
+    from aerie.engine.bindings import REFERENCES
+    from aerie.native.kernels.table import choose_cpp
+    from aerie.spec.kernels.table import choose_triton
 
     setting, on_gpu = config.engine.kernels, device.type == "cuda"
     if setting == "torch":

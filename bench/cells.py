@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.config import Setting, Sweep, SweepError
+from aerie.bench.config import Setting, Sweep, SweepError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ import urllib.request
 from http.client import HTTPException
 from typing import Any
 
-from bench.config import SweepError, Target
-from bench.targets import base_url
+from aerie.bench.config import SweepError, Target
+from aerie.bench.targets import base_url
 
 _SECONDS = 60.0
 _LONGEST_MESSAGE = 500

@@ -4,15 +4,15 @@ import asyncio
 import math
 from typing import Any
 
-from bench.cells import Cell, Watch
-from bench.client import Endpoint
-from bench.config import Sweep, SweepError
-from bench.counters import Counters
-from bench.load import closed_loop, open_loop
-from bench.machine import NOT_MEASURED, EnergyMeter, provenance
-from bench.measured import Measured, Window, summarize
-from bench.targets import Server
-from bench.workloads import find
+from aerie.bench.cells import Cell, Watch
+from aerie.bench.config import Sweep, SweepError
+from aerie.bench.counters import Counters
+from aerie.bench.loads.client import Endpoint
+from aerie.bench.loads.load import closed_loop, open_loop
+from aerie.bench.loads.workloads import find
+from aerie.bench.machine import NOT_MEASURED, EnergyMeter, provenance
+from aerie.bench.measured import Measured, Window, summarize
+from aerie.bench.targets import Server
 
 
 class NoFigures(Exception):

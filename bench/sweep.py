@@ -8,13 +8,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from bench.cells import Cell, Results, Trial, Watch, planned, read_trials
-from bench.config import Setting, Sweep, SweepError
-from bench.machine import provenance
-from bench.measuring import NoFigures, measure
-from bench.targets import Server
-from bench.tuning import chosen, shortened, trials
-from bench.workloads import find
+from aerie.bench.cells import Cell, Results, Trial, Watch, planned, read_trials
+from aerie.bench.config import Setting, Sweep, SweepError
+from aerie.bench.loads.workloads import find
+from aerie.bench.machine import provenance
+from aerie.bench.measuring import NoFigures, measure
+from aerie.bench.targets import Server
+from aerie.bench.tuning import chosen, shortened, trials
 
 
 def run_sweep(sweep: Sweep, out: Path, watch: Watch, say: Callable[[str], None], only: Collection[str] = ()) -> Results:

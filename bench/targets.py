@@ -16,9 +16,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from bench.client import Endpoint
-from bench.config import SweepError, Target
-from bench.counters import Counters, parse
+from aerie.bench.config import SweepError, Target
+from aerie.bench.counters import Counters, parse
+from aerie.bench.loads.client import Endpoint
 
 _STOP_SECONDS = 40.0
 _LOOK_SECONDS = 0.2

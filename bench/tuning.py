@@ -7,8 +7,8 @@ They cover the sweep's loads on its first workload.
 
 from typing import Any
 
-from bench.cells import Cell, Trial
-from bench.config import Setting, Sweep
+from aerie.bench.cells import Cell, Trial
+from aerie.bench.config import Setting, Sweep
 
 Choices = dict[tuple[str, str, float], Setting]
 """By target, mode and load."""

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any
 
-from contracts.logs import level_here, log_to_stderr
+from aerie.contracts.logs import level_here, log_to_stderr
 
 ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
 """Signals that ask a server to end."""

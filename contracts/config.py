@@ -12,12 +12,12 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError
 
-from contracts.errors import ConfigError
-from contracts.overrides import lay_over
-from contracts.places import named_in
-from contracts.section import Section
-from contracts.sglang_section import SGLangConfig
-from contracts.spec_section import SpecConfig
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.overrides import lay_over
+from aerie.contracts.places import named_in
+from aerie.contracts.section import Section
+from aerie.contracts.sglang_section import SGLangConfig
+from aerie.contracts.spec_section import SpecConfig
 
 _ROUTE = r"^/[\w./-]+$"
 MAX_SECONDS = 1e6

@@ -4,7 +4,7 @@ Called by everything that shows or writes what a deployment did. Invariant: a nu
 acceptance never appears without its label.
 """
 
-from contracts.config import Config
+from aerie.contracts.config import Config
 
 
 def labels(config: Config) -> dict[str, str]:

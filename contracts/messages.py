@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from contracts.sampling import SamplingParams, SpeculationParams
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
 
 FinishReason = Literal["stop", "length", "abort"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 
 def lay_over(data: dict[str, Any], override: str, *, texts: Container[str]) -> str:

@@ -5,21 +5,20 @@ a file is resolved. Used while a deployment is read or a model loaded.
 import os
 from pathlib import Path
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 _TOP = Path(__file__).resolve().parents[1]
-_PACKAGED = _TOP / "aerie"
-"""Where a wheel keeps what a checkout has at its top (pyproject.toml, `package-dir`)."""
+"""The top of a checkout, or a wheel's package `aerie`, which has the same folders (pyproject.toml, `package-dir`)."""
 
 
 def is_installed() -> bool:
     """Whether this is a wheel's copy rather than a checkout."""
-    return (_PACKAGED / "configs").is_dir()
+    return (_TOP / "__init__.py").is_file()
 
 
 def shipped() -> Path:
     """The folder that has `configs/` and `models/`."""
-    return _PACKAGED if is_installed() else _TOP
+    return _TOP
 
 
 def cache() -> Path:

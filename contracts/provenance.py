@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 _BLOCK = 1 << 22
 

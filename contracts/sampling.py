@@ -5,7 +5,7 @@ import math
 
 import msgspec
 
-from contracts.errors import BadRequest
+from aerie.contracts.errors import BadRequest
 
 MAX_STOP_IDS = 16
 """The most stop ids of a row that the device tables hold, end tokens included."""

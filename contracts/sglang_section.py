@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from contracts.section import Section
+from aerie.contracts.section import Section
 
 
 class SGLangConfig(Section):

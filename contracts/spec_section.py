@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from contracts.section import Section
-from contracts.step import MAX_NODES
+from aerie.contracts.section import Section
+from aerie.contracts.step import MAX_NODES
 
 
 class LoadShape(Section):

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 import zmq
 
-from contracts.messages import ToScheduler, ToServer
+from aerie.contracts.messages import ToScheduler, ToServer
 
 _Socket = TypeVar("_Socket", bound="zmq.Socket[Any]")
 

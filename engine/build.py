@@ -4,31 +4,31 @@ from pathlib import Path
 
 import torch
 
-from contracts.config import Config
-from contracts.labels import labels
-from contracts.step import Capacity
-from engine.attention import make_attention
-from engine.attention.inputs import AttentionShape
-from engine.cuda import Cuda, Runtime
-from engine.decoder import Decoder
-from engine.device import device_name
-from engine.dummy_weights import DummyWeights
-from engine.graphs import attention_of, recording
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.kv_pool import KVPool
-from engine.memory import Sizes, plan_sizes
-from engine.model_config import ModelConfig, read_model_config
-from engine.plain_graphs import PlainGraphs
-from engine.plain_worker import PlainWorker
-from engine.state import make_state
-from engine.target import LoadedTarget
-from engine.weights import Source, Weights
+from aerie.contracts.config import Config
+from aerie.contracts.labels import labels
+from aerie.contracts.step import Capacity
+from aerie.engine.attention import make_attention
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.cuda import Cuda, Runtime
+from aerie.engine.device import device_name
+from aerie.engine.memory import Sizes, plan_sizes
+from aerie.engine.model.config import ModelConfig, read_model_config
+from aerie.engine.model.decoder import Decoder
+from aerie.engine.model.dummy_weights import DummyWeights
+from aerie.engine.model.target import LoadedTarget
+from aerie.engine.model.weights import Source, Weights
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.step.graphs import attention_of, recording
+from aerie.engine.step.plain_graphs import PlainGraphs
+from aerie.engine.step.plain_worker import PlainWorker
+from aerie.engine.step.state import make_state
 
 
 def read_target(config: Config) -> ModelConfig:
     """The target's shape. Raises ConfigError for a model that the configured engine cannot run."""
     if config.engine.kind == "sglang-model":
-        from engine.sglang.build import read_sglang_shape
+        from aerie.engine.sglang.build import read_sglang_shape
 
         return read_sglang_shape(config)
     return read_model_config(Path(config.model.path))
@@ -43,7 +43,7 @@ def load_target(
 ) -> LoadedTarget:
     """The target with its pool, on the device that `sizes` names."""
     if config.engine.kind == "sglang-model":
-        from engine.sglang.build import load_sglang_target
+        from aerie.engine.sglang.build import load_sglang_target
 
         return load_sglang_target(config, model, sizes, boundaries, kernels)
     return _native(config, model, sizes, boundaries, kernels)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from contracts.config import Config
-from contracts.errors import ConfigError
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _AMPERE = (8, 0)

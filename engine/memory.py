@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from engine.device import free_bytes, resolve_device, resolve_dtype
-from engine.model_config import ModelConfig
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.device import free_bytes, resolve_device, resolve_dtype
+from aerie.engine.model.config import ModelConfig
 
 GPU_SHARE, CPU_SHARE = 0.9, 0.3
 """Defaults of engine.memory_share. Other programs use a CPU's memory too, and its weights are not counted."""

@@ -3,10 +3,10 @@
 import ctypes
 from dataclasses import dataclass
 
-from engine.norm import RmsNorm
-from engine.stack import Layer, Stack
-from native.numbers import LANES
-from native.products import addresses_of
+from aerie.engine.model.norm import RmsNorm
+from aerie.engine.model.stack import Layer, Stack
+from aerie.native.numbers import LANES
+from aerie.native.products import addresses_of
 
 
 class Norm(ctypes.Structure):

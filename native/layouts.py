@@ -2,13 +2,13 @@
 
 import ctypes
 
-from native.draft import Drafts
-from native.head import HeadStructure
-from native.layers import LayerStructure, Matrix, Norm
-from native.library import library
-from native.model import Futures, Model, Tables
-from native.plan import Step
-from native.prompts import Prompts
+from aerie.native.layers import LayerStructure, Matrix, Norm
+from aerie.native.library import library
+from aerie.native.structs.draft import Drafts
+from aerie.native.structs.head import HeadStructure
+from aerie.native.structs.model import Futures, Model, Tables
+from aerie.native.structs.plan import Step
+from aerie.native.structs.prompts import Prompts
 
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "Norm": Norm,

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.kernels.folder import folder, folders
-from native.compilation import compiled
-from native.march import March, lacking, march_of, runnable
+from aerie.engine.kernels.folder import folder, folders
+from aerie.native.compilation import compiled
+from aerie.native.march import March, lacking, march_of, runnable
 
 logger = logging.getLogger("aerie.kernels")
 

@@ -3,15 +3,15 @@
 import torch
 from torch import Tensor
 
-from engine import packing
-from engine.packing import Packed, rounded_to_int8
-from engine.projection import Projection
-from native.library import library
-from native.pages import WEIGHTS
+from aerie.engine.model import packing
+from aerie.engine.model.packing import Packed, rounded_to_int8
+from aerie.engine.model.projection import Projection
+from aerie.native.library import library
+from aerie.native.pages import WEIGHTS
 
 
 def pack(weight: Tensor) -> Packed | None:
-    """Replaces engine.packing.pack: panels if every weight is a bf16 number."""
+    """Replaces engine.model.packing.pack: panels if every weight is a bf16 number."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
     halves = weight.bfloat16()
@@ -19,7 +19,7 @@ def pack(weight: Tensor) -> Packed | None:
 
 
 def pack_int8(weight: Tensor) -> Packed:
-    """Replaces engine.packing.pack_int8."""
+    """Replaces engine.model.packing.pack_int8."""
     return Panels(*rounded_to_int8(weight))
 
 

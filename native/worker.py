@@ -10,18 +10,18 @@ from collections.abc import Callable
 
 import torch
 
-from contracts.step import Capacity, StepOutput, StepPlan
-from engine.batch import stage_changes
-from engine.decoder import Decoder
-from engine.plain_worker import PlainWorker
-from native.draft import drafts_of, drafts_plainly, fits
-from native.head import native_head
-from native.layouts import check_layouts
-from native.library import library
-from native.model import NativeBody, native_body
-from native.plan import Plans, answer_of
-from native.prompts import prompts_of
-from spec.worker import SpecWorker, drafts
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.model.decoder import Decoder
+from aerie.engine.step.batch import stage_changes
+from aerie.engine.step.plain_worker import PlainWorker
+from aerie.native.layouts import check_layouts
+from aerie.native.library import library
+from aerie.native.structs.draft import drafts_of, drafts_plainly, fits
+from aerie.native.structs.head import native_head
+from aerie.native.structs.model import NativeBody, native_body
+from aerie.native.structs.plan import Plans, answer_of
+from aerie.native.structs.prompts import prompts_of
+from aerie.spec.worker import SpecWorker, drafts
 
 Answering = Callable[[StepOutput], None]
 

@@ -1,11 +1,11 @@
 """Acceptance of one shape, as the drafting probes measure it, at a load that is quick."""
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.step import Lane
-from probe.drive import Prompts, Run, ask, drive
-from probe.shapes import with_shape
-from scheduler.drafting import Shape
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Lane
+from aerie.probe.drive import Prompts, Run, ask, drive
+from aerie.probe.shapes import with_shape
+from aerie.scheduler.drafting import Shape
 
 CONCURRENCY = 16
 

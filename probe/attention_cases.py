@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from engine.attention import Attention, make_attention
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.device import device_name, free_bytes, resolve_device, resolve_dtype
-from engine.kv_pool import KVPool
-from engine.model_config import read_model_config
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention import Attention, make_attention
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.device import device_name, free_bytes, resolve_device, resolve_dtype
+from aerie.engine.model.config import read_model_config
+from aerie.engine.state.kv_pool import KVPool
 
 if TYPE_CHECKING:
-    from engine.attention.flashinfer_options import Run
+    from aerie.engine.attention.flashinfer_options import Run
 
 _NAMES = ("flashinfer", "triton", "cpu", "reference")
 _DENSE_MOST = 1 << 22
@@ -69,7 +69,7 @@ class Backends:
             planned = backend.plan(inputs)
             yield name, lambda backend=backend, planned=planned: backend.run(planned, query, pool, 0)  # type: ignore[misc]
         if "flashinfer" in self.made:
-            from engine.attention.flashinfer_options import SLOW, options
+            from aerie.engine.attention.flashinfer_options import SLOW, options
 
             for name, prepare in options(self.shape, inputs, pool):
                 if (name in SLOW) == slow and name not in self._failed:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
-from contracts.config import Config
-from probe.drive import MakeLane, Prompts, ask, drive
+from aerie.contracts.config import Config
+from aerie.probe.drive import MakeLane, Prompts, ask, drive
 
 Cell = dict[str, Any]
 _Rates = dict[tuple[str, str, int], list[float]]

@@ -14,15 +14,15 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.step import Lane
-from probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
-from probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
-from scheduler.drafting import NO_DRAFT, Drafting, Shape
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Lane
+from aerie.probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
+from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
+from aerie.scheduler.drafting import NO_DRAFT, Drafting, Shape
 
 if TYPE_CHECKING:
-    from probe.margins import Divergence, Margins
+    from aerie.probe.margins import Divergence, Margins
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
@@ -218,7 +218,7 @@ class _Judge:
 
     def divergence(self, answer: Answer, reference: list[int]) -> "Divergence":
         if self._margins is None:
-            from probe.margins import Margins  # torch
+            from aerie.probe.margins import Margins  # torch
 
             self._margins = Margins(self._config)
         found = self._margins.divergence(answer.request, reference, answer.tokens)

@@ -6,9 +6,9 @@ from typing import Any
 
 import yaml
 
-from contracts.config import parse_config
-from contracts.errors import ConfigError
-from contracts.spec_section import LoadShape
+from aerie.contracts.config import parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import LoadShape
 
 
 def write_by_load(path: Path, entries: Sequence[LoadShape]) -> None:

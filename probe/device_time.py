@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from engine.cuda import Cuda
+from aerie.engine.cuda import Cuda
 
 _CALLS = 10
 """Calls in a graph, which hide the launch time."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from probe.acceptance import CONCURRENCY, accepted
-from probe.drive import MakeLane, Prompts, Run
-from probe.shapes import chain_of, for_lane, label, shape_at, tree_of
-from scheduler.drafting import Shape
+from aerie.contracts.config import Config
+from aerie.probe.acceptance import CONCURRENCY, accepted
+from aerie.probe.drive import MakeLane, Prompts, Run
+from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of
+from aerie.scheduler.drafting import Shape
 
 VALUES = (0.5, 1.0, 1.5, 2.0, 3.0, math.inf)
 TEMPERATURES = (0.6, 1.0)

@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from contracts.config import Config
-from contracts.errors import AerieError
-from contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
-from contracts.sampling import SamplingParams, SpeculationParams
-from contracts.step import Lane
-from scheduler import Scheduler
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
+from aerie.contracts.step import Lane
+from aerie.scheduler import Scheduler
 
 MakeLane = Callable[[Config], Lane]
 """Supplied by the composition root: probes do not choose where steps run."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from contracts.sampling import SamplingParams
+from aerie.contracts.sampling import SamplingParams
 
 
 class Distance(NamedTuple):

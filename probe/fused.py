@@ -1,6 +1,6 @@
 """Each Triton kernel against its torch reference, on a model's sizes: the largest difference, then both times.
 
-A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be added to spec/kernels/choice.py, with
+A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be added to spec/kernels/table.py, with
 the file of these cells committed beside it. If no kernel can run, only the references are timed.
 """
 
@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contracts.config import Config
-from engine.choose import Needs, choose, filtered
-from engine.device import device_name, resolve_device
-from engine.ending import cut
-from engine.kv_pool import KVPool
-from engine.layer import gated, turned
-from engine.model_config import ModelConfig, read_model_config
-from engine.noise import gumbel
-from engine.norm import normed
-from engine.row_tables import RowTables
-from probe.device_time import microseconds
-from spec.accept import accept
-from spec.kernels.choice import triton_failures, triton_kernels
-from spec.round import compact
-from spec.tree import Candidates, candidate_count, select
+from aerie.contracts.config import Config
+from aerie.engine.device import device_name, resolve_device
+from aerie.engine.model.config import ModelConfig, read_model_config
+from aerie.engine.model.layer import gated, turned
+from aerie.engine.model.norm import normed
+from aerie.engine.sampling.choose import Needs, choose, filtered
+from aerie.engine.sampling.ending import cut
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.state.row_tables import RowTables
+from aerie.probe.device_time import microseconds
+from aerie.spec.kernels.table import triton_failures, triton_kernels
+from aerie.spec.round.round import compact
+from aerie.spec.trees.accept import accept
+from aerie.spec.trees.tree import Candidates, candidate_count, select
 
 Cell = dict[str, Any]
 ROWS = (1, 8, 64)

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.step import Capacity, Lane
-from probe.drive import MakeLane
-from probe.overlap import Roofline
-from probe.peaks import roofline_of
-from probe.steady import Steady, steady
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Capacity, Lane
+from aerie.probe.drive import MakeLane
+from aerie.probe.overlap import Roofline
+from aerie.probe.peaks import roofline_of
+from aerie.probe.steady import Steady, steady
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
@@ -118,8 +118,8 @@ def measure_attention(
 
     Options that compile for minutes come last.
     """
-    from probe.attention_cases import Backends
-    from probe.device_time import microseconds
+    from aerie.probe.attention_cases import Backends
+    from aerie.probe.device_time import microseconds
 
     backends = Backends(config)
     cases = [case for case in product(rows, nodes, lengths) if backends.fits(case[0], case[2] + case[1])]

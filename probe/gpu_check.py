@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from contracts.config import Config
-from contracts.messages import Abort, Failed, Finished, Generate
-from contracts.sampling import SamplingParams
-from contracts.step import Lane
-from engine.attention import planned_for
-from probe.attention_cases import Backends
-from probe.compare import Grid, compare
-from probe.drive import MakeLane, ask, drive
-from scheduler import Scheduler
+from aerie.contracts.config import Config
+from aerie.contracts.messages import Abort, Failed, Finished, Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import Lane
+from aerie.engine.attention import planned_for
+from aerie.probe.attention_cases import Backends
+from aerie.probe.compare import Grid, compare
+from aerie.probe.drive import MakeLane, ask, drive
+from aerie.scheduler import Scheduler
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.model_config import ModelConfig
-from engine.packing import HalfPacked
-from engine.projection import Projection
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.packing import HalfPacked
+from aerie.engine.model.projection import Projection
 
 Cell = dict[str, Any]
 Multiply = Callable[[Tensor], Tensor]
@@ -37,8 +37,8 @@ def measure_kernels(
 ) -> list[Cell]:
     """Microseconds of one call: the median of `rounds` rounds in which the layouts alternate.
 
-    `fp16` is FBGEMM's packed form if this torch has it; `served` is what engine/projection.py chooses with this many
-    threads and these kernels.
+    `fp16` is FBGEMM's packed form if this torch has it; `served` is what engine/model/projection.py chooses with this
+    many threads and these kernels.
     """
     torch.set_num_threads(threads)
     cells = []

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from contracts.step import Capacity, Lane, StepKind, StepOutput, StepPlan
+from aerie.contracts.step import Capacity, Lane, StepKind, StepOutput, StepPlan
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from contracts.messages import Generate
-from contracts.sampling import SamplingParams
-from probe.drive import MakeLane, Prompts, Run, ask, drive
+from aerie.contracts.config import Config
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive
 
 CONCURRENCY = 4
 _PERCENTILE = 99

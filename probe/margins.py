@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from contracts.config import Config
-from contracts.messages import Generate
-from contracts.sampling import noise_key
-from engine.attention.inputs import AttentionInputs
-from engine.build import load_target
-from engine.memory import plan_sizes
-from engine.model_config import read_model_config
-from engine.noise import gumbel
-from probe.edges import Distance, Edges, filter_edges
+from aerie.contracts.config import Config
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import noise_key
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.build import load_target
+from aerie.engine.memory import plan_sizes
+from aerie.engine.model.config import read_model_config
+from aerie.engine.sampling.noise import gumbel
+from aerie.probe.edges import Distance, Edges, filter_edges
 
 EXCUSED = 1e-4
 """A gap between two choices below which a mismatch is rounding, in fp32 too."""

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts import wire
-from contracts.config import Config, SchedulerConfig
-from contracts.messages import Batch, Generate
-from contracts.sampling import SamplingParams
-from contracts.spec_section import SpecConfig
-from contracts.step import Capacity, Ending, Ints, StepOutput, StepPlan
-from scheduler import Scheduler
+from aerie.contracts import wire
+from aerie.contracts.config import Config, SchedulerConfig
+from aerie.contracts.messages import Batch, Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import Capacity, Ending, Ints, StepOutput, StepPlan
+from aerie.scheduler import Scheduler
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _PAGE = 16

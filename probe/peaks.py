@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from contracts.config import Config
-from contracts.step import Capacity
-from engine.memory import parameter_count
-from engine.model_config import read_model_config
-from probe.overlap import Roofline
+from aerie.contracts.config import Config
+from aerie.contracts.step import Capacity
+from aerie.engine.memory import parameter_count
+from aerie.engine.model.config import read_model_config
+from aerie.probe.overlap import Roofline
 
 _PEAKS = {
     "H100 PCIe": (2.0e12, 756e12),

@@ -16,8 +16,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from contracts.config import Config, masked
-from contracts.labels import labels
+from aerie.contracts.config import Config, masked
+from aerie.contracts.labels import labels
 
 Cell = dict[str, Any]
 

@@ -6,11 +6,11 @@ them, and each run's scheduler gets one.
 
 from collections.abc import Sequence
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.spec_section import LoadShape
-from contracts.step import MAX_NODES
-from scheduler.drafting import Drafting, Shape
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import LoadShape
+from aerie.contracts.step import MAX_NODES
+from aerie.scheduler.drafting import Drafting, Shape
 
 _TREE_CHILDREN = 4
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts import wire
-from contracts.config import Config
-from contracts.errors import AerieError, ConfigError
-from contracts.messages import Batch, Failed, Generate
-from contracts.sampling import SamplingParams
-from contracts.step import Lane
-from probe.lane_log import LaneLog, StepTimes
-from scheduler import Scheduler
+from aerie.contracts import wire
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError, ConfigError
+from aerie.contracts.messages import Batch, Failed, Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import Lane
+from aerie.probe.lane_log import LaneLog, StepTimes
+from aerie.scheduler import Scheduler
 
 WARM_UP = 8
 
@@ -132,7 +132,7 @@ def _fill(scheduler: Scheduler, rows: int, prompt: int, length: int) -> None:
 
 
 def _empty(scheduler: Scheduler, rows: int) -> None:
-    from contracts.messages import Abort
+    from aerie.contracts.messages import Abort
 
     for row in range(rows):
         scheduler.submit(Abort(id=f"request-{row}"))

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from probe.acceptance import CONCURRENCY, accepted
-from probe.drive import Answer, MakeLane, Prompts, Run, joined
-from probe.shapes import for_lane, label
-from scheduler.drafting import Shape
+from aerie.contracts.config import Config
+from aerie.probe.acceptance import CONCURRENCY, accepted
+from aerie.probe.drive import Answer, MakeLane, Prompts, Run, joined
+from aerie.probe.shapes import for_lane, label
+from aerie.scheduler.drafting import Shape
 
 PLACES = ((0, 8), (8, 32), (32, 64), (64, 128), (128, 200), (200, None))
 """Positions in an answer where a step began: half-open windows of output tokens."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contracts.step import StepKind
-from probe.lane_log import StepTimes
+from aerie.contracts.step import StepKind
+from aerie.probe.lane_log import StepTimes
 
 Windows = Mapping[str, Sequence[StepTimes]]
 

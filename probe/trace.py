@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from contracts.errors import AerieError
-from contracts.step import Lane, StepKind
-from probe.drive import MakeLane, Prompts, ask, drive
-from probe.lane_log import LaneLog, StepTimes
-from probe.shapes import for_lane
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.contracts.step import Lane, StepKind
+from aerie.probe.drive import MakeLane, Prompts, ask, drive
+from aerie.probe.lane_log import LaneLog, StepTimes
+from aerie.probe.shapes import for_lane
 
 _SETTLING = 6
 """Steps at the start of a run that are not shown."""

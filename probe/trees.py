@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from probe.acceptance import CONCURRENCY, accepted
-from probe.drive import MakeLane, Prompts
-from probe.shapes import for_lane
-from scheduler.drafting import Shape
+from aerie.contracts.config import Config
+from aerie.probe.acceptance import CONCURRENCY, accepted
+from aerie.probe.drive import MakeLane, Prompts
+from aerie.probe.shapes import for_lane
+from aerie.scheduler.drafting import Shape
 
 BUDGETS = (2, 3, 4, 8, 16)
 """Nodes per row, root included."""

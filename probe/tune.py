@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.spec_section import LoadShape
-from contracts.step import MAX_NODES, Lane
-from probe.drive import MakeLane, Prompts, Run, ask, drive, joined
-from probe.shapes import for_lane, label, load_shape, with_shape
-from scheduler.drafting import NO_DRAFT, Shape
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import LoadShape
+from aerie.contracts.step import MAX_NODES, Lane
+from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined
+from aerie.probe.shapes import for_lane, label, load_shape, with_shape
+from aerie.scheduler.drafting import NO_DRAFT, Shape
 
 LOADS = (1, 2, 4, 8, 16, 32, 64)
 CHAINS = tuple(Shape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))

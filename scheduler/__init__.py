@@ -14,6 +14,6 @@ stats       counters since the start
 process     the scheduler as a process on a socket
 """
 
-from scheduler.loop import Scheduler
+from aerie.scheduler.loop import Scheduler
 
 __all__ = ["Scheduler"]

@@ -12,9 +12,9 @@ and they cost time in every step.
 import logging
 from dataclasses import dataclass
 
-from contracts.messages import Generate
-from contracts.spec_section import SpecConfig
-from contracts.step import MAX_NODES
+from aerie.contracts.messages import Generate
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import MAX_NODES
 
 PATIENCE = 8
 WINDOW_DRAFTS = 500

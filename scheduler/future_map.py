@@ -8,7 +8,7 @@ results of steps launched for a former owner.
 
 import numpy as np
 
-from contracts.step import Bools, Ints, Longs
+from aerie.contracts.step import Bools, Ints, Longs
 
 
 class FutureMap:

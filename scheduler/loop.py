@@ -12,19 +12,19 @@ from collections.abc import Callable
 
 import numpy as np
 
-from contracts.config import Config
-from contracts.errors import AerieError, ConfigError, EngineDead, Overloaded
-from contracts.messages import Abort, Failed, Finished, Generate, Ready, Snapshot, Tokens
-from contracts.step import Lane
-from scheduler.drafting import Drafting
-from scheduler.memory import Memory, OutOfPages
-from scheduler.policy import DecodeStep, Policy, PrefillStep
-from scheduler.queue import Deadlines, Queue
-from scheduler.request import Phase, Request, accept, failed
-from scheduler.rows import Rows
-from scheduler.settle import Settler
-from scheduler.staging import Flight, Staging
-from scheduler.stats import fresh_stats
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError, ConfigError, EngineDead, Overloaded
+from aerie.contracts.messages import Abort, Failed, Finished, Generate, Ready, Snapshot, Tokens
+from aerie.contracts.step import Lane
+from aerie.scheduler.drafting import Drafting
+from aerie.scheduler.memory import Memory, OutOfPages
+from aerie.scheduler.policy import DecodeStep, Policy, PrefillStep
+from aerie.scheduler.queue import Deadlines, Queue
+from aerie.scheduler.request import Phase, Request, accept, failed
+from aerie.scheduler.rows import Rows
+from aerie.scheduler.settle import Settler
+from aerie.scheduler.staging import Flight, Staging
+from aerie.scheduler.stats import fresh_stats
 
 Reply = Tokens | Finished | Failed | Snapshot
 

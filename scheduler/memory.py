@@ -6,10 +6,10 @@ cache's, or owned by one row; `check` verifies it. The cache takes only whole pa
 
 import numpy as np
 
-from contracts.step import Capacity, Ints, Longs
-from scheduler.page_table import PageTable
-from scheduler.pages import PageAllocator
-from scheduler.prefix import Node, PrefixCache
+from aerie.contracts.step import Capacity, Ints, Longs
+from aerie.scheduler.page_table import PageTable
+from aerie.scheduler.pages import PageAllocator
+from aerie.scheduler.prefix import Node, PrefixCache
 
 
 class OutOfPages(Exception):

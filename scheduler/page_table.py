@@ -7,7 +7,7 @@ it through the prefix cache. A shared page lies wholly below the length of every
 
 import numpy as np
 
-from contracts.step import Bools, Ints, Longs, PageUpdates
+from aerie.contracts.step import Bools, Ints, Longs, PageUpdates
 
 
 class PageTable:

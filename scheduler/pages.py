@@ -7,7 +7,7 @@ is never handed out. Target and head share the ids, so speculation makes no diff
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.step import DUMMY_PAGE, Bools, Ints
+from aerie.contracts.step import DUMMY_PAGE, Bools, Ints
 
 
 class PageAllocator:

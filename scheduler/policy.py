@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.config import SchedulerConfig
-from contracts.step import Bools, Ints, Longs
-from scheduler.drafting import NO_DRAFT, Drafting, Shape
-from scheduler.memory import Memory
-from scheduler.queue import Queue
-from scheduler.request import Phase, Request
-from scheduler.rows import Rows
-from scheduler.shares import LongPrompts, Shares
+from aerie.contracts.config import SchedulerConfig
+from aerie.contracts.step import Bools, Ints, Longs
+from aerie.scheduler.drafting import NO_DRAFT, Drafting, Shape
+from aerie.scheduler.memory import Memory
+from aerie.scheduler.queue import Queue
+from aerie.scheduler.request import Phase, Request
+from aerie.scheduler.rows import Rows
+from aerie.scheduler.shares import LongPrompts, Shares
 
 
 @dataclass(frozen=True, slots=True)

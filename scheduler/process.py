@@ -15,12 +15,12 @@ from collections.abc import Iterable
 import msgspec
 import zmq
 
-from contracts import wire
-from contracts.config import Config
-from contracts.errors import EngineDead
-from contracts.messages import Batch, Ready, Stop
-from contracts.step import Lane
-from scheduler.loop import Reply, Scheduler
+from aerie.contracts import wire
+from aerie.contracts.config import Config
+from aerie.contracts.errors import EngineDead
+from aerie.contracts.messages import Batch, Ready, Stop
+from aerie.contracts.step import Lane
+from aerie.scheduler.loop import Reply, Scheduler
 
 PARENT_SECONDS = 0.5
 """Seconds between checks that the parent lives."""

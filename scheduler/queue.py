@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from contracts.errors import DeadlineExceeded, QueueTimeout
-from scheduler.request import Phase, Request
+from aerie.contracts.errors import DeadlineExceeded, QueueTimeout
+from aerie.scheduler.request import Phase, Request
 
 
 class Queue:

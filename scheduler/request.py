@@ -9,10 +9,10 @@ from enum import Enum
 
 import numpy as np
 
-from contracts.errors import AerieError, BadRequest
-from contracts.messages import Failed, Finished, FinishReason, Generate, Usage
-from contracts.sampling import MAX_STOP_IDS, noise_key
-from contracts.step import Capacity, Longs
+from aerie.contracts.errors import AerieError, BadRequest
+from aerie.contracts.messages import Failed, Finished, FinishReason, Generate, Usage
+from aerie.contracts.sampling import MAX_STOP_IDS, noise_key
+from aerie.contracts.step import Capacity, Longs
 
 
 class Phase(Enum):

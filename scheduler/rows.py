@@ -8,11 +8,11 @@ times faster than by int32; only plans narrow them.
 
 import numpy as np
 
-from contracts.step import Bools, Capacity, Ints, Longs
-from scheduler.drafting import max_nodes
-from scheduler.future_map import FutureMap
-from scheduler.memory import Memory
-from scheduler.request import Phase, Request
+from aerie.contracts.step import Bools, Capacity, Ints, Longs
+from aerie.scheduler.drafting import max_nodes
+from aerie.scheduler.future_map import FutureMap
+from aerie.scheduler.memory import Memory
+from aerie.scheduler.request import Phase, Request
 
 _ALWAYS = np.iinfo(np.int32).max
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from contracts.messages import DraftTree, Finished, TokenLogprobs, Tokens
-from contracts.step import Bools, DecodeWork, DraftedTrees, Ending, Logprobs, Longs, PrefillWork, StepOutput
-from scheduler.request import Phase, Request
-from scheduler.rows import Rows
-from scheduler.staging import Flight
-from scheduler.stats import Stats
+from aerie.contracts.messages import DraftTree, Finished, TokenLogprobs, Tokens
+from aerie.contracts.step import Bools, DecodeWork, DraftedTrees, Ending, Logprobs, Longs, PrefillWork, StepOutput
+from aerie.scheduler.request import Phase, Request
+from aerie.scheduler.rows import Rows
+from aerie.scheduler.staging import Flight
+from aerie.scheduler.stats import Stats
 
 
 class Settler:

@@ -23,7 +23,7 @@ has doubled m times, up to C / 4. The wait then grows with the logarithm of the 
 
 import sys
 
-from scheduler.request import Request
+from aerie.scheduler.request import Request
 
 AGING = 2048
 """Prefill steps after which the long prompts' share doubles."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contracts.sampling import MAX_STOP_IDS
-from contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
-from scheduler.policy import DecodeStep, PrefillStep
-from scheduler.request import Phase, Request
-from scheduler.rows import Rows
+from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
+from aerie.scheduler.policy import DecodeStep, PrefillStep
+from aerie.scheduler.request import Phase, Request
+from aerie.scheduler.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)

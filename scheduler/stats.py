@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from contracts.messages import STEP_TOKENS, Snapshot
-from contracts.step import Longs, StepOutput
-from scheduler.policy import Policy
-from scheduler.queue import Queue
-from scheduler.request import per_position
-from scheduler.rows import Rows
+from aerie.contracts.messages import STEP_TOKENS, Snapshot
+from aerie.contracts.step import Longs, StepOutput
+from aerie.scheduler.policy import Policy
+from aerie.scheduler.queue import Queue
+from aerie.scheduler.request import per_position
+from aerie.scheduler.rows import Rows
 
 
 @dataclass(slots=True)

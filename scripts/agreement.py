@@ -22,10 +22,10 @@ from typing import Any
 HOME = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME))
 
-from bench.config import SweepError, Target  # noqa: E402  the repository is not always installed where this runs
-from bench.machine import provenance  # noqa: E402
-from bench.targets import Server  # noqa: E402
-from bench.workloads import find  # noqa: E402
+from aerie.bench.config import SweepError, Target  # noqa: E402  the repository is not always installed where this runs
+from aerie.bench.loads.workloads import find  # noqa: E402
+from aerie.bench.machine import provenance  # noqa: E402
+from aerie.bench.targets import Server  # noqa: E402
 
 LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from train.config import load_config
-from train.pretrain import pretrain
+from aerie.train.recital.config import load_config
+from aerie.train.recital.pretrain import pretrain
 
 HOME = Path(__file__).resolve().parents[1]
 

@@ -29,7 +29,7 @@ def missing_packages() -> list[str]:
 
 def broken_imports() -> str:
     """The error of a package that is installed but lacks one that it needs."""
-    for name in ("transformers", "openai", "fastapi", "tokenizers", "matplotlib.pyplot", "aerie.commands"):
+    for name in ("transformers", "openai", "fastapi", "tokenizers", "matplotlib.pyplot", "aerie.commands.app"):
         try:
             importlib.import_module(name)
         except ImportError as error:
@@ -56,9 +56,9 @@ def main() -> int:
         return 1
     import torch
 
-    from contracts.errors import ConfigError
-    from engine.attention.flashinfer_modules import compiler, prebuilt, served_by
-    from engine.attention.flashinfer_variant import DTYPES, module_name
+    from aerie.contracts.errors import ConfigError
+    from aerie.engine.attention.flashinfer_modules import compiler, prebuilt, served_by
+    from aerie.engine.attention.flashinfer_variant import DTYPES, module_name
 
     flashinfer, ffi = release("flashinfer-python"), release("apache-tvm-ffi")
     print(f"FlashInfer {flashinfer}, apache-tvm-ffi {ffi}, nvcc {compiler()}")
@@ -85,8 +85,8 @@ def main() -> int:
 def _load(dtype: object) -> None:
     import torch
 
-    from engine.attention.flashinfer_modules import load_module
-    from engine.attention.inputs import AttentionShape
+    from aerie.engine.attention.flashinfer_modules import load_module
+    from aerie.engine.attention.inputs import AttentionShape
 
     assert isinstance(dtype, torch.dtype)
     load_module(AttentionShape(4, 2, 64, 16, dtype, torch.device("cuda")))

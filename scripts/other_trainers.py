@@ -19,12 +19,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from aerie.experiments import CONFIGS, PROXY, measure
-from probe.report import provenance
-from train.experiments.config import Arm, Experiment, Proxy, load_experiment, load_proxy
-from train.experiments.proxy import Pair, answers, held_out_prompts, prepare
-from train.experiments.table import identity, means, run_experiment, write_results
-from train.experiments.teaching import Teacher
-from train.head import default_boundaries
+from aerie.probe.report import provenance
+from aerie.train.experiments.config import Arm, Experiment, Proxy, load_experiment, load_proxy
+from aerie.train.experiments.proxy import Pair, answers, held_out_prompts, prepare
+from aerie.train.experiments.table import identity, means, run_experiment, write_results
+from aerie.train.experiments.teaching import Teacher
+from aerie.train.heads.head import default_boundaries
 
 OURS = "fused direct"
 WORK = Path("build/trainers")

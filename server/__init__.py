@@ -1,20 +1,16 @@
 """The API process: speaks the OpenAI API over HTTP to clients, and messages to the scheduler. Never imports torch.
 
-The modules, in the order in which a request passes them:
+The parts, each of which imports only parts above it:
 
-http         uvicorn's parser with a bound on heads; `gate`: request ids, API key, body limit, before anything is parsed
-app          the application and its routes (openai_routes, token_routes, state_routes, platform_routes, playground)
-             over one `service`
-requests     parses strict JSON into `bodies`, the request models; `parameters` turns them into contracts
-respond      turns a parsed body into its answer, whole or streamed
-admission    a bounded number of places, taken before any work is done
-tokenizer    text and chat (`template`) to token ids
-client       id -> `mailbox`: the one socket to the scheduler
-generation   one HTTP request in flight; `connection` notices callers that disconnect
-choice       one answer as it grows: `detokenize` and `stops` turn committed tokens into text
-answers      the OpenAI shapes of answers (`logprobs`); `events` sends them as a stream
-problems     errors in one shape
-account      the record of a finished request: source of its log line (`request_log`) and its trace (`tracing`)
-metrics      request metrics; `state_metrics` adds the rest; `head_watch` warns of a head with low acceptance
-run          uvicorn, drain, exit codes; called by the composition root
+http        the parser's bounds on heads, connections and time; `gate`: request ids, API key, body limit, before
+            anything is parsed; `problems`: errors in one shape
+text        tokenizer and chat templates: text to token ids; `detokenize` and `stops`: committed tokens to text
+dispatch    `admission`: places, taken before any work is done; `client`: the one socket to the scheduler; `mailbox`
+telemetry   `account`: the record of a finished request, for its log line and its trace; metrics; `head_watch`
+service     the parts of a running server in one value
+openai      a request: `requests` parses JSON into `bodies`, `parameters` checks them, `respond` runs a `generation`,
+            whose `choice`s grow token by token; `answers` and `events` send them
+playground  the page at `/`
+routes      the paths of the API
+app, run    the application; uvicorn, drain, exit codes. The composition root calls `run`
 """

@@ -5,18 +5,18 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from server.cors import Cors
-from server.gate import OPEN_PATHS, Gate
-from server.meter import Meter
-from server.openai_routes import openai_routes
-from server.openapi import document
-from server.paths import Paths
-from server.platform_routes import platform_routes
-from server.playground import PATHS, playground_routes
-from server.problems import register
-from server.service import Service
-from server.state_routes import state_routes
-from server.token_routes import token_routes
+from aerie.server.http.cors import Cors
+from aerie.server.http.gate import OPEN_PATHS, Gate
+from aerie.server.http.paths import Paths
+from aerie.server.http.problems import register
+from aerie.server.openai.openapi import document
+from aerie.server.playground import PATHS, playground_routes
+from aerie.server.routes.openai import openai_routes
+from aerie.server.routes.platform import platform_routes
+from aerie.server.routes.state import state_routes
+from aerie.server.routes.tokens import token_routes
+from aerie.server.service import Service
+from aerie.server.telemetry.meter import Meter
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _ERRORS: dict[int | str, dict[str, Any]] = {

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import uvicorn
 
-from contracts.child import ENDING
-from contracts.config import Config, ServerConfig
-from contracts.errors import ConfigError, Overloaded
-from contracts.messages import Ready
-from server.app import create_app
-from server.client import Engine
-from server.head_watch import Promise
-from server.http import BoundedHttp
-from server.service import Service, build_service
-from server.tokenizer import Tokenizer
+from aerie.contracts.child import ENDING
+from aerie.contracts.config import Config, ServerConfig
+from aerie.contracts.errors import ConfigError, Overloaded
+from aerie.contracts.messages import Ready
+from aerie.server.app import create_app
+from aerie.server.dispatch.client import Engine
+from aerie.server.http.parser import BoundedHttp
+from aerie.server.service import Service, build_service
+from aerie.server.telemetry.head_watch import Promise
+from aerie.server.text.tokenizer import Tokenizer
 
 FAREWELL_SECONDS = 1.0
 """How long the last error events may take to reach their clients."""

@@ -8,16 +8,16 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from contracts.config import Config, masked
-from contracts.errors import AerieError, NotFound
-from contracts.messages import Ready
-from server.admission import Admission
-from server.client import Engine
-from server.head_watch import HeadWatch, Promise
-from server.metrics import Metrics
-from server.state_metrics import State
-from server.tokenizer import Tokenizer
-from server.tracing import Tracing
+from aerie.contracts.config import Config, masked
+from aerie.contracts.errors import AerieError, NotFound
+from aerie.contracts.messages import Ready
+from aerie.server.dispatch.admission import Admission
+from aerie.server.dispatch.client import Engine
+from aerie.server.telemetry.head_watch import HeadWatch, Promise
+from aerie.server.telemetry.metrics import Metrics
+from aerie.server.telemetry.state_metrics import State
+from aerie.server.telemetry.tracing import Tracing
+from aerie.server.text.tokenizer import Tokenizer
 
 
 class NotServing(AerieError):

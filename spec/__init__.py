@@ -1,11 +1,14 @@
 """EAGLE-3: the draft head, drafting, trees, seed-coupled acceptance, and the worker that runs them around the target.
 
-head_config, formats, loader   a checkpoint of any known format -> one normal form -> a head
-registry, build                which head a target has; from a Config to a worker
-head                           the forward pass (F0)..(F8)
-draft, frontier, peagle, tree  drafts: chains and best-first trees, level by level or all levels at once
-accept                         which drafted tokens are accepted: pure functions on tensors
-extend, worker                 one step: draft -> verify -> accept -> compact -> extend
+The parts, each of which imports only parts above it:
+
+heads        the forward pass of a head, (F0)..(F8), its config and vocabulary
+checkpoints  a checkpoint of any known format -> one normal form -> a head; which head a target has
+trees        trees of drafted tokens; `accept`: which of them are accepted
+drafters     drafts: chains and best-first trees, level by level or all levels at once
+round        one device round: open, draft, verify, accept, extend, publish
+kernels      the same operations as Triton kernels, and which of them a worker runs
+worker       runs a plan as a round, as the plain worker's step, or as a recorded graph; `build` makes it from a Config
 
 Conventions, shared with `train/`. A row of length n has target KV for x_0 .. x_(n-1); x_n is the root. *Pair* j is (tap
 a_j of the target at position j, token x_(j+1)); it sits in the head's KV at slot j with RoPE position j and predicts

@@ -10,29 +10,29 @@ from typing import Any
 
 import torch
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.spec_section import SpecConfig
-from contracts.step import MAX_NODES
-from engine.attention import make_attention
-from engine.attention.inputs import AttentionShape
-from engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
-from engine.device import resolve_device, resolve_dtype
-from engine.graphs import attention_of, recording, row_buckets
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.kv_pool import KVPool
-from engine.memory import HeadSizes, plan_sizes
-from engine.model_config import ROPE_KINDS, ModelConfig
-from engine.plain_graphs import PlainGraphs
-from engine.plain_worker import PlainWorker
-from engine.state import make_state
-from spec.card import check_origin
-from spec.draft import scratch_slots
-from spec.graphs import RoundGraphs
-from spec.head import Head
-from spec.loader import HeadCheckpoint, load_head, open_head
-from spec.registry import head_of, locate, read_pairs
-from spec.worker import SpecWorker
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import MAX_NODES
+from aerie.engine.attention import make_attention
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
+from aerie.engine.device import resolve_device, resolve_dtype
+from aerie.engine.memory import HeadSizes, plan_sizes
+from aerie.engine.model.config import ROPE_KINDS, ModelConfig
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.step.graphs import attention_of, recording, row_buckets
+from aerie.engine.step.plain_graphs import PlainGraphs
+from aerie.engine.step.plain_worker import PlainWorker
+from aerie.engine.step.state import make_state
+from aerie.spec.checkpoints.card import check_origin
+from aerie.spec.checkpoints.loader import HeadCheckpoint, load_head, open_head
+from aerie.spec.checkpoints.registry import head_of, locate, read_pairs
+from aerie.spec.drafters.draft import scratch_slots
+from aerie.spec.heads.head import Head
+from aerie.spec.round.graphs import RoundGraphs
+from aerie.spec.worker import SpecWorker
 
 logger = logging.getLogger("aerie.spec")
 
@@ -95,7 +95,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
             weights.round()
         head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1, kernels=kernels)
     else:
-        from spec.sglang_head import SglangHead
+        from aerie.spec.heads.sglang import SglangHead
 
         head = SglangHead(folder, shape, weights, pool, head_attention, kernels)
     report = _report(checkpoint, head, target.bytes)

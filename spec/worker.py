@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 import torch
 
-from contracts.spec_section import SpecConfig
-from contracts.step import Capacity, StepOutput, StepPlan
-from engine.batch import stage_changes
-from engine.clock import ReadTimes
-from engine.cuda import Runtime
-from engine.decode_step import decode_step
-from engine.plain_graphs import PlainGraphs
-from engine.prefill_step import prefill_step
-from engine.results import Pending, send
-from engine.state import DeviceState
-from spec.draft_step import Sent, draft_step
-from spec.follow_step import follow_step
-from spec.graphs import RoundGraphs
-from spec.head import Head
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.cuda import Runtime
+from aerie.engine.step.batch import stage_changes
+from aerie.engine.step.clock import ReadTimes
+from aerie.engine.step.decode import decode_step
+from aerie.engine.step.plain_graphs import PlainGraphs
+from aerie.engine.step.prefill import prefill_step
+from aerie.engine.step.results import Pending, send
+from aerie.engine.step.state import DeviceState
+from aerie.spec.heads.head import Head
+from aerie.spec.round.extend_step import follow_step
+from aerie.spec.round.graphs import RoundGraphs
+from aerie.spec.round.step import Sent, draft_step
 
 
 class SpecWorker:

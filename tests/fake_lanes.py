@@ -5,8 +5,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from contracts.errors import EngineDead
-from contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.contracts.errors import EngineDead
+from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
 
 
 class QueueLane:

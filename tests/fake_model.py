@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from contracts.sampling import SamplingParams, noise_key
-from contracts.step import Capacity
+from aerie.contracts.sampling import SamplingParams, noise_key
+from aerie.contracts.step import Capacity
 
 MASK = (1 << 64) - 1
 _LIMIT = 1 << 16

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from contracts.step import DUMMY_PAGE, Capacity
+from aerie.contracts.step import DUMMY_PAGE, Capacity
 
 
 class Broken(AssertionError):

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from contracts.sampling import MAX_STOP_IDS
-from contracts.step import (
+from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.step import (
     DUMMY_PAGE,
     Capacity,
     DecodeWork,

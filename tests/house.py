@@ -10,6 +10,7 @@ HOME = Path(__file__).parent.parent
 MAY_IMPORT: dict[str, set[str]] = {
     "contracts": set(),
     "engine": {"contracts"},
+    "bridge": {"contracts", "engine"},
     "spec": {"contracts", "engine"},
     "native": {"contracts", "engine", "spec"},
     "scheduler": {"contracts"},
@@ -17,9 +18,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "train": {"contracts", "engine", "spec"},
     "probe": {"contracts", "engine", "spec", "native", "scheduler"},
     "bench": set(),
-    "aerie": {"contracts", "engine", "spec", "native", "scheduler", "server", "train", "probe", "bench"},
+    "aerie": {"contracts", "engine", "bridge", "spec", "native", "scheduler", "server", "train", "probe", "bench"},
 }
-"""Imports go down only; the composition root sees all."""
+"""Imports go down only; the composition root sees all. A room is imported as `aerie.ROOM`."""
+
+
+FLOORS: dict[str, str] = {
+    "engine": "device cuda bindings state sampling kernels attention model memory step lanes sglang build",
+    "spec": "heads checkpoints trees drafters round kernels worker build",
+    "native": "march compilation library once pages numbers products layers kernels structs layouts worker",
+    "server": "http text dispatch telemetry service openai playground routes app run",
+    "train": "optimization heads pipeline recital demo experiments __main__",
+}
+"""The parts of a room, lowest first: each imports only parts before it."""
+HEADERS = "vectors.h kernels.h functions.h tile.h scores.h model.h plans.h step.h head.h"
+"""The headers of native/src, lowest first: each includes only headers before it."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +71,20 @@ def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: rooms are imported by their full name"
-            yield node.lineno, node.module or ""
+            module = node.module or ""
+            names = [f"{module}.{alias.name}" for alias in node.names] if module.count(".") < 2 else [module]
+            yield from ((node.lineno, name) for name in (names if module.split(".")[0] == "aerie" else [module]))
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
             yield from ((node.lineno, str(part.value)) for part in node.args[:1] if isinstance(part, ast.Constant))
+
+
+def room_of(name: str) -> str | None:
+    """The room of an imported module, and None for another project's."""
+    first, _, rest = name.partition(".")
+    inner = rest.partition(".")[0]
+    if first != "aerie":
+        return None
+    return inner if inner in MAY_IMPORT else "aerie"
 
 
 Rule = Callable[[Source], Iterator[str]]

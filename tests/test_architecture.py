@@ -4,12 +4,13 @@ Every rule is a function from sources to complaints, so that each is also shown 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.house import HOME, MAY_IMPORT, Rule, Source, complaints, imported
+from tests.house import FLOORS, HEADERS, HOME, MAY_IMPORT, Rule, Source, complaints, imported, room_of
 
 ONLY_IN: dict[str, set[str]] = {
     "torch": {"engine", "spec", "native", "train", "probe", "aerie"},
@@ -17,7 +18,7 @@ ONLY_IN: dict[str, set[str]] = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "flashinfer": {"engine"},
-    "sglang": {"engine"},
+    "sglang": {"engine", "bridge"},
     "triton": {"engine", "spec"},
     "transformers": {"server", "train", "probe"},
     "pickle": set(),
@@ -32,9 +33,36 @@ BANNED_WORDS = {"utils", "util", "helper", "helpers", "manager", "common", "misc
 
 def upward_imports(source: Source) -> Iterator[str]:
     for line, name in imported(source.tree):
-        room = name.split(".")[0]
-        if room in MAY_IMPORT and room != source.room and room not in MAY_IMPORT[source.room]:
+        if name.split(".")[0] in MAY_IMPORT and name.split(".")[0] != "aerie":
+            yield f"{source.place}:{line} imports {name}, which is installed as aerie.{name}"
+        room = room_of(name)
+        if room is not None and room != source.room and room not in MAY_IMPORT[source.room]:
             yield f"{source.place}:{line} imports {name}; {source.room} may import {sorted(MAY_IMPORT[source.room])}"
+
+
+def upward_inside(source: Source) -> Iterator[str]:
+    """Imports of a part of the same room that lies above."""
+    floors = FLOORS.get(source.room, "").split()
+    part = Path(source.place).parts[1].removesuffix(".py")
+    if not floors or part == "__init__":
+        return
+    if part not in floors:
+        yield f"{source.place}: {part!r} is missing among the parts of {source.room} (FLOORS in tests/house.py)"
+        return
+    for line, name in imported(source.tree):
+        parts = name.split(".")
+        if parts[:2] != ["aerie", source.room] or len(parts) == 2:
+            continue
+        other = parts[2]
+        if other in floors and floors.index(other) > floors.index(part):
+            yield f"{source.place}:{line} imports {name}; {part} lies below {other}"
+
+
+def upward_includes(name: str, text: str) -> list[str]:
+    """Headers that a C++ header includes although they lie above it."""
+    floors = HEADERS.split()
+    included = re.findall(r'(?m)^#include "(\w+\.h)"', text)
+    return [f"{name} includes {other}" for other in included if floors.index(other) >= floors.index(name)]
 
 
 def misplaced_libraries(source: Source) -> Iterator[str]:
@@ -89,6 +117,7 @@ def unexplained(source: Source) -> Iterator[str]:
 
 RULES: tuple[Rule, ...] = (
     upward_imports,
+    upward_inside,
     misplaced_libraries,
     pickled,
     oversized,
@@ -105,18 +134,26 @@ def test_the_house_obeys(rule: Rule) -> None:
 @pytest.mark.parametrize(
     ("rule", "place", "text"),
     [
-        (upward_imports, "engine/decoder.py", "from spec.worker import SpecWorker"),
-        (upward_imports, "server/app.py", "def f():\n    import scheduler.loop"),
-        (upward_imports, "scheduler/loop.py", "if TYPE_CHECKING:\n    from engine.target import TargetModel"),
-        (upward_imports, "bench/load.py", "import contracts.messages"),
-        (upward_imports, "scheduler/loop.py", "importlib.import_module('spec.worker')"),
+        (upward_imports, "engine/model/decoder.py", "from aerie.spec.worker import SpecWorker"),
+        (upward_imports, "server/app.py", "def f():\n    import aerie.scheduler.loop"),
+        (
+            upward_imports,
+            "scheduler/loop.py",
+            "if TYPE_CHECKING:\n    from aerie.engine.model.target import TargetModel",
+        ),
+        (upward_imports, "bench/loads/load.py", "import aerie.contracts.messages"),
+        (upward_imports, "spec/worker.py", "from contracts.step import StepPlan"),
+        (upward_imports, "scheduler/loop.py", "importlib.import_module('aerie.spec.worker')"),
+        (upward_inside, "engine/state/kv_pool.py", "from aerie.engine.step.batch import Batch"),
+        (upward_inside, "spec/trees/tree.py", "from aerie.spec import worker"),
+        (upward_inside, "engine/extra/new.py", ""),
         (misplaced_libraries, "scheduler/policy.py", "import torch.nn"),
         (misplaced_libraries, "engine/lanes/cpu.py", "from pickle import loads"),
         (misplaced_libraries, "aerie/serve.py", "def f():\n    from fastapi import FastAPI"),
-        (misplaced_libraries, "spec/draft.py", "import flashinfer"),
-        (pickled, "engine/weights.py", "torch.load(path)"),
+        (misplaced_libraries, "spec/drafters/draft.py", "import flashinfer"),
+        (pickled, "engine/model/weights.py", "torch.load(path)"),
         (pickled, "engine/lanes/frames.py", "np.load(path, allow_pickle=True)"),
-        (pickled, "server/client.py", "await socket.send_pyobj(message)"),
+        (pickled, "server/dispatch/client.py", "await socket.send_pyobj(message)"),
         (oversized, "spec/x.py", "def f():\n" + "    a = 1\n" * 61),
         (oversized, "spec/x.py", "a = 1\n" * 251),
         (empty_names, "server/stream_utils.py", ""),
@@ -129,10 +166,17 @@ def test_each_rule_catches_a_violation(rule: Rule, place: str, text: str) -> Non
     assert list(rule(Source(place, text)))
 
 
+def test_headers_include_only_headers_below() -> None:
+    headers = sorted((HOME / "native/src").glob("*.h"))
+    assert {path.name for path in headers} == set(HEADERS.split())
+    assert not [found for path in headers for found in upward_includes(path.name, path.read_text(encoding="utf-8"))]
+    assert upward_includes("vectors.h", '#include "model.h"')
+
+
 def test_the_front_end_starts_without_torch() -> None:
     """What an import table cannot see: that no library brings torch along into the API and scheduler processes."""
     import subprocess
     import sys
 
-    code = "import sys, server.run, scheduler.process; sys.exit(int('torch' in sys.modules or 'transformers' in sys.modules))"  # noqa: E501
+    code = "import sys, aerie.server.run, aerie.scheduler.process; sys.exit(int('torch' in sys.modules or 'transformers' in sys.modules))"  # noqa: E501
     assert subprocess.run([sys.executable, "-c", code], cwd=HOME, check=False).returncode == 0

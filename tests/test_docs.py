@@ -15,21 +15,19 @@ import yaml
 
 from aerie.aliases import as_markdown as aliases_table
 from aerie.aliases import overrides_of
-from aerie.commands import app
-from aerie.settings import as_markdown as settings_table
-from aerie.settings import settings
-from contracts.config import known_keys, load_config, parse_config
-from contracts.errors import AerieError
-from server.bodies import ChatBody, CompletionBody, SpeculationOptions, StreamOptions
-from server.unsupported import UNSUPPORTED
-from train.__main__ import app as train_app
+from aerie.commands.app import app
+from aerie.commands.settings import as_markdown as settings_table
+from aerie.commands.settings import settings
+from aerie.contracts.config import known_keys, load_config, parse_config
+from aerie.contracts.errors import AerieError
+from aerie.server.openai.bodies import ChatBody, CompletionBody, SpeculationOptions, StreamOptions
+from aerie.server.openai.unsupported import UNSUPPORTED
+from aerie.train.__main__ import app as train_app
+from tests.house import HOME, MAY_IMPORT
 
-HOME = Path(__file__).parent.parent
 PAGES = [HOME / "README.md", *sorted((HOME / "docs").rglob("*.md"))]
 SECTIONS = "model|engine|scheduler|spec|sglang|server|limits"
-ROOMS = (
-    "aerie|contracts|server|scheduler|spec|engine|train|bench|probe|configs|docker|docs|tests|scripts|models|notebooks"
-)
+ROOMS = "|".join([*MAY_IMPORT, "configs", "docker", "docs", "tests", "scripts", "models", "notebooks"])
 
 
 @cache
@@ -57,7 +55,7 @@ def unknown_settings(content: str) -> list[str]:
     files = r"\.(?:py|md|yaml|json|png|sh|toml)"
     quoted = re.findall(rf"(?<![\w/.-])(({SECTIONS})\.([a-z_]+))(?![\w/]|{files})", content)
     whole = {f"{section}.{key}" for _, section, key in quoted if f".{key}" not in (".py", ".md", ".yaml", ".json")}
-    return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "engine.norm", "spec.build"})
+    return sorted(whole - set(known_keys()) - {"spec.worker", "server.app", "spec.build"})
 
 
 def unknown_flags(content: str) -> list[str]:
@@ -100,9 +98,9 @@ def missing_names(source: str) -> list[str]:
 
 
 def commands(content: str) -> list[list[str]]:
-    """Words of every `aerie ...`, `make ...` and `python -m train ...` line or quote."""
-    lines = re.findall(r"(?m)^(?:\$ )?((?:aerie|make|python -m train) [^\n`#]*)", content)
-    quotes = re.findall(r"`((?:aerie|make|python -m train) [^`\n]*)`", content)
+    """Words of every `aerie ...`, `make ...` and `python -m aerie.train ...` line or quote."""
+    lines = re.findall(r"(?m)^(?:\$ )?((?:aerie|make|python -m aerie.train) [^\n`#]*)", content)
+    quotes = re.findall(r"`((?:aerie|make|python -m aerie.train) [^`\n]*)`", content)
     return [line.split("  ")[0].split() for line in lines + quotes]
 
 
@@ -155,7 +153,7 @@ def test_code_blocks_are_code(page: Path) -> None:
 def test_each_check_catches_what_is_wrong() -> None:
     assert missing_links(PAGES[0], "[a](docs/nowhere.md)") == ["docs/nowhere.md"]
     assert missing_paths("see `engine/nothing.py`, and `engine/*.py`") == ["engine/nothing.py"]
-    assert unknown_settings("`spec.dept=3`, spec.depth, spec/draft.py") == ["spec.dept"]
+    assert unknown_settings("`spec.dept=3`, spec.depth, spec/drafters/draft.py") == ["spec.dept"]
     assert unknown_commands("make tests\naerie probe compere X\naerie probe compare X --jsn a\n`aerie chat`") == [
         "make tests",
         "aerie probe compere X",
@@ -188,20 +186,20 @@ def test_the_api_page_has_every_field() -> None:
 
 def test_the_api_page_has_every_route_and_status() -> None:
     page = text(HOME / "docs/api.md")
-    sources = "".join(path.read_text(encoding="utf-8") for path in (HOME / "server").glob("*_routes.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (HOME / "server/routes").glob("*.py"))
     routes = {
         f"{method.upper()} {path.replace(':path', '')}"
         for method, path in re.findall(r'@router\.(get|post)\(\s*"([^"]+)"', sources)
     }
     assert routes and set(re.findall(r"`((?:GET|POST) /[^`]*)`", page)) == routes | {"GET /"}
     told = {(int(status), kind) for status, kind in re.findall(r"(?m)^\| (\d{3}) \| `(\w+)` \|", page)}
-    importlib.import_module("server.app")
+    importlib.import_module("aerie.server.app")
     assert told == {(error.status, error.kind) for error in all_errors(AerieError)}
 
 
 def all_errors(kind: type[AerieError]) -> Iterator[type[AerieError]]:
     """The house's errors; all are told over HTTP."""
-    if kind.__module__.split(".")[0] in ROOMS.split("|") and not kind.__module__.startswith("tests"):
+    if kind.__module__.startswith("aerie."):
         yield kind
     for below in kind.__subclasses__():
         yield from all_errors(below)

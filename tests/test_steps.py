@@ -44,24 +44,24 @@ HOST_FACTS = {
 ON_THE_HOST = {"torch.from_numpy", "torch.device", "torch.get_num_threads"}
 """Calls of torch whose result asks no device."""
 MAY_SYNC = {
-    "engine/pinned.py",
-    "engine/resting.py",
+    "engine/state/pinned.py",
+    "engine/step/skip_finished.py",
     "engine/attention/cpu.py",
     "engine/attention/flashinfer_schedule.py",
-    "spec/confidence.py",
+    "spec/drafters/confidence.py",
 }
 """Where results come to the host, the backend whose device is the host and two that look only there, and a guard on
 pinned memory that waits only for a copy of the step before last."""
 AT_LOAD = {
     "engine/build.py",
-    "engine/config_numbers.py",
+    "engine/model/config_numbers.py",
     "engine/cuda.py",
     "engine/device.py",
     "engine/kernels/folder.py",
     "engine/memory.py",
-    "engine/packing.py",
-    "engine/model_config.py",
-    "engine/weights.py",
+    "engine/model/packing.py",
+    "engine/model/config.py",
+    "engine/model/weights.py",
     "engine/attention/flashinfer_modules.py",
     "engine/attention/flashinfer_options.py",
     "engine/attention/flashinfer_prebuild.py",
@@ -76,21 +76,18 @@ AT_LOAD = {
     "engine/sglang/start.py",
     "engine/sglang/taps.py",
     "spec/build.py",
-    "spec/formats.py",
-    "spec/head_config.py",
-    "spec/loader.py",
-    "spec/registry.py",
-    "spec/vocabulary.py",
+    "spec/checkpoints/formats.py",
+    "spec/heads/config.py",
+    "spec/checkpoints/loader.py",
+    "spec/checkpoints/registry.py",
+    "spec/heads/vocabulary.py",
 }
 """Never inside a step of a device: loading, the oracle, and the host's side of lanes."""
-OUTSIDE = "engine/sglang/whole/"
-"""Beside SGLang's own engine, whose steps are not Aerie's."""
 
 
 def in_steps(source: Source) -> bool:
     """Whether a file's code runs within the steps of a device."""
-    outside = source.place in MAY_SYNC | AT_LOAD or source.place.startswith(OUTSIDE)
-    return source.room in ("engine", "spec") and not outside
+    return source.room in ("engine", "spec") and source.place not in MAY_SYNC | AT_LOAD
 
 
 def device_syncs(source: Source) -> Iterator[str]:
@@ -217,20 +214,24 @@ def test_no_step_waits(rule: Rule) -> None:
 @pytest.mark.parametrize(
     ("rule", "place", "text"),
     [
-        (device_syncs, "engine/passes.py", "n = lengths.max().item()"),
-        (device_syncs, "spec/accept.py", "rows = mask.nonzero()"),
-        (device_syncs, "spec/tree.py", "a = torch.where(mask)"),
-        (device_syncs, "engine/decoder.py", "torch.cuda.synchronize()"),
-        (device_syncs, "spec/verify.py", "a = b.to(device='cpu')"),
-        (device_syncs, "spec/verify.py", "same = torch.equal(a, b)"),
-        (tensor_syncs, "spec/tree.py", "def f(a: Tensor):\n    return int(a.max())"),
-        (tensor_syncs, "spec/tree.py", "def f(a: Tensor | None):\n    if a is not None and (a > 0).any(): ..."),
-        (tensor_syncs, "spec/tree.py", "def f(a: Tensor):\n    return a[a > 0]"),
-        (tensor_syncs, "spec/tree.py", "def f(a: Tensor):\n    mask = a.abs() > 0\n    return a[:, ~mask]"),
-        (tensor_syncs, "engine/passes.py", "def f():\n    a = torch.zeros(2)\n    b = a.sum()\n    while b < 1: ..."),
-        (loud_steps, "engine/passes.py", "import logging"),
-        (loud_steps, "spec/round.py", "print(plan)"),
-        (loud_steps, "spec/round.py", "x = os.environ['A']"),
+        (device_syncs, "engine/step/passes.py", "n = lengths.max().item()"),
+        (device_syncs, "spec/trees/accept.py", "rows = mask.nonzero()"),
+        (device_syncs, "spec/trees/tree.py", "a = torch.where(mask)"),
+        (device_syncs, "engine/model/decoder.py", "torch.cuda.synchronize()"),
+        (device_syncs, "spec/round/verify.py", "a = b.to(device='cpu')"),
+        (device_syncs, "spec/round/verify.py", "same = torch.equal(a, b)"),
+        (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    return int(a.max())"),
+        (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor | None):\n    if a is not None and (a > 0).any(): ..."),
+        (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    return a[a > 0]"),
+        (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    mask = a.abs() > 0\n    return a[:, ~mask]"),
+        (
+            tensor_syncs,
+            "engine/step/passes.py",
+            "def f():\n    a = torch.zeros(2)\n    b = a.sum()\n    while b < 1: ...",
+        ),
+        (loud_steps, "engine/step/passes.py", "import logging"),
+        (loud_steps, "spec/round/round.py", "print(plan)"),
+        (loud_steps, "spec/round/round.py", "x = os.environ['A']"),
     ],
 )
 def test_each_rule_catches_a_violation(rule: Rule, place: str, text: str) -> None:
@@ -247,7 +248,7 @@ def test_each_rule_catches_a_violation(rule: Rule, place: str, text: str) -> Non
     ],
 )
 def test_what_the_host_knows_is_no_wait(text: str) -> None:
-    assert not list(tensor_syncs(Source("spec/tree.py", text)))
+    assert not list(tensor_syncs(Source("spec/trees/tree.py", text)))
 
 
 def test_the_exceptions_are_files_that_exist() -> None:

@@ -1,4 +1,4 @@
-"""`python -m train STAGE CONFIG`: runs one stage of a training config, or every stage whose output is missing."""
+"""`python -m aerie.train STAGE CONFIG`: runs one stage of a training config, or every stage whose output is missing."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 import yaml
 from pydantic import ValidationError
 
-from train.config import TrainConfig, load_config
+from aerie.train.recital.config import TrainConfig, load_config
 
 CORPUS = Path(__file__).parent / "data/docstrings.jsonl.gz"
 
@@ -24,7 +24,7 @@ def text(
     out: Annotated[Path, typer.Argument(help="Where to write the entries, .jsonl.gz.")], again: Again = False
 ) -> None:
     """Collect the docstrings of the running Python's standard library; renews the pinned corpus."""
-    from train.docstrings import collect, write
+    from aerie.train.recital.docstrings import collect, write
 
     _unless_there(out, again)
     write(out, entries := collect())
@@ -39,8 +39,8 @@ def questions(
     again: Again = False,
 ) -> None:
     """Write questions about the pinned docstrings as prompts for `aerie train`."""
-    from train.docstrings import read
-    from train.questions import as_prompts
+    from aerie.train.recital.docstrings import read
+    from aerie.train.recital.questions import as_prompts
 
     _unless_there(out, again)
     out.write_text(as_prompts(read(CORPUS), count, held_out=held_out), encoding="utf-8")
@@ -50,7 +50,7 @@ def questions(
 @app.command()
 def target(config: Config, again: Again = False) -> None:
     """Train the tokenizer and the target."""
-    from train.pretrain import pretrain
+    from aerie.train.recital.pretrain import pretrain
 
     run = _load(config).target
     _unless_there(Path(run.out) / "model.safetensors", again)
@@ -60,10 +60,10 @@ def target(config: Config, again: Again = False) -> None:
 @app.command()
 def head(config: Config, again: Again = False) -> None:
     """Train the head on the finished target."""
-    from train.head_run import train_head
+    from aerie.train.recital.head_run import train_head
 
     loaded = _load(config)
-    _needed(Path(loaded.target.out) / "model.safetensors", f"python -m train target {config}")
+    _needed(Path(loaded.target.out) / "model.safetensors", f"python -m aerie.train target {config}")
     _unless_there(Path(loaded.head.out) / "model.safetensors", again)
     train_head(loaded)
 
@@ -74,8 +74,8 @@ def peagle(
     again: Again = False,
 ) -> None:
     """Train a P-EAGLE head on the finished target of its pair, and export it."""
-    from train.peagle_config import load_parallel
-    from train.peagle_run import train_parallel
+    from aerie.train.recital.peagle_config import load_parallel
+    from aerie.train.recital.peagle_run import train_parallel
 
     try:
         run, pair = load_parallel(config)
@@ -83,7 +83,7 @@ def peagle(
         _fail(f"there is no config at {error.filename}")
     except (yaml.YAMLError, ValidationError) as error:
         _fail(f"{config} is no config of a P-EAGLE head: {error}")
-    _needed(Path(pair.target.out) / "model.safetensors", f"python -m train target {run.pair}")
+    _needed(Path(pair.target.out) / "model.safetensors", f"python -m aerie.train target {run.pair}")
     _unless_there(Path(run.out) / "model.safetensors", again)
     train_parallel(run, pair)
 
@@ -96,17 +96,17 @@ def recite(
     seed: int = 0,
 ) -> None:
     """Ask the target about sampled entries; prints the shares recited exactly, as JSON."""
-    from train.recite import recite as ask
+    from aerie.train.recital.recite import recite as ask
 
     run = _load(config).target
-    _needed((folder or Path(run.out)) / "model.safetensors", f"python -m train target {config}")
+    _needed((folder or Path(run.out)) / "model.safetensors", f"python -m aerie.train target {config}")
     typer.echo(json.dumps(ask(Path(run.corpus), folder or Path(run.out), entries=entries, seed=seed)))
 
 
 @app.command()
 def preview(config: Config) -> None:
     """Export the pair as it stands in unfinished runs' checkpoints."""
-    from train.preview import preview as export
+    from aerie.train.recital.preview import preview as export
 
     typer.echo(export(_load(config)))
 

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from contracts.errors import ConfigError
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.kv_pool import KVPool
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.state.kv_pool import KVPool
 
 Planned = Any
 """What a backend's `plan` returns; opaque to everyone else."""
@@ -72,7 +72,7 @@ def make_attention(name: str, shape: AttentionShape | None = None, kernels: Kern
     if name == "cpu":
         return host_attention(shape)
     if name == "reference":
-        from engine.attention.reference import ReferenceAttention
+        from aerie.engine.attention.reference import ReferenceAttention
 
         return ReferenceAttention()
     if name not in _PACKAGES:
@@ -91,17 +91,17 @@ def make_attention(name: str, shape: AttentionShape | None = None, kernels: Kern
             param="engine.attention",
         )
     if name == "triton":
-        from engine.attention.triton import TritonAttention
+        from aerie.engine.attention.triton import TritonAttention
 
         return TritonAttention(shape)
-    from engine.attention.flashinfer import FlashInferAttention
+    from aerie.engine.attention.flashinfer import FlashInferAttention
 
     return FlashInferAttention(shape)
 
 
 def host_attention(shape: AttentionShape | None) -> Attention:
     """The fastest backend of a CPU."""
-    from engine.attention.cpu import CpuAttention
+    from aerie.engine.attention.cpu import CpuAttention
 
     return CpuAttention()
 
@@ -126,8 +126,8 @@ def _fastest(shape: AttentionShape | None) -> str:
     if shape is None or shape.device.type != "cuda":
         return "host"
     if _installed("flashinfer"):
-        from engine.attention.flashinfer_modules import loadable
-        from engine.attention.flashinfer_variant import refusal
+        from aerie.engine.attention.flashinfer_modules import loadable
+        from aerie.engine.attention.flashinfer_variant import refusal
 
         # Without Triton to fall back to, FlashInfer's own error says what is missing.
         if refusal(shape) is None and (not _installed("triton") or loadable(shape)):

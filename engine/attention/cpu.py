@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from engine.attention.inputs import AttentionInputs
-from engine.attention.parts import parts_of
-from engine.kv_pool import KVPool
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.parts import parts_of
+from aerie.engine.state.kv_pool import KVPool
 
 _OPEN, _SHUT = torch.tensor(0.0), torch.tensor(float("-inf"))
 

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.errors import ConfigError
-from contracts.step import Ints
-from engine.attention.flashinfer_modules import Module, load_module
-from engine.attention.flashinfer_schedule import Load, Schedule, Scratch, room
-from engine.attention.flashinfer_variant import refusal
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kv_pool import KVPool
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Ints
+from aerie.engine.attention.flashinfer_modules import Module, load_module
+from aerie.engine.attention.flashinfer_schedule import Load, Schedule, Scratch, room
+from aerie.engine.attention.flashinfer_variant import refusal
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.state.kv_pool import KVPool
 
 _CAUSAL, _BY_VARIANT = 1, 2
 """FlashInfer's mask modes: causal by its own lengths, which is exact if the planned lengths are; or by the variant for

@@ -14,15 +14,15 @@ from typing import Any, Protocol
 
 import torch
 
-from contracts.errors import ConfigError
-from engine.attention.flashinfer_variant import jit_arguments, module_name
-from engine.attention.inputs import AttentionShape
-from engine.kernels.folder import folder, folders
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention.flashinfer_variant import jit_arguments, module_name
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.kernels.folder import folder, folders
 
 _log = logging.getLogger(__name__)
 VERSIONS = ("0.6.18", "0.7.2")
-"""FlashInfer releases, with their post-releases, that tests/engine/test_flashinfer_contract.py accepts; the first is
-pinned.
+"""FlashInfer releases, with their post-releases, that tests/engine/attention/test_flashinfer_contract.py accepts; the
+first is pinned.
 """
 _SPECIFIC = 9
 """From this major capability on, code is compiled for one architecture alone, named with an `a`."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kv_pool import KVPool
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.state.kv_pool import KVPool
 
 Run = Callable[[Tensor], Tensor]
 SLOW = frozenset({"prefix by FA3, then nodes"})

@@ -18,10 +18,10 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import torch
 
-from contracts.errors import AerieError, ConfigError
-from engine.attention.flashinfer_modules import compiler, prebuilt_path
-from engine.attention.flashinfer_variant import DTYPES, HEAD_DIMS, jit_arguments, module_name
-from engine.kernels.folder import folder
+from aerie.contracts.errors import AerieError, ConfigError
+from aerie.engine.attention.flashinfer_modules import compiler, prebuilt_path
+from aerie.engine.attention.flashinfer_variant import DTYPES, HEAD_DIMS, jit_arguments, module_name
+from aerie.engine.kernels.folder import folder
 
 _log = logging.getLogger(__name__)
 _FIRST_WITH_BFLOAT16 = 80
@@ -70,9 +70,8 @@ def build(nvcc: Path, architecture: str, dtype: torch.dtype, head_dim: int) -> P
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, **_settings(nvcc, architecture, Path(scratch))}
-        code = (
-            f"from engine.attention.flashinfer_prebuild import compile_one; compile_one('{DTYPES[dtype]}', {head_dim})"
-        )
+        module = "aerie.engine.attention.flashinfer_prebuild"
+        code = f"from {module} import compile_one; compile_one('{DTYPES[dtype]}', {head_dim})"
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
         )

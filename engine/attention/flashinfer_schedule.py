@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.errors import AerieError
-from contracts.step import Ints
-from engine.attention.inputs import AttentionShape
+from aerie.contracts.errors import AerieError
+from aerie.contracts.step import Ints
+from aerie.engine.attention.inputs import AttentionShape
 
 _ALIGNMENT = 16
 _WORD = 4

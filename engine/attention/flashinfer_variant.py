@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine.attention.inputs import AttentionShape
+from aerie.engine.attention.inputs import AttentionShape
 
 DTYPES = {torch.bfloat16: "bf16", torch.float16: "f16"}
 """FlashInfer's prefill kernels take 16-bit queries."""

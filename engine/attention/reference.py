@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from engine.attention.inputs import AttentionInputs
-from engine.kv_pool import KVPool
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.state.kv_pool import KVPool
 
 
 class ReferenceAttention:

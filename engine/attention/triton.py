@@ -11,9 +11,9 @@ import torch
 import triton
 from torch import Tensor
 
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
-from engine.kv_pool import KVPool
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
+from aerie.engine.state.kv_pool import KVPool
 
 _BLOCK_BYTES = 128
 """Bytes of one column of a block of positions: 64 of 16 bits or 32 of fp32, so that the smallest GPUs hold a block."""

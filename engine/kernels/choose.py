@@ -11,10 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from contracts.sampling import GREEDY_BELOW
-from engine.choose import Needs, ban_stop_ids
-from engine.kernels.noise import noise_of, row_state
-from engine.row_tables import RowTables
+from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.kernels.noise import noise_of, row_state
+from aerie.engine.sampling.choose import Needs, ban_stop_ids
+from aerie.engine.state.row_tables import RowTables
 
 _BLOCK = 1024
 _CHUNK = 8 * _BLOCK

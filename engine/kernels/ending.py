@@ -1,13 +1,13 @@
-"""engine/ending.py, one program per row: one launch instead of some fifteen."""
+"""engine/sampling/ending.py, one program per row: one launch instead of some fifteen."""
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from contracts.step import Ending
-from engine.ending import Committed
-from engine.row_tables import RowTables
+from aerie.contracts.step import Ending
+from aerie.engine.sampling.ending import Committed
+from aerie.engine.state.row_tables import RowTables
 
 
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from contracts.places import cache
+from aerie.contracts.places import cache
 
 
 def folder() -> Path:

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.kv_pool import KVPool
+from aerie.engine.state.kv_pool import KVPool
 
 _BLOCK = 1024
 

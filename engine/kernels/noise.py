@@ -1,4 +1,5 @@
-"""The noise of engine/noise.py: the same hash, in 32-bit unsigned arithmetic; other kernels make it on the fly.
+"""The noise of engine/sampling/noise.py: the same hash, in 32-bit unsigned arithmetic; other kernels make it on the
+fly.
 
 Hashes equal the reference's bit for bit; logarithms may differ in the last place, as they do between a CPU and a GPU.
 Near zero -log(1 - u) is a series, since 1 - u would round to 1 there.

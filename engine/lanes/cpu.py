@@ -14,11 +14,11 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
-from contracts.child import ending_with_parent, start_child
-from contracts.config import Config, parse_config
-from contracts.errors import AerieError, EngineDead
-from contracts.step import Capacity, StepOutput, StepPlan, Worker
-from engine.lanes.frames import Failure, decode, encode, encode_error
+from aerie.contracts.child import ending_with_parent, start_child
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import AerieError, EngineDead
+from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.engine.lanes.frames import Failure, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0
 

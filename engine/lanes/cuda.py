@@ -9,10 +9,10 @@ from typing import Protocol
 
 import torch
 
-from contracts.errors import EngineDead
-from contracts.step import Capacity, StepOutput, StepPlan
-from engine.cuda import Runtime
-from engine.results import Pending
+from aerie.contracts.errors import EngineDead
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.cuda import Runtime
+from aerie.engine.step.results import Pending
 
 _IN_FLIGHT = 2
 """Steps: the transfer has one copy of its page-locked memory for each."""

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 from msgspec.msgpack import Decoder, Encoder, Ext
 
-from contracts.errors import AerieError, ConfigError, EngineDead
-from contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.errors import AerieError, ConfigError, EngineDead
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
 
 _ARRAY = 1
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "|b1"))

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
 
 
 class InlineLane:

@@ -5,8 +5,8 @@ The composition root asks once, before it builds a lane.
 
 import ctypes
 
-from contracts.config import Config
-from engine.lanes.cores import usable_cores
+from aerie.contracts.config import Config
+from aerie.engine.lanes.cores import usable_cores
 
 _DRIVER = "libcuda.so.1"
 """Every CUDA program loads this library; without it there is no usable GPU."""
@@ -22,7 +22,7 @@ def runs_on_cpu(config: Config) -> bool:
     wanted = config.engine.device
     if wanted == "cpu" or (wanted == "auto" and not _has_driver()):
         return True
-    from engine.device import resolve_device
+    from aerie.engine.device import resolve_device
 
     return resolve_device(config).type == "cpu"
 

@@ -12,8 +12,8 @@ from sglang.srt.layers.attention.attention_registry import register_attention_ba
 from sglang.srt.layers.attention.base_attn_backend import AttentionBackend
 from torch import Tensor
 
-from engine.attention import Attention, Planned
-from engine.kv_pool import KVPool
+from aerie.engine.attention import Attention, Planned
+from aerie.engine.state.kv_pool import KVPool
 
 NAME = "aerie"
 

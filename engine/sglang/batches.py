@@ -14,7 +14,7 @@ from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode, Forw
 from sglang.srt.speculative.spec_info import SpeculativeAlgorithm
 from torch import Tensor
 
-from engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.inputs import AttentionInputs
 
 
 def make_batch(

@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from engine.attention import Attention, make_attention
-from engine.attention.inputs import AttentionShape
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.kv_pool import KVPool
-from engine.memory import Sizes
-from engine.model_config import ModelConfig
-from engine.sglang.place import mine
-from engine.sglang.release import model_release
-from engine.sglang.shapes import read_shape, refuse_layers
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention import Attention, make_attention
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.memory import Sizes
+from aerie.engine.model.config import ModelConfig
+from aerie.engine.sglang.place import mine
+from aerie.engine.sglang.release import model_release
+from aerie.engine.sglang.shapes import read_shape, refuse_layers
+from aerie.engine.state.kv_pool import KVPool
 
 if TYPE_CHECKING:
-    from engine.sglang.draft import SglangDraft
-    from engine.sglang.target import SglangTarget
+    from aerie.engine.sglang.draft import SglangDraft
+    from aerie.engine.sglang.target import SglangTarget
 
 
 def read_sglang_shape(config: Config) -> ModelConfig:
@@ -62,13 +62,13 @@ def load_sglang_target(
     kernels: Kernels = REFERENCES,
 ) -> "SglangTarget":
     """The model with its pool, on the device that `sizes` names. Raises ConfigError."""
-    from engine.sglang.hooks import require_hooks
+    from aerie.engine.sglang.hooks import require_hooks
 
     require_hooks(taps=bool(boundaries))
-    from engine.sglang.attention import PagedAttention
-    from engine.sglang.start import start_runner
-    from engine.sglang.taps import require_taps
-    from engine.sglang.target import SglangTarget, attention_layers
+    from aerie.engine.sglang.attention import PagedAttention
+    from aerie.engine.sglang.start import start_runner
+    from aerie.engine.sglang.taps import require_taps
+    from aerie.engine.sglang.target import SglangTarget, attention_layers
 
     place = mine()
     shape = AttentionShape(
@@ -107,8 +107,8 @@ def load_sglang_draft(folder: Path, embeddings: Tensor, pool: KVPool, attention:
             f"rank here; sglang.tp is {mine().ranks}: set sglang.tp=1, or engine.kind=sglang for SGLang's own engine",
             param="sglang.tp",
         )
-    from engine.sglang.attention import PagedAttention
-    from engine.sglang.draft import SglangDraft
+    from aerie.engine.sglang.attention import PagedAttention
+    from aerie.engine.sglang.draft import SglangDraft
 
     draft = SglangDraft(folder, PagedAttention(attention, pool), pool.keys.dtype, pool.keys.device)
     draft.share_embeddings(embeddings)

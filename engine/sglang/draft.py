@@ -15,9 +15,9 @@ from sglang.srt.utils.common import reserve_rope_cache_for_long_sequences
 from sglang.srt.utils.hf_transformers_utils import get_config
 from torch import Tensor
 
-from engine.attention import Planned
-from engine.sglang.attention import PagedAttention
-from engine.sglang.batches import draft_batch
+from aerie.engine.attention import Planned
+from aerie.engine.sglang.attention import PagedAttention
+from aerie.engine.sglang.batches import draft_batch
 
 
 class SglangDraft:

@@ -11,7 +11,7 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)

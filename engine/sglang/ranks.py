@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from contracts.config import Config
-from contracts.errors import ConfigError, EngineDead
-from contracts.step import Capacity, StepOutput, StepPlan
-from engine.lanes.cpu import CpuLane
-from engine.sglang.place import free_port
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError, EngineDead
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.lanes.cpu import CpuLane
+from aerie.engine.sglang.place import free_port
 
 _DEATH_SECONDS = 1.0
 """A rank notices another's death by its connection, shortly before that process has an exit code."""

@@ -8,7 +8,7 @@ import importlib.metadata
 import re
 import sys
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 OLDEST = (0, 5, 17)
 NEWEST = (0, 5, 23)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from contracts.errors import ConfigError
-from engine.config_numbers import ConfigNumbers
-from engine.model_config import ModelConfig, Rope, end_ids, read_json
+from aerie.contracts.errors import ConfigError
+from aerie.engine.model.config import ModelConfig, Rope, end_ids, read_json
+from aerie.engine.model.config_numbers import ConfigNumbers
 
 _LATENT = ("kv_lora_rank",)
 _LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_attention_interval", "linear_attn_config")

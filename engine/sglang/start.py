@@ -15,11 +15,11 @@ from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.runtime_context import SpawnRanks, publish
 from sglang.srt.server_args import ServerArgs
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from engine.memory import GPU_SHARE, Sizes
-from engine.sglang.attention import NAME, PagedAttention, register
-from engine.sglang.place import Place, free_port
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.memory import GPU_SHARE, Sizes
+from aerie.engine.sglang.attention import NAME, PagedAttention, register
+from aerie.engine.sglang.place import Place, free_port
 
 _OWN_TOKENS = 4096
 """Tokens in SGLang's own pool, which is unused."""

@@ -3,7 +3,7 @@
 Checked before a target with a head is loaded. The list comes from the installed release; it is not kept by hand.
 """
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 
 
 def require_taps(architecture: str) -> None:

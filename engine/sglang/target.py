@@ -11,12 +11,12 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.runtime_context import get_parallel
 from torch import Tensor
 
-from engine.attention.inputs import AttentionInputs
-from engine.kv_pool import KVPool
-from engine.model_config import ModelConfig
-from engine.sglang.attention import PagedAttention
-from engine.sglang.batches import make_batch
-from engine.target import TargetOutput
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.target import TargetOutput
+from aerie.engine.sglang.attention import PagedAttention
+from aerie.engine.sglang.batches import make_batch
+from aerie.engine.state.kv_pool import KVPool
 
 
 class SglangTarget:

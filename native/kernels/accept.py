@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from native.library import library
-from spec.accept import Accepted
-from spec.tree import Tree
+from aerie.native.library import library
+from aerie.spec.trees.accept import Accepted
+from aerie.spec.trees.tree import Tree
 
 
 def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from contracts.errors import ConfigError
-from engine.attention import Attention
-from engine.attention.cpu import CpuAttention
-from engine.attention.inputs import AttentionInputs, AttentionShape
-from engine.kv_pool import KVPool
-from native.library import library, missing
-from native.numbers import LANES, TYPES
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention import Attention
+from aerie.engine.attention.cpu import CpuAttention
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.state.kv_pool import KVPool
+from aerie.native.library import library, missing
+from aerie.native.numbers import LANES, TYPES
 
 _MOST_ALONE = 16
 """Up to this many queries over all rows, one thread keeps up with several."""

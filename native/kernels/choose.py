@@ -5,11 +5,11 @@ row is filtered.
 import torch
 from torch import Tensor
 
-from contracts.sampling import GREEDY_BELOW
-from engine import choose as references
-from engine.choose import Needs
-from engine.row_tables import RowTables
-from native.library import library
+from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.sampling import choose as references
+from aerie.engine.sampling.choose import Needs
+from aerie.engine.state.row_tables import RowTables
+from aerie.native.library import library
 
 
 def choose(

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from engine.state import DeviceState
-from native.library import library
-from spec.draft import Roots
+from aerie.engine.step.state import DeviceState
+from aerie.native.library import library
+from aerie.spec.drafters.draft import Roots
 
 
 def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from contracts.step import Ending
-from engine.ending import Committed
-from engine.row_tables import RowTables
-from native.library import library
+from aerie.contracts.step import Ending
+from aerie.engine.sampling.ending import Committed
+from aerie.engine.state.row_tables import RowTables
+from aerie.native.library import library
 
 
 def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Tensor, tables: RowTables) -> Committed:

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from engine.future_map import Future
-from native.library import library
+from aerie.engine.state.future_map import Future
+from aerie.native.library import library
 
 
 def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:

@@ -7,11 +7,11 @@ references also round in between. Calls pass addresses, so the tensors must be c
 import torch
 from torch import Tensor
 
-from engine import layer as references
-from engine import norm
-from engine.kv_pool import KVPool
-from native.library import library
-from native.numbers import LANES, TYPES
+from aerie.engine.model import layer as references
+from aerie.engine.model import norm
+from aerie.engine.state.kv_pool import KVPool
+from aerie.native.library import library
+from aerie.native.numbers import LANES, TYPES
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:

@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from engine import layer as references
-from engine.kernels.bindings import Kernels
-from engine.layer import MlpWeights
-from engine.norm import RmsNorm
-from native.library import library
-from native.numbers import LANES
-from native.products import addresses_of
+from aerie.engine.bindings import Kernels
+from aerie.engine.model import layer as references
+from aerie.engine.model.layer import MlpWeights
+from aerie.engine.model.norm import RmsNorm
+from aerie.native.library import library
+from aerie.native.numbers import LANES
+from aerie.native.products import addresses_of
 
 
 def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from native.library import library
+from aerie.native.library import library
 
 
 def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ its argmax.
 import torch
 from torch import Tensor
 
-from native.library import library
-from spec import ranking as references
+from aerie.native.library import library
+from aerie.spec.trees import ranking as references
 
 
 def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:

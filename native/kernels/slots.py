@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from native.library import library
+from aerie.native.library import library
 
 
 def slots(pages: Tensor, page_size: int, rows: Tensor, positions: Tensor) -> Tensor:

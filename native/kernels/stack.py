@@ -7,18 +7,18 @@ import ctypes
 import torch
 from torch import Tensor
 
-from engine import stack as references
-from engine.layer import Pass
-from engine.stack import Stack
-from native.kernels.attention import addresses_of
-from native.layers import NativeLayers, native_layers
-from native.library import library
-from native.numbers import TYPES
-from native.once import Once
+from aerie.engine.model import stack as references
+from aerie.engine.model.layer import Pass
+from aerie.engine.model.stack import Stack
+from aerie.native.kernels.attention import addresses_of
+from aerie.native.layers import NativeLayers, native_layers
+from aerie.native.library import library
+from aerie.native.numbers import TYPES
+from aerie.native.once import Once
 
 
 class Through:
-    """Replaces engine.stack.through. Keeps the native layers of one worker's stacks."""
+    """Replaces engine.model.stack.through. Keeps the native layers of one worker's stacks."""
 
     def __init__(self) -> None:
         self._known: Once[Stack, NativeLayers | None] = Once(native_layers)

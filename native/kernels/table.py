@@ -1,49 +1,30 @@
 """The C++ kernels of a CPU, by reference, and whether `engine.kernels` selects them. Called by the composition root."""
 
-from contracts.errors import ConfigError
-from engine.attention import compiled_attention, host_attention
-from engine.choose import choose, likeliest
-from engine.ending import cut
-from engine.future_map import publish, take
-from engine.kernels.bindings import Kernels
-from engine.layer import gated, mlp, turned
-from engine.noise import gumbel
-from engine.norm import normed
-from engine.packing import pack, pack_int8
-from engine.row_tables import slots
-from engine.stack import through
-from native import products
-from native.kernels import (
-    accept as accepts,
-)
-from native.kernels import (
-    attention,
-    ending,
-    future_map,
-    layer,
-    noise,
-    ranking,
-    stack,
-    trees,
-)
-from native.kernels import (
-    choose as choices,
-)
-from native.kernels import (
-    compact as moves,
-)
-from native.kernels import (
-    mlp as mlps,
-)
-from native.kernels import (
-    slots as places,
-)
-from native.library import library_name, missing
-from spec.accept import accept
-from spec.frontier import advance, children
-from spec.ranking import log_likelihood
-from spec.round import compact
-from spec.tree import select
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention import compiled_attention, host_attention
+from aerie.engine.bindings import Kernels
+from aerie.engine.model.layer import gated, mlp, turned
+from aerie.engine.model.norm import normed
+from aerie.engine.model.packing import pack, pack_int8
+from aerie.engine.model.stack import through
+from aerie.engine.sampling.choose import choose, likeliest
+from aerie.engine.sampling.ending import cut
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.future_map import publish, take
+from aerie.engine.state.row_tables import slots
+from aerie.native import products
+from aerie.native.kernels import accept as accepts
+from aerie.native.kernels import attention, ending, future_map, layer, noise, ranking, stack, trees
+from aerie.native.kernels import choose as choices
+from aerie.native.kernels import compact as moves
+from aerie.native.kernels import mlp as mlps
+from aerie.native.kernels import slots as places
+from aerie.native.library import library_name, missing
+from aerie.spec.drafters.frontier import advance, children
+from aerie.spec.round.round import compact
+from aerie.spec.trees.accept import accept
+from aerie.spec.trees.ranking import log_likelihood
+from aerie.spec.trees.tree import select
 
 
 def cpp_kernels() -> Kernels:

@@ -5,10 +5,10 @@ candidates, one call each instead of a dozen operators.
 import torch
 from torch import Tensor
 
-from native.library import library
-from spec.frontier import Frontier
-from spec.head import Head
-from spec.tree import Candidates, Level, Tree
+from aerie.native.library import library
+from aerie.spec.drafters.frontier import Frontier
+from aerie.spec.heads.head import Head
+from aerie.spec.trees.tree import Candidates, Level, Tree
 
 
 def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -> Level:

@@ -1,5 +1,5 @@
 // Which token a row chooses: the most likely one, with noise or without, and the probability of a given token. The
-// references in torch are engine/choose.py and spec/ranking.py.
+// references in torch are engine/sampling/choose.py and spec/trees/ranking.py.
 #include <cmath>
 
 #include "kernels.h"

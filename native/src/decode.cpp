@@ -1,5 +1,5 @@
 // A plain step in one call: one token for each row, and what the next step reads. The reference in torch is
-// engine/decode_step.py.
+// engine/step/decode.py.
 #include "step.h"
 
 using namespace aerie;

@@ -1,5 +1,5 @@
 // A request's filters on a row: min-p, then top-k, then top-p, as the lowest scaled logit that stays. The reference in
-// torch, which sorts whole rows, is `filtered` in engine/choose.py.
+// torch, which sorts whole rows, is `filtered` in engine/sampling/choose.py.
 #include <algorithm>
 #include <cmath>
 #include <functional>

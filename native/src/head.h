@@ -1,4 +1,4 @@
-// A draft head, and the rows before it drafts; same layout as in native/head.py.
+// A draft head, and the rows before it drafts; same layout as in native/structs/head.py.
 #pragma once
 
 #include "model.h"
@@ -21,7 +21,7 @@ struct Roots {
   const float* temperatures;  // [rows]; null for 1
 };
 
-// (F0) of spec/head.py: taps [pairs, parts of the target's layers], which are overwritten -> [pairs, hidden].
+// (F0) of spec/heads/head.py: taps [pairs, parts of the target's layers], which are overwritten -> [pairs, hidden].
 std::vector<float> fused(std::vector<float>& taps, const Head& head, long pairs);
 
 }  // namespace aerie

@@ -5,7 +5,7 @@
 
 namespace aerie {
 
-// Same layout as in native/layers.py.
+// Same layout as in native/structs/layers.py.
 struct Norm {
   const float *gain, *floor;  // null where there is none
 };

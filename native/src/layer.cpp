@@ -1,4 +1,4 @@
-// The small operations of a layer; the references in torch are engine/norm.py and engine/layer.py.
+// The small operations of a layer; the references in torch are engine/model/norm.py and engine/model/layer.py.
 #include <cmath>
 
 #include "kernels.h"

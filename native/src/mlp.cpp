@@ -1,4 +1,4 @@
-// A layer's norm and MLP, built from the kernels of its parts; the reference in torch is engine/layer.py.
+// A layer's norm and MLP, built from the kernels of its parts; the reference in torch is engine/model/layer.py.
 #include <vector>
 
 #include "kernels.h"

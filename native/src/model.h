@@ -8,7 +8,7 @@
 
 namespace aerie {
 
-// A target, or the body of a head; same layout as in native/model.py.
+// A target, or the body of a head; same layout as in native/structs/model.py.
 struct Model {
   const Layer* layers;
   const float* rotations;  // [positions, dim]
@@ -20,7 +20,7 @@ struct Model {
   bool normed_residual, halves;
 };
 
-// What is stored for each row until its next owner (engine/row_tables.py); the last row is the dummy.
+// What is stored for each row until its next owner (engine/state/row_tables.py); the last row is the dummy.
 struct Tables {
   const int32_t* pages;  // [rows + 1, per_row]
   const int64_t* noise_keys;
@@ -30,7 +30,7 @@ struct Tables {
   long per_row, stops;
 };
 
-// Generations [2, per_turn] of what one step leaves for the next (engine/future_map.py).
+// Generations [2, per_turn] of what one step leaves for the next (engine/state/future_map.py).
 struct Futures {
   int64_t *tokens, *lengths;
   bool* done;

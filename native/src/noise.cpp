@@ -1,4 +1,4 @@
-// Gumbel noise of rows of tokens; the reference in torch is engine/noise.py, which has the same hash.
+// Gumbel noise of rows of tokens; the reference in torch is engine/sampling/noise.py, which has the same hash.
 #include <algorithm>
 #include <cmath>
 

@@ -10,7 +10,7 @@ struct Tables;
 struct Futures;
 struct Head;
 
-// A plan's rows, and what they run on; same layout as in native/plan.py.
+// A plan's rows, and what they run on; same layout as in native/structs/plan.py.
 struct Step {
   const Model* target;
   const Tables* tables;
@@ -22,7 +22,7 @@ struct Step {
   bool samples, filters, bans;  // what at least one row needs
 };
 
-// Chunks of prompts, [count] of the plan's rows; same layout as in native/prompts.py.
+// Chunks of prompts, [count] of the plan's rows; same layout as in native/structs/prompts.py.
 struct Prompts {
   const int32_t* tokens;  // of all chunks
   const int32_t *starts, *counts;
@@ -32,7 +32,7 @@ struct Prompts {
   long boundaries;
 };
 
-// What a step drafts; same layout as in native/draft.py.
+// What a step drafts; same layout as in native/structs/draft.py.
 struct Drafts {
   const Head* head;
   const float* heats;     // [depth] temperatures of a tree's edges

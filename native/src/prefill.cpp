@@ -1,5 +1,5 @@
 // A chunk of each row's prompt in one call, and a second call that extends a head with it. The references in torch are
-// engine/prefill_step.py and spec/follow_step.py.
+// engine/step/prefill.py and spec/round/extend_step.py.
 #include <algorithm>
 
 #include "head.h"

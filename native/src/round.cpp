@@ -1,5 +1,5 @@
 // A drafting step, in one call for each of its phases: draft, verify, accept and extend, on the rows that are still
-// open. The reference in torch is spec/draft_step.py; the equations of the head are in spec/head.py.
+// open. The reference in torch is spec/round/step.py; the equations of the head are in spec/heads/head.py.
 #include <algorithm>
 
 #include "head.h"

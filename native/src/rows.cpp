@@ -1,5 +1,5 @@
 // Decisions for each row after a pass: how much of its draft was right, where it ends, and what the next step reads.
-// The references in torch are spec/accept.py, engine/ending.py and engine/future_map.py.
+// The references in torch are spec/trees/accept.py, engine/sampling/ending.py and engine/state/future_map.py.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Layers one after the other in one call, built from the kernels of their parts; the reference in torch is
-// engine/stack.py. Streams are floats throughout. For a model in bf16, each part's output is rounded to bf16, as it is
+// engine/model/stack.py. Streams are floats throughout. For a model in bf16, each part's output is rounded to bf16, as it is
 // where each part is called separately.
 #include <cstring>
 #include <vector>

@@ -6,7 +6,7 @@
 
 namespace aerie {
 
-// A step's answer for its rows, in the order in which native/plan.py reads it; zeros at first.
+// A step's answer for its rows, in the order in which native/structs/plan.py reads it; zeros at first.
 class Answer {
  public:
   Answer(int32_t* words, long count, long width) : words_(words), count_(count), width_(width) {}

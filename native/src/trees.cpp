@@ -1,4 +1,4 @@
-// Builds trees from a head's outputs. The references in torch are spec/frontier.py and spec/tree.py.
+// Builds trees from a head's outputs. The references in torch are spec/drafters/frontier.py and spec/trees/tree.py.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -8,8 +8,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.state import DeviceState
-from spec.draft import Roots
+from aerie.engine.step.state import DeviceState
+from aerie.spec.drafters.draft import Roots
 
 _BLOCK = 2048
 

@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spec.accept import Accepted
-from spec.tree import Candidates, Tree
+from aerie.spec.trees.accept import Accepted
+from aerie.spec.trees.tree import Candidates, Tree
 
 
 def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from aerie.aliases import ALIASES, overrides_of
+from aerie.contracts.config import known_keys, load_config, parse_config
+from aerie.contracts.errors import ConfigError
 from aerie.resolve import with_local_model
-from contracts.config import known_keys, load_config, parse_config
-from contracts.errors import ConfigError
 
 
 @pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: f"{alias.flag} {alias.value or ''}".strip())

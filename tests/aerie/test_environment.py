@@ -3,10 +3,10 @@
 import pytest
 from typer.testing import CliRunner
 
-from aerie.commands import app
+from aerie.commands.app import app
+from aerie.contracts.config import Config, load_config
+from aerie.contracts.errors import ConfigError
 from aerie.environment import overrides_from
-from contracts.config import Config, load_config
-from contracts.errors import ConfigError
 from tests.e2e.conftest import CONFIG, HOME
 
 PLATFORM = {"AIP_HTTP_PORT": "8080", "AIP_HEALTH_ROUTE": "/alive", "AIP_PREDICT_ROUTE": "/predict"}

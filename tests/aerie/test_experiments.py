@@ -21,7 +21,7 @@ ARMS = [
 @pytest.fixture
 def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The shipped proxy, made tiny, and one experiment."""
-    monkeypatch.setattr("train.experiments.proxy._CHUNK", 8)
+    monkeypatch.setattr("aerie.train.experiments.proxy._CHUNK", 8)
     folder = tmp_path / "configs"
     folder.mkdir()
     proxy: dict[str, Any] = yaml.safe_load(Path("configs/train/experiments/proxy.yaml").read_text())
@@ -43,7 +43,7 @@ def test_an_experiment_is_trained_measured_killed_and_gone_on_with(
 ) -> None:
     words = ["--configs", str(configs), "--results", str(tmp_path / "results")]
     trained: list[str] = []
-    from train.experiments import table
+    from aerie.train.experiments import table
 
     right = table.train_arm
 

@@ -13,12 +13,12 @@ import pytest
 from aerie.hub import is_hub_id
 from tests.aerie import fake_hub
 from tests.aerie.fake_hub import COMMIT, OTHER
+from tests.house import HOME
 
-HOME = Path(__file__).parent.parent.parent
 ASK = """
 import json, sys
 from aerie.hub import fetch
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 for name, revision, offline in json.loads(sys.argv[1]):
     try:
         folder = fetch(name, revision, offline=offline, param="model.path")

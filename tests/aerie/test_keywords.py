@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from aerie import LLM
+from aerie.contracts.errors import ConfigError
 from aerie.keywords import overrides_of_keywords
-from contracts.errors import ConfigError
 
 
 @pytest.mark.parametrize(

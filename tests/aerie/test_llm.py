@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from aerie import LLM, SamplingParams
-from contracts.errors import AerieError
+from aerie.contracts.errors import AerieError
+from tests.house import HOME
 
-CONFIG = str(Path(__file__).parent.parent.parent / "configs/serve/demo.yaml")
+CONFIG = str(HOME / "configs/serve/demo.yaml")
 MODELS = Path(CONFIG).parent.parent.parent / "models/demo"
 CHAT = [{"role": "user", "content": "What does textwrap.dedent do?"}]
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from aerie.contracts.errors import ConfigError
 from aerie.resolve import resolve_config, with_local_model
-from contracts.errors import ConfigError
-
-HOME = Path(__file__).parent.parent.parent
+from tests.house import HOME
 
 
 def test_a_file_a_folder_and_their_overrides() -> None:
@@ -50,7 +49,7 @@ def head_of(
 ) -> tuple[str, list[tuple[str, str | None]]]:
     """The head that a config ends up with, and what was fetched for it, where `cached` is what the hub's cache has."""
     import aerie.resolve
-    from spec import registry
+    from aerie.spec.checkpoints import registry
 
     fetched: list[tuple[str, str | None]] = []
 
@@ -77,7 +76,7 @@ def test_a_head_that_auto_finds_and_cannot_get_is_done_without(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import aerie.resolve
-    from spec import registry
+    from aerie.spec.checkpoints import registry
 
     def fetch(name: str, revision: str | None, *, offline: bool, param: str) -> Path:
         raise ConfigError(f"no network for {name}", param=param)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
 from aerie.resolve import resolve_config, with_local_model
-from contracts.config import Config
-from contracts.errors import ConfigError
 
 TARGET = "models/demo/target"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.config import Target
-from bench.counters import Counters, parse
-from bench.targets import Server
+from aerie.bench.config import Target
+from aerie.bench.counters import Counters, parse
+from aerie.bench.targets import Server
 
 SCRAPE = """# HELP vllm:spec_decode_num_drafts_total x
 # TYPE vllm:spec_decode_num_drafts_total counter

@@ -1,6 +1,6 @@
 """A report never shows figures of random weights or simulated acceptance without saying so."""
 
-from bench.report import labels_of
+from aerie.bench.reports.report import labels_of
 
 
 def test_what_a_server_says_is_not_real_is_repeated() -> None:

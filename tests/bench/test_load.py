@@ -8,10 +8,10 @@ from email.utils import format_datetime
 import aiohttp
 import pytest
 
-from bench.client import Endpoint, _retry_after, ask, converse
-from bench.load import closed_loop, open_loop
-from bench.measured import summarize
-from bench.workloads import Conversation
+from aerie.bench.loads.client import Endpoint, _retry_after, ask, converse
+from aerie.bench.loads.load import closed_loop, open_loop
+from aerie.bench.loads.workloads import Conversation
+from aerie.bench.measured import summarize
 from tests.bench.fake_server import Manners, serving
 from tests.patience import PATIENCE, quickest_of
 

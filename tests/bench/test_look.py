@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aerie.commands import app
-from bench.cells import read_cells
-from bench.config import SweepError, Target
-from bench.look import look_at
-from bench.targets import free_port
-from contracts.errors import AerieError
+from aerie.bench.cells import read_cells
+from aerie.bench.config import SweepError, Target
+from aerie.bench.look import look_at
+from aerie.bench.targets import free_port
+from aerie.commands.app import app
+from aerie.contracts.errors import AerieError
 from tests.bench.fake_server import Manners, serving
 
 

@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import machine
-from bench.cells import Cell
-from bench.config import parse_sweep
-from bench.machine import EnergyMeter
-from bench.measured import Measured
-from bench.measuring import _costs
-from bench.table import rows
+from aerie.bench import machine
+from aerie.bench.cells import Cell
+from aerie.bench.config import parse_sweep
+from aerie.bench.machine import EnergyMeter
+from aerie.bench.measured import Measured
+from aerie.bench.measuring import _costs
+from aerie.bench.reports.table import rows
 
 
 @pytest.fixture

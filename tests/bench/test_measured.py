@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.measured import Measured, Window, acceptance, interval, percentiles, summarize
+from aerie.bench.measured import Measured, Window, acceptance, interval, percentiles, summarize
 
 
 def request(sent: float = 0.0, first: float = 1.0, last: float = 3.0, tokens: int = 5, **more) -> Measured:

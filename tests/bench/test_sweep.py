@@ -11,18 +11,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from aerie.commands import app
-from bench.cells import Cell, planned, read_cells
-from bench.config import SweepError, load_sweep, parse_sweep
-from bench.report import write_report
-from bench.sweep import run_sweep
-from bench.targets import free_port
-from contracts.errors import AerieError
+from aerie.bench.cells import Cell, planned, read_cells
+from aerie.bench.config import SweepError, load_sweep, parse_sweep
+from aerie.bench.reports.report import write_report
+from aerie.bench.sweep import run_sweep
+from aerie.bench.targets import free_port
+from aerie.commands.app import app
+from aerie.contracts.errors import AerieError
 from tests.bench.fake_server import Manners, serving
 from tests.bench.test_counters import SCRAPE
+from tests.house import HOME
 from tests.patience import PATIENCE, end_of, quickest
-
-HOME = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture
@@ -121,7 +120,7 @@ def test_the_command_shows_what_it_measured_and_fails_where_that_is_nothing(
     load = ["--concurrency", "1", "--requests", "2", "--max-tokens", "4"]
     done = CliRunner().invoke(app, ["bench", "run", "--url", where, *load, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0 and "tokens/s" in done.output and "report.html" in done.output
-    monkeypatch.setattr("bench.look.look_at", lambda *_: "fake")  # it went away right after
+    monkeypatch.setattr("aerie.bench.look.look_at", lambda *_: "fake")  # it went away right after
     where = f"127.0.0.1:{free_port()}"
     done = CliRunner().invoke(app, ["bench", "run", "--url", where, *load, "--out", str(tmp_path / "none")])
     assert done.exit_code == 1 and isinstance(done.exception, AerieError)
@@ -223,8 +222,8 @@ def test_a_started_target_is_stopped_with_its_children(tmp_path: Path) -> None:
         '        self.send_response(200); self.end_headers(); self.wfile.write(b\'{"data": [{"id": "m"}]}\')\n'
         "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])), Answer).serve_forever()\n"
     )
-    from bench.config import Target
-    from bench.targets import Server
+    from aerie.bench.config import Target
+    from aerie.bench.targets import Server
 
     target = Target(name="own", command=f"{sys.executable} {script} {{port}} {tmp_path / 'pids'}")
     with Server(target, tmp_path / "logs") as server:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.cells import Cell, read_cells, read_trials
-from bench.config import SweepError, parse_sweep
-from bench.report import write_report
-from bench.sweep import run_sweep
-from bench.tuning import chosen, trials
+from aerie.bench.cells import Cell, read_cells, read_trials
+from aerie.bench.config import SweepError, parse_sweep
+from aerie.bench.reports.report import write_report
+from aerie.bench.sweep import run_sweep
+from aerie.bench.tuning import chosen, trials
 from tests.bench.test_sweep import HOME, run
 from tests.patience import end_of, quickest, until
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.workloads import WORKLOADS, UnknownWorkload, find
+from aerie.bench.loads.workloads import WORKLOADS, UnknownWorkload, find
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

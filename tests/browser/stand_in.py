@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from server.playground import _HEADERS
+from aerie.server.playground import _HEADERS
 from tests.house import HOME
 
 _FOLDER = HOME / "server/playground"

@@ -9,19 +9,19 @@ import torch
 import transformers
 import yaml
 
-from contracts.config import Config, load_config
-from contracts.errors import ConfigError
-from contracts.sampling import SamplingParams
-from contracts.step import Worker
-from engine.model_config import read_model_config
+from aerie.contracts.config import Config, load_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import Worker
+from aerie.engine.model.config import read_model_config
+from aerie.server.text.template import ChatTemplate
+from aerie.spec.build import build_worker
+from aerie.spec.checkpoints.registry import FOLDER, Pair, head_of, read_pairs
 from scripts.convert_pickle import convert
-from server.template import ChatTemplate
-from spec.build import build_worker
-from spec.registry import FOLDER, Pair, head_of, read_pairs
 from tests.configs.stand_ins import STAND_INS, StandIn, write_head, write_target
 from tests.engine.rounds import Rounds
+from tests.house import HOME
 
-HOME = Path(__file__).parent.parent.parent
 SERVE = HOME / "configs/serve"
 PLAIN = {"llama-3.1-70b"}
 """Deployments without a head, since none is known."""
@@ -129,7 +129,7 @@ def test_it_loads_and_says_the_same_with_its_head_and_without(built: tuple[str, 
 
 def test_the_head_keeps_its_own_rope(built: tuple[str, Path, Path]) -> None:
     """The targets' long bases and scalings must not leak into heads that were trained without them."""
-    from spec.loader import open_head
+    from aerie.spec.checkpoints.loader import open_head
 
     name, target, head = built
     model = read_model_config(target)

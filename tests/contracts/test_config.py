@@ -2,8 +2,8 @@
 
 import pytest
 
-from contracts.config import load_config, parse_config
-from contracts.errors import ConfigError
+from aerie.contracts.config import load_config, parse_config
+from aerie.contracts.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import json
 
-from contracts.config import Config, load_config, masked
+from aerie.contracts.config import Config, load_config, masked
 
 
 def test_infinity_survives_the_way_to_another_process() -> None:

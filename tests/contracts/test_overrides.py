@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.config import load_config
-from contracts.errors import ConfigError
-from contracts.overrides import lay_over
+from aerie.contracts.config import load_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.overrides import lay_over
 
 TEXTS = {"server.api_key", "model.path"}
 

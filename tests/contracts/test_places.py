@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from contracts import places
-from contracts.config import load_config
-from contracts.errors import ConfigError
-from contracts.places import cache, find, named_in, shipped
+from aerie.contracts import places
+from aerie.contracts.config import load_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.places import cache, find, named_in, shipped
 from tests.house import HOME
 
 
@@ -61,8 +61,9 @@ def test_a_checkout_keeps_things_in_build_and_a_wheel_in_the_user_s_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cache() == HOME / "build" and shipped() == HOME
-    (tmp_path / "aerie/configs").mkdir(parents=True)
-    monkeypatch.setattr(places, "_PACKAGED", tmp_path / "aerie")
+    (tmp_path / "aerie").mkdir()
+    (tmp_path / "aerie/__init__.py").touch()
+    monkeypatch.setattr(places, "_TOP", tmp_path / "aerie")
     assert shipped() == tmp_path / "aerie"
     monkeypatch.setenv("HOME", "/home/somebody")
     for named, meant in (

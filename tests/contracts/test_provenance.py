@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from contracts.errors import ConfigError
-from contracts.provenance import file_hash, template_hash, template_source, weights_hash
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.provenance import file_hash, template_hash, template_source, weights_hash
 
 
 def sha(data: bytes) -> str:

@@ -4,14 +4,13 @@ import re
 import shutil
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import QUESTION, Server
+from tests.house import HOME
 from tests.patience import PATIENCE
 
-HOME = Path(__file__).parent.parent.parent
 DOCKER = HOME / "docker"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from contracts.config import load_config
+from aerie.contracts.config import load_config
 from tests.docker.conftest import DOCKER, HOME
 
 COMPOSE = DOCKER / "compose.yaml"

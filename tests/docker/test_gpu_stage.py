@@ -11,10 +11,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from contracts.config import load_config
-from engine.attention import flashinfer_modules, make_attention
-from engine.attention.flashinfer_variant import DTYPES, module_name
-from spec.build import build_worker
+from aerie.contracts.config import load_config
+from aerie.engine.attention import flashinfer_modules, make_attention
+from aerie.engine.attention.flashinfer_variant import DTYPES, module_name
+from aerie.spec.build import build_worker
 from tests.docker.conftest import DOCKER, HOME
 from tests.engine.fake_gpu import FakeAttention, fake_gpu
 from tests.engine.stand_in import StandInEvent
@@ -45,10 +45,10 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         module.__dict__.update(content)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(flashinfer_modules, "compiler", lambda: None)
-    backend = ModuleType("engine.attention.triton")
+    backend = ModuleType("aerie.engine.attention.triton")
     backend.TritonAttention = type("Triton", (FakeAttention,), {"name": "triton"})  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "engine.attention.triton", backend)
-    monkeypatch.setattr("engine.attention._installed", lambda _: True)
+    monkeypatch.setitem(sys.modules, "aerie.engine.attention.triton", backend)
+    monkeypatch.setattr("aerie.engine.attention._installed", lambda _: True)
     flashinfer_modules._say.cache_clear()
     return tmp_path
 
@@ -66,7 +66,7 @@ def start(root: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     def started(capability: tuple[int, int]) -> str:
         dummy = load_config(HOME / config.replace(".yaml", "-dummy.yaml"), settings)
         with fake_gpu(capability=capability, free=80 << 30), pytest.MonkeyPatch.context() as patch:
-            for module in ("engine.build", "spec.build"):
+            for module in ("aerie.engine.build", "aerie.spec.build"):
                 patch.setattr(f"{module}.make_attention", make_attention)
             return str(build_worker(dummy).capacity.report["attention"])
 

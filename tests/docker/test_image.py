@@ -50,9 +50,9 @@ import logging, sys, torch, types
 capability = tuple(map(int, sys.argv[1:]))
 torch.cuda.get_device_capability = lambda *_: capability
 torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=132)
-from engine.attention import _fastest, flashinfer_modules
-from engine.attention.inputs import AttentionShape
-from engine.kernels.folder import folders
+from aerie.engine.attention import _fastest, flashinfer_modules
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.kernels.folder import folders
 logging.basicConfig(level=logging.WARNING, stream=sys.stdout)
 flashinfer_modules._loaded = lambda ffi, path: print("found", path)
 print(folders()[0], _fastest(AttentionShape(32, 8, 64, 16, torch.bfloat16, torch.device("cuda"))))

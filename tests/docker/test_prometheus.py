@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bench.targets import free_port
+from aerie.bench.targets import free_port
 from tests.docker.conftest import DOCKER, ask, found, metric_names, scrape
 from tests.e2e.conftest import Server
 from tests.patience import PATIENCE

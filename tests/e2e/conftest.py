@@ -14,9 +14,9 @@ from types import TracebackType
 import pytest
 from openai import OpenAI
 
+from tests.house import HOME
 from tests.patience import PATIENCE
 
-HOME = Path(__file__).parent.parent.parent
 CONFIG = "configs/serve/demo.yaml"
 SMALL = ("server.port=0", "engine.threads=1", "engine.kv_tokens=16384", "model.dtype=float32")
 QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]

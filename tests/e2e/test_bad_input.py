@@ -14,9 +14,9 @@ import torch
 from openai import OpenAI
 from safetensors.torch import load_file, save_file
 
+from aerie.contracts.errors import ConfigError
 from aerie.resolve import resolve_config, with_local_model
-from contracts.errors import ConfigError
-from spec.build import build_worker
+from aerie.spec.build import build_worker
 from tests.e2e.conftest import HOME, QUESTION, Server
 from tests.patience import PATIENCE
 

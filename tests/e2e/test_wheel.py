@@ -1,4 +1,6 @@
-"""A wheel, unpacked outside of any checkout: from a folder of somebody else's it serves the demo and finds its head."""
+"""Aerie in a folder of somebody else's, with files under names that Aerie has too: a wheel serves the demo there and
+finds its head, and an editable installation finds its own modules.
+"""
 
 import json
 import os
@@ -22,7 +24,7 @@ BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "configs", "mo
 OFFLINE = """
 import json
 from aerie import LLM, SamplingParams
-from engine.kernels.folder import folder
+from aerie.engine.kernels.folder import folder
 settings = {"engine__threads": 1, "engine__kv_tokens": 4096, "engine__kernels": "torch", "spec__head": "auto"}
 with LLM("configs/serve/demo.yaml", **settings) as llm:
     [answer] = llm.generate("textwrap.dedent", SamplingParams(temperature=0, max_tokens=12))
@@ -56,6 +58,9 @@ def elsewhere(tmp_path: Path) -> Path:
     for name in ("models/demo/target/config.json", "configs/head/odd.yaml", "build/keep"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("not Aerie's")
+    for name in ("server/__init__.py", "contracts/__init__.py", "engine.py", "train.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("raise RuntimeError('not Aerie\\'s')")
     return folder
 
 
@@ -101,7 +106,7 @@ def test_offline_it_drafts_and_keeps_kernels_in_the_user_s_cache(
     installed: Path, elsewhere: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-P", "-c", OFFLINE],
+        [sys.executable, "-c", OFFLINE],
         cwd=elsewhere,
         env=environment,
         capture_output=True,
@@ -114,11 +119,19 @@ def test_offline_it_drafts_and_keeps_kernels_in_the_user_s_cache(
     assert said["kernels"] == str(tmp_path / "cache/aerie/kernels")
 
 
+@pytest.mark.parametrize("how", [["-m", "aerie", "settings"], ["-c", "from aerie import LLM; import aerie.server.run"]])
+def test_the_editable_installation_works_there_too(elsewhere: Path, how: list[str]) -> None:
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, *how], cwd=elsewhere, env=kept, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_package_is_listed() -> None:
     setup = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     packages = {
-        ".".join(path.parent.relative_to(HOME).parts)
+        ".".join(("aerie", *(part for part in path.parent.relative_to(HOME).parts if part != "aerie")))
         for room in MAY_IMPORT
         for path in (HOME / room).rglob("__init__.py")
     }
     assert set(setup["packages"]) == packages | set(setup["package-dir"])
+    assert set(setup["package-dir"]) == {f"aerie.{room}" for room in {*MAY_IMPORT, "configs", "models"} - {"aerie"}}

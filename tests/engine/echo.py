@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
 
 SLOW, FAILING, UNSAYABLE = 1000, 2000, 3000
 """Step numbers from which a step takes long, raises, or answers what no frame holds."""

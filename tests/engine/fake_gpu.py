@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine.attention.inputs import AttentionInputs
-from engine.cuda import Recording
-from engine.dummy_weights import DummyWeights
-from engine.kv_pool import KVPool
-from engine.transfer import Fetch
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.cuda import Recording
+from aerie.engine.model.dummy_weights import DummyWeights
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.state.transfer import Fetch
 from tests.engine.stand_in import StandInEvent
 
 GPU = torch.device("cuda", 0)
@@ -58,7 +58,7 @@ class FakeRuntime:
 
 
 class FakeTransfer:
-    """Implements engine.transfer.Transfer. `sent` counts the words that steps answered."""
+    """Implements engine.state.transfer.Transfer. `sent` counts the words that steps answered."""
 
     device = GPU
 
@@ -146,9 +146,11 @@ def fake_gpu(*, capability: tuple[int, int] = (9, 0), free: int = 16 << 30) -> I
         patch.setattr(torch.version, "cuda", "13.0")
         patch.setattr(FakeTensorMode, "avoid_device_init", True)
         patch.setattr(DummyWeights, "take", _unfilled)  # torch draws no numbers on a device that is not there
-        patch.setattr("spec.vocabulary._check", lambda *_: None)  # it looks at values, while a head is loaded
-        patch.setattr("engine.state.PinnedTransfer", FakeTransfer)
-        for module in ("engine.build", "spec.build"):
+        patch.setattr(
+            "aerie.spec.heads.vocabulary._check", lambda *_: None
+        )  # it looks at values, while a head is loaded
+        patch.setattr("aerie.engine.step.state.PinnedTransfer", FakeTransfer)
+        for module in ("aerie.engine.build", "aerie.spec.build"):
             patch.setattr(f"{module}.runtime_of", lambda _: FakeRuntime())
             patch.setattr(f"{module}.make_attention", FakeAttention)
         with FakeTensorMode(allow_non_fake_inputs=True):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from contracts.sampling import MAX_STOP_IDS, SamplingParams, noise_key
-from contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan, Worker
+from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, noise_key
+from aerie.contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan, Worker
 
 _INT = np.int32
 

@@ -19,10 +19,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from engine.attention.inputs import AttentionInputs
-from engine.attention.reference import ReferenceAttention
-from engine.cuda import Recording
-from engine.kv_pool import KVPool
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.reference import ReferenceAttention
+from aerie.engine.cuda import Recording
+from aerie.engine.state.kv_pool import KVPool
 
 T = TypeVar("T")
 

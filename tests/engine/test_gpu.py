@@ -1,6 +1,7 @@
 """On a GPU alone: no call of a step waits, graphs commit what eager steps do, and the real lane ends what it began.
 
-Skipped where there is none. The same functions run on a stand-in in tests/spec/test_graphs.py and test_cuda_lane.py.
+Skipped where there is none. The same functions run on a stand-in in tests/spec/round/test_graphs.py and
+tests/engine/lanes/test_cuda_lane.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,19 +12,19 @@ from typing import Any
 import pytest
 import torch
 
+from aerie.contracts.config import Config, load_config
+from aerie.contracts.step import StepOutput, StepPlan
+from aerie.engine.lanes.cuda import CudaLane
 from aerie.lane import make_lane
-from contracts.config import Config, load_config
-from contracts.step import StepOutput, StepPlan
-from engine.lanes.cuda import CudaLane
-from probe import gpu_check
-from probe.drive import ask, drive
+from aerie.probe import gpu_check
+from aerie.probe.drive import ask, drive
+from tests.house import HOME
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),  # torch says so where it is set
 ]
-HOME = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -88,7 +89,7 @@ def test_answers_are_the_right_ones(tiny: Callable[..., Config], check: str) -> 
 
 
 def test_memory_that_is_not_there_is_said(tiny: Callable[..., Config]) -> None:
-    from contracts.errors import ConfigError
+    from aerie.contracts.errors import ConfigError
 
     with pytest.raises(ConfigError, match="are missing"):
         make_lane(tiny("engine.kv_tokens=2000000000"))

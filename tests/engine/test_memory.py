@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from contracts.config import Config, parse_config
-from contracts.errors import ConfigError
-from engine.device import resolve_device, resolve_dtype
-from engine.memory import HeadSizes, parameter_count, plan_sizes
-from engine.model_config import ModelConfig, Rope
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.device import resolve_device, resolve_dtype
+from aerie.engine.memory import HeadSizes, parameter_count, plan_sizes
+from aerie.engine.model.config import ModelConfig, Rope
 
 GIB = 2**30
 LLAMA_8B = ModelConfig(

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.attention.inputs import AttentionInputs
-from engine.kv_pool import KVPool
-from spec.kernels.choice import triton_kernels
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.state.kv_pool import KVPool
+from aerie.spec.kernels.table import triton_kernels
 
 GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from engine.kernels.bindings import REFERENCES, Kernels
-from native.kernels.table import cpp_kernels
-from native.library import missing
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.native.kernels.table import cpp_kernels
+from aerie.native.library import missing
 
 if os.environ.get("AERIE_MARCH") and missing() is not None:  # asked for by name: not to be skipped
     raise RuntimeError(missing())

@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 
-from engine.layer import AttentionWeights, MlpWeights
-from engine.norm import RmsNorm
-from engine.projection import Projection
-from engine.stack import Layer
-from tests.engine.attention_cases import HEADS, KV_HEADS
+from aerie.engine.model.layer import AttentionWeights, MlpWeights
+from aerie.engine.model.norm import RmsNorm
+from aerie.engine.model.projection import Projection
+from aerie.engine.model.stack import Layer
+from tests.engine.attention.attention_cases import HEADS, KV_HEADS
 from tests.native.cpp_here import CPP
 
 HIDDEN, INNER = 48, 80

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from native.compilation import compiled
+from aerie.native.compilation import compiled
 
 WRITES = """#!/bin/sh
 for last; do :; done

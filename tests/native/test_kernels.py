@@ -7,22 +7,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.attention import make_attention
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.model.layer import MlpWeights, gated, mlp, turned
+from aerie.engine.model.norm import RmsNorm, normed
+from aerie.engine.model.projection import Projection
+from aerie.engine.sampling.choose import Needs, choose, filtered, likeliest
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.state.row_tables import RowTables
+from aerie.native.kernels import choose as native_choose
+from aerie.native.products import Panels, pack, pack_int8
 from aerie.worker import choose_kernels
-from contracts.config import Config, parse_config
-from contracts.errors import ConfigError
-from engine.attention import make_attention
-from engine.attention.inputs import AttentionShape
-from engine.choose import Needs, choose, filtered, likeliest
-from engine.kv_pool import KVPool
-from engine.layer import MlpWeights, gated, mlp, turned
-from engine.noise import gumbel
-from engine.norm import RmsNorm, normed
-from engine.projection import Projection
-from engine.row_tables import RowTables
-from native.kernels import choose as native_choose
-from native.products import Panels, pack, pack_int8
-from tests.engine.attention_cases import case
-from tests.engine.test_choose import FILTERS, VOCABULARY, kept
+from tests.engine.attention.attention_cases import case
+from tests.engine.sampling.test_choose import FILTERS, VOCABULARY, kept
 from tests.native.cpp_here import CPP, needs_cpp
 
 CPU = torch.device("cpu")

@@ -4,9 +4,9 @@ import ctypes
 
 import pytest
 
-from native import layouts
-from native.layouts import STRUCTURES, check_layouts, layout_of
-from native.model import Tables
+from aerie.native import layouts
+from aerie.native.layouts import STRUCTURES, check_layouts, layout_of
+from aerie.native.structs.model import Tables
 from tests.native.cpp_here import needs_cpp
 
 pytestmark = needs_cpp

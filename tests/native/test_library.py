@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from aerie.contracts.config import parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.native import library as building
+from aerie.native import march
+from aerie.native.kernels.table import choose_cpp
+from aerie.native.library import Unavailable
+from aerie.native.march import LEVELS, lacking, march_of, runnable
 from aerie.worker import choose_kernels
-from contracts.config import parse_config
-from contracts.errors import ConfigError
-from native import library as building
-from native import march
-from native.kernels.table import choose_cpp
-from native.library import Unavailable
-from native.march import LEVELS, lacking, march_of, runnable
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AERIE_KERNELS", str(tmp_path))
     monkeypatch.setattr(building, "library", building.library.__wrapped__)
     monkeypatch.setattr(building, "missing", building.missing.__wrapped__)
-    monkeypatch.setattr("native.kernels.table.missing", building.missing)
+    monkeypatch.setattr("aerie.native.kernels.table.missing", building.missing)
 
 
 @pytest.fixture
@@ -222,5 +222,5 @@ def test_torch_s_kernels_need_no_compiler(monkeypatch: pytest.MonkeyPatch) -> No
     def missing() -> str:
         raise AssertionError("asked for what nobody wants")
 
-    monkeypatch.setattr("native.kernels.table.missing", missing)
+    monkeypatch.setattr("aerie.native.kernels.table.missing", missing)
     assert choose_kernels(parse_config({"engine": {"kernels": "torch"}}), CPU).report == "none"

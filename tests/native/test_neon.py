@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from native.library import SOURCES
-from native.march import LEVELS
+from aerie.native.library import SOURCES
+from aerie.native.march import LEVELS
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 

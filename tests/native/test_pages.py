@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from native import pages
-from native.pages import LargePages
+from aerie.native import pages
+from aerie.native.pages import LargePages
 
 
 def test_copies_lie_side_by_side_and_outlive_what_made_them() -> None:

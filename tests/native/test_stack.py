@@ -6,13 +6,13 @@ from itertools import pairwise
 import pytest
 import torch
 
-from engine import stack as stacks
-from engine.attention import make_attention
-from engine.attention.inputs import AttentionShape
-from engine.layer import Pass
-from engine.stack import Stack, through
-from native.kernels.table import cpp_kernels
-from tests.engine.attention_cases import HEADS, KV_HEADS, case
+from aerie.engine.attention import make_attention
+from aerie.engine.attention.inputs import AttentionShape
+from aerie.engine.model import stack as stacks
+from aerie.engine.model.layer import Pass
+from aerie.engine.model.stack import Stack, through
+from aerie.native.kernels.table import cpp_kernels
+from tests.engine.attention.attention_cases import HEADS, KV_HEADS, case
 from tests.native.cpp_here import CPP, needs_cpp
 from tests.native.stacks import HIDDEN, layer
 
@@ -110,7 +110,7 @@ def test_what_the_call_cannot_do_goes_layer_by_layer(monkeypatch: pytest.MonkeyP
     stack = Stack((layer(dim, torch.float32),))
     ours, _, tokens = passes(dim, torch.float32, tree=False)
     if why == "sizes":
-        monkeypatch.setattr("native.layers.LANES", 32)
+        monkeypatch.setattr("aerie.native.layers.LANES", 32)
     if why == "plan":
         inputs, _ = case([21, 0, 7], [1, 4, 3], page=4, tree=False, head_dim=dim)
         dense = make_attention("reference")

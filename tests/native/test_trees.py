@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from spec.frontier import Frontier, advance, children
-from spec.tree import Candidates, Level
+from aerie.spec.drafters.frontier import Frontier, advance, children
+from aerie.spec.trees.tree import Candidates, Level
 from tests.native.cpp_here import CPP, needs_cpp
-from tests.spec import tree_checks
+from tests.spec.trees import tree_checks
 
 pytestmark = needs_cpp
 SHAPES = [(1, 2), (3, 4), (8, 3), (8, 6), (16, 3)]

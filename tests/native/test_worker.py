@@ -9,18 +9,19 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from aerie.contracts.config import parse_config
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import Ending, StepOutput
+from aerie.native.worker import NativeWorker
 from aerie.worker import build_worker
-from contracts.config import parse_config
-from contracts.sampling import SamplingParams
-from contracts.step import Ending, StepOutput
-from native.worker import NativeWorker
 from tests.engine.rounds import Rounds, Row
+from tests.house import HOME
 from tests.native.cpp_here import needs_cpp
 from tests.native.whole_steps import Pair, make_worker, write_pair
 from tests.spec.test_worker import PROMPTS, SHAPES
 
 pytestmark = needs_cpp
-DEMO = Path(__file__).parents[2] / "models/demo"
+DEMO = HOME / "models/demo"
 NOTHING = {"depth": 0, "topk": 1, "nodes": 1}
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from contracts.config import parse_config
-from contracts.step import PrefillWork, StepKind, StepOutput
-from native.kernels.table import cpp_kernels
-from native.worker import NativeWorker, native_worker
-from spec.build import build_worker
-from spec.worker import SpecWorker
+from aerie.contracts.config import parse_config
+from aerie.contracts.step import PrefillWork, StepKind, StepOutput
+from aerie.native.kernels.table import cpp_kernels
+from aerie.native.worker import NativeWorker, native_worker
+from aerie.spec.build import build_worker
+from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.spec import models
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.step import Lane
+from aerie.engine.lanes.inline import InlineLane
 from aerie.worker import build_worker
-from contracts.config import Config, parse_config
-from contracts.step import Lane
-from engine.lanes.inline import InlineLane
 from tests.spec import models
 
 PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])

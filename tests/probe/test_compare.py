@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.spec_section import LoadShape
-from contracts.step import Capacity, Lane, StepOutput, StepPlan
-from probe.compare import Grid, compare
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import LoadShape
+from aerie.contracts.step import Capacity, Lane, StepOutput, StepPlan
+from aerie.probe.compare import Grid, compare
 from tests.probe.conftest import PROMPTS, make_lane
 
 KEYS = {

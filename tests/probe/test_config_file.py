@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from contracts.config import load_config
-from contracts.errors import ConfigError
-from contracts.spec_section import LoadShape
-from probe.config_file import write_by_load
+from aerie.contracts.config import load_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import LoadShape
+from aerie.probe.config_file import write_by_load
 
 TABLE = [LoadShape(rows=4, depth=5, topk=4, nodes=16), LoadShape(rows=32, depth=2, topk=1, nodes=3)]
 LINES = ["  by_load:", "    - {rows: 4, depth: 5, topk: 4, nodes: 16}", "    - {rows: 32, depth: 2, topk: 1, nodes: 3}"]

@@ -4,20 +4,20 @@ import math
 
 import pytest
 
-from contracts.config import Config, parse_config
-from contracts.errors import ConfigError
-from contracts.messages import Generate
-from contracts.sampling import SamplingParams
-from contracts.spec_section import LoadShape, SpecConfig
-from contracts.step import Lane
-from probe.draft_temperature import measure_draft_temperatures
-from probe.drive import Answer, Run
-from probe.shapes import chain_of, for_lane, label, parse_shape, shape_at, tree_of, with_shape
-from probe.tasks import ALL, by_place, measure_tasks
-from probe.trees import measure_trees
-from probe.tune import MARGIN, Cell, merged, tune
-from scheduler.drafting import NO_DRAFT, Shape
-from spec.build import reserved_slots
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.contracts.step import Lane
+from aerie.probe.draft_temperature import measure_draft_temperatures
+from aerie.probe.drive import Answer, Run
+from aerie.probe.shapes import chain_of, for_lane, label, parse_shape, shape_at, tree_of, with_shape
+from aerie.probe.tasks import ALL, by_place, measure_tasks
+from aerie.probe.trees import measure_trees
+from aerie.probe.tune import MARGIN, Cell, merged, tune
+from aerie.scheduler.drafting import NO_DRAFT, Shape
+from aerie.spec.build import reserved_slots
 from tests.probe.conftest import PROMPTS, make_lane
 
 
@@ -81,7 +81,7 @@ def test_a_gain_within_the_noise_is_not_taken_and_shapes_do_not_grow(
         speedups = zip(shapes, (1.0, *planted[load]), strict=True)
         return {shape: {"rows": load, "shape": label(shape), "speedup": speedup} for shape, speedup in speedups}
 
-    monkeypatch.setattr("probe.tune._measure", measured)
+    monkeypatch.setattr("aerie.probe.tune._measure", measured)
     cells, table = tune(config, PROMPTS, make_lane, loads=tuple(planted), shapes=(small, large))
     chosen = {cell["rows"]: cell["shape"] for cell in cells if cell["chosen"]}
     assert chosen == {1: "chain 2", 2: "chain 2", 4: "none", 8: "none"}
@@ -103,7 +103,7 @@ def test_a_speed_up_is_the_median_of_rounds_in_which_shapes_take_turns(
         turns.append(shape)
         return Run(answers, next(seconds[shape]), 1.0, 1.0, {})
 
-    monkeypatch.setattr("probe.tune.drive", driven)
+    monkeypatch.setattr("aerie.probe.tune.drive", driven)
     cells, _ = tune(config, PROMPTS, make_lane, loads=(1,), shapes=(Shape(2, 1, 3),))
     assert turns == [NO_DRAFT, Shape(2, 1, 3)] * 3
     assert [cell["speedup"] for cell in cells] == [1.0, 2.0]

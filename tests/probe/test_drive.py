@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.config import Config
-from contracts.errors import AerieError
-from probe.drive import ask, drive
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.probe.drive import ask, drive
 from tests.probe.conftest import PROMPTS, make_lane
 
 

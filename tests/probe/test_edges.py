@@ -9,13 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.config import Config
-from contracts.messages import Generate
-from contracts.sampling import SamplingParams
-from engine.choose import filtered
-from probe.drive import ask
-from probe.edges import filter_edges
-from probe.margins import Divergence, Margins
+from aerie.contracts.config import Config
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.engine.sampling.choose import filtered
+from aerie.probe.drive import ask
+from aerie.probe.edges import filter_edges
+from aerie.probe.margins import Divergence, Margins
 from tests.probe.conftest import PROMPTS
 
 FILTERS: list[tuple[str, dict[str, Any]]] = [

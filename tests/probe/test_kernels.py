@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from engine.model_config import read_model_config
-from probe.kernels import measure_kernels
+from aerie.engine.model.config import read_model_config
+from aerie.probe.kernels import measure_kernels
 from tests.spec import models
 
 

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from contracts.config import Config
-from contracts.step import Lane
-from probe.baseline import measure_baseline
-from probe.drive import ask, drive
-from probe.long_prompts import _percentile, measure_long_prompts
+from aerie.contracts.config import Config
+from aerie.contracts.step import Lane
+from aerie.probe.baseline import measure_baseline
+from aerie.probe.drive import ask, drive
+from aerie.probe.long_prompts import _percentile, measure_long_prompts
 from tests.patience import quickest
 from tests.probe.conftest import PROMPTS, make_lane
 

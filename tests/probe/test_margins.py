@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.config import Config
-from probe.drive import ask, drive
-from probe.margins import Divergence, Margins
+from aerie.contracts.config import Config
+from aerie.probe.drive import ask, drive
+from aerie.probe.margins import Divergence, Margins
 from tests.probe.conftest import PROMPTS, make_lane
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from contracts.step import Capacity, DecodeWork, StepKind, StepPlan
-from probe.overlap import Roofline, RooflineLane, measure_overlap, table
-from scheduler import Scheduler
-from scheduler.loop import Reply
+from aerie.contracts.step import Capacity, DecodeWork, StepKind, StepPlan
+from aerie.probe.overlap import Roofline, RooflineLane, measure_overlap, table
+from aerie.scheduler import Scheduler
+from aerie.scheduler.loop import Reply
 
 
 def test_the_roofline_is_that_of_the_survey():
@@ -27,7 +27,7 @@ def test_the_roofline_is_that_of_the_survey():
 def clock(monkeypatch: pytest.MonkeyPatch) -> "Clock":
     """In place of the machine's, which goes on while others have the processor."""
     clock = Clock()
-    monkeypatch.setattr("probe.overlap.time", SimpleNamespace(perf_counter=clock, thread_time=time.thread_time))
+    monkeypatch.setattr("aerie.probe.overlap.time", SimpleNamespace(perf_counter=clock, thread_time=time.thread_time))
     return clock
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from contracts.config import Config
-from contracts.errors import AerieError
-from contracts.step import StepOutput
-from probe.lane_log import LaneLog
-from probe.timeline import draw, write_trace
-from probe.trace import trace, trace_cells
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.contracts.step import StepOutput
+from aerie.probe.lane_log import LaneLog
+from aerie.probe.timeline import draw, write_trace
+from aerie.probe.trace import trace, trace_cells
 from tests.probe.conftest import PROMPTS, make_lane
 
 

@@ -4,12 +4,12 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from contracts.config import Config, SchedulerConfig
-from contracts.messages import Abort, Failed, Finished, Generate, Snapshot, TokenLogprobs, Tokens
-from contracts.sampling import SamplingParams, SpeculationParams
-from contracts.spec_section import SpecConfig
-from contracts.step import Capacity
-from scheduler import Scheduler
+from aerie.contracts.config import Config, SchedulerConfig
+from aerie.contracts.messages import Abort, Failed, Finished, Generate, Snapshot, TokenLogprobs, Tokens
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import Capacity
+from aerie.scheduler import Scheduler
 from tests import fakes
 
 CHAIN = SpecConfig(depth=3, topk=1, nodes=4)

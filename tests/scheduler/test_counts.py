@@ -1,8 +1,8 @@
 """What is told beside the tokens: log probabilities, usage, snapshots; and how much is drafted for whom."""
 
-from contracts.messages import STEP_TOKENS, Abort, SpeculationParams
-from contracts.spec_section import LoadShape, SpecConfig
-from scheduler.drafting import PATIENCE
+from aerie.contracts.messages import STEP_TOKENS, Abort, SpeculationParams
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.scheduler.drafting import PATIENCE
 from tests import fakes
 from tests.scheduler.driver import PLAIN, Driver, generate
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from contracts.messages import SpeculationParams
-from contracts.spec_section import LoadShape, SpecConfig
-from scheduler.drafting import NO_DRAFT, PATIENCE, WINDOW_DRAFTS, Drafting, Shape
+from aerie.contracts.messages import SpeculationParams
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.scheduler.drafting import NO_DRAFT, PATIENCE, WINDOW_DRAFTS, Drafting, Shape
 from tests import fakes
 from tests.scheduler.driver import Driver, generate
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from contracts.config import Config
-from contracts.errors import ConfigError
-from contracts.messages import Abort, Failed, Finished
-from scheduler import Scheduler
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Abort, Failed, Finished
+from aerie.scheduler import Scheduler
 from tests import fakes
 from tests.scheduler.driver import PLAIN, Driver, generate
 

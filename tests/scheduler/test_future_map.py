@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scheduler.future_map import FutureMap
+from aerie.scheduler.future_map import FutureMap
 
 
 def test_only_published_rows_change_generation():

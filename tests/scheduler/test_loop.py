@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from contracts.messages import SpeculationParams
-from contracts.spec_section import SpecConfig
-from contracts.step import StepKind
+from aerie.contracts.messages import SpeculationParams
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import StepKind
 from tests import fakes
 from tests.scheduler.driver import CHAIN, PLAIN, Driver, generate, random_requests
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.memory import Memory, OutOfPages
+from aerie.scheduler.memory import Memory, OutOfPages
 from tests.fakes import capacity
 
 

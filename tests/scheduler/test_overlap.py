@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from contracts.config import Config, SchedulerConfig
-from contracts.spec_section import SpecConfig
-from scheduler import Scheduler
+from aerie.contracts.config import Config, SchedulerConfig
+from aerie.contracts.spec_section import SpecConfig
+from aerie.scheduler import Scheduler
 from tests import fakes
 from tests.scheduler.driver import generate
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.pages import PageAllocator
+from aerie.scheduler.pages import PageAllocator
 
 
 @given(st.lists(st.integers(0, 12)), st.randoms())

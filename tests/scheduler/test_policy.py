@@ -1,7 +1,7 @@
 """Who goes into a step: shares of a prefill step, turns of prefill and decode, admission."""
 
-from contracts.spec_section import LoadShape, SpecConfig
-from contracts.step import StepKind
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.contracts.step import StepKind
 from tests import fakes
 from tests.scheduler.driver import Driver, generate
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from contracts.spec_section import LoadShape, SpecConfig
-from scheduler.future_map import FutureMap
-from scheduler.memory import Memory
-from scheduler.page_table import PageTable
-from scheduler.prefix import PrefixCache
-from scheduler.rows import Rows
-from scheduler.settle import Settler
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.scheduler.future_map import FutureMap
+from aerie.scheduler.memory import Memory
+from aerie.scheduler.page_table import PageTable
+from aerie.scheduler.prefix import PrefixCache
+from aerie.scheduler.rows import Rows
+from aerie.scheduler.settle import Settler
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
 

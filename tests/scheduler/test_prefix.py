@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.prefix import PrefixCache
+from aerie.scheduler.prefix import PrefixCache
 
 PAGE = 4
 

@@ -4,22 +4,21 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import zmq
 
-from contracts import wire
-from contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Snapshot, Stop, Tokens
+from aerie.contracts import wire
+from aerie.contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Snapshot, Stop, Tokens
 from tests import fakes
+from tests.house import HOME
 from tests.patience import PATIENCE, end_of
 from tests.scheduler.driver import generate
 
-ROOT = Path(__file__).parents[2]
 CHILD = """
 import sys
-from contracts.config import parse_config
-from scheduler.process import run
+from aerie.contracts.config import parse_config
+from aerie.scheduler.process import run
 from tests import fakes
 
 worker = fakes.FakeWorker(fakes.capacity(rows=4, pages=200))
@@ -47,7 +46,7 @@ class Server:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", self.code, self.address], cwd=ROOT)
+        self.process = subprocess.Popen([sys.executable, "-c", self.code, self.address], cwd=HOME)
         assert isinstance(self.receive(), Ready)
 
     def send(self, *messages: Generate | Abort | Stop) -> None:
@@ -143,7 +142,7 @@ def test_our_own_bug_leaves_nobody_waiting(server, lane):
 
 def test_it_ends_with_its_parent(server):
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, server.code, server.address], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, server.code, server.address], cwd=HOME, stdout=subprocess.PIPE, text=True
     )
     child = int(parent.stdout.readline())
     assert isinstance(server.receive(), Ready)

@@ -1,8 +1,8 @@
 """Order and deadlines of the waiting line."""
 
-from contracts.messages import Generate
-from scheduler.queue import Deadlines, Queue
-from scheduler.request import Phase, Request, accept
+from aerie.contracts.messages import Generate
+from aerie.scheduler.queue import Deadlines, Queue
+from aerie.scheduler.request import Phase, Request, accept
 from tests.fakes import capacity
 from tests.scheduler.driver import generate
 

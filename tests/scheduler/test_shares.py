@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contracts.config import load_config
-from contracts.messages import Abort, Finished, Generate
-from contracts.step import StepKind, StepPlan
-from scheduler import shares
-from scheduler.request import Phase, Request
+from aerie.contracts.config import load_config
+from aerie.contracts.messages import Abort, Finished, Generate
+from aerie.contracts.step import StepKind, StepPlan
+from aerie.scheduler import shares
+from aerie.scheduler.request import Phase, Request
 from tests import fakes
 from tests.scheduler.driver import PLAIN, Driver, generate
 

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from contracts.messages import Abort, Finished
-from contracts.spec_section import LoadShape, SpecConfig
+from aerie.contracts.messages import Abort, Finished
+from aerie.contracts.spec_section import LoadShape, SpecConfig
 from tests import fakes
 from tests.scheduler.driver import Driver, random_requests
 

@@ -11,10 +11,9 @@ from types import ModuleType
 import pytest
 import yaml
 
-from bench.config import load_sweep
-from server.tokenizer import Tokenizer
-
-HOME = Path(__file__).parents[2]
+from aerie.bench.config import load_sweep
+from aerie.server.text.tokenizer import Tokenizer
+from tests.house import HOME
 
 
 def script(name: str) -> ModuleType:

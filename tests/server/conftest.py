@@ -14,14 +14,14 @@ from openai import AsyncOpenAI
 from tokenizers import Tokenizer as Fast
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from contracts import wire
-from contracts.config import Config, parse_config
-from contracts.messages import Abort, Generate
-from server.app import create_app
-from server.client import Engine
-from server.run import _Server, _uvicorn_config, listen, url_of
-from server.service import Service, build_service
-from server.tokenizer import Tokenizer
+from aerie.contracts import wire
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.messages import Abort, Generate
+from aerie.server.app import create_app
+from aerie.server.dispatch.client import Engine
+from aerie.server.run import _Server, _uvicorn_config, listen, url_of
+from aerie.server.service import Service, build_service
+from aerie.server.text.tokenizer import Tokenizer
 from tests.patience import PATIENCE, come
 from tests.server.fake_scheduler import LAST, VOCABULARY, FakeScheduler, Said, Script, saying
 

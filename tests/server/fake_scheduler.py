@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 import zmq
 
-from contracts import wire
-from contracts.messages import (
+from aerie.contracts import wire
+from aerie.contracts.messages import (
     STEP_TOKENS,
     Abort,
     Batch,

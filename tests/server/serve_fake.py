@@ -10,11 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from contracts import wire
-from contracts.config import load_config
-from contracts.errors import ConfigError
-from contracts.messages import Ready
-from server.run import listen, run
+from aerie.contracts import wire
+from aerie.contracts.config import load_config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Ready
+from aerie.server.run import listen, run
 from tests.patience import PATIENCE
 
 

@@ -5,12 +5,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-import server.playground
+from aerie.server import playground
 from tests.server.conftest import Start
 
-FILES = sorted(
-    path for path in Path(server.playground.__file__).parent.iterdir() if path.suffix in (".html", ".css", ".js")
-)
+FILES = sorted(path for path in Path(playground.__file__).parent.iterdir() if path.suffix in (".html", ".css", ".js"))
 
 
 async def test_its_files_are_served_under_a_strict_policy(start: Start, http: aiohttp.ClientSession) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from contracts.config import ServerConfig
-from contracts.errors import ConfigError
-from server.run import SPARE_DESCRIPTORS, _allow_descriptors, listen, url_of
+from aerie.contracts.config import ServerConfig
+from aerie.contracts.errors import ConfigError
+from aerie.server.run import SPARE_DESCRIPTORS, _allow_descriptors, listen, url_of
+from tests.house import HOME
 from tests.patience import PATIENCE, quickest_of, runs
 
-ROOT = Path(__file__).parents[2]
 LONG = {"prompt": "x", "max_tokens": 490, "stream": True, "ignore_eos": True}
 
 
@@ -47,7 +47,7 @@ async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
         str(folder),
         "server.port=0",
         *overrides,
-        cwd=ROOT,
+        cwd=HOME,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

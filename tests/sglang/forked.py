@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from contracts.child import begin
+from aerie.contracts.child import begin
 
 _BEFORE_FORKS = (
     "sglang.srt.models.registry",
     "sglang.srt.model_executor.model_runner",
     "sglang.srt.models.llama_eagle3",
-    "engine.sglang.start",
+    "aerie.engine.sglang.start",
 )
 
 

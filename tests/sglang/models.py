@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from contracts.config import Config, parse_config
-from engine.attention.inputs import AttentionInputs
-from engine.build import load_target, read_target
-from engine.memory import plan_sizes
-from engine.target import TargetModel, TargetOutput
+from aerie.contracts.config import Config, parse_config
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.build import load_target, read_target
+from aerie.engine.memory import plan_sizes
+from aerie.engine.model.target import TargetModel, TargetOutput
 
 PAGE = 16
 PAGES = 24

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from contracts.sampling import SamplingParams
-from spec.build import build_worker
+from aerie.contracts.sampling import SamplingParams
+from aerie.spec.build import build_worker
 from tests.engine.rounds import Rounds
 from tests.sglang.conftest import HERE, STUB
 from tests.sglang.models import sglang_config

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from contracts.errors import ConfigError
-from engine.sglang.hooks import HOOKS, TAP_HOOKS, Hook, complaints, require_hooks
+from aerie.contracts.errors import ConfigError
+from aerie.engine.sglang.hooks import HOOKS, TAP_HOOKS, Hook, complaints, require_hooks
 from tests.sglang.forked import run_forked
 
 

@@ -12,9 +12,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from contracts.errors import ConfigError
-from contracts.sampling import SamplingParams
-from engine.build import read_target
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.sampling import SamplingParams
+from aerie.engine.build import read_target
 from tests.engine.conftest import LLAMA3_ROPE, SIZES, shaken
 from tests.engine.rounds import Rounds
 from tests.sglang.forked import run_forked
@@ -170,7 +170,7 @@ def test_a_layout_loads_and_drafting_changes_no_token(name: str, tmp_path: Path)
         close(found, expected, 1e-5)
 
     def texts() -> None:
-        from spec.build import build_worker
+        from aerie.spec.build import build_worker
 
         outs = []
         config = sglang_config(tmp_path / "target", spec={"head": str(head), **TREE}, model={"max_length": 128})
@@ -185,7 +185,7 @@ def test_a_layout_loads_and_drafting_changes_no_token(name: str, tmp_path: Path)
         assert outs[2] == outs[3]
 
     def tables() -> None:
-        from spec.build import build_worker
+        from aerie.spec.build import build_worker
 
         config = sglang_config(tmp_path / "target", spec={"head": str(head), **TREE}, model={"max_length": 128})
         report = build_worker(config).capacity.report
@@ -233,7 +233,7 @@ def test_models_that_our_attention_does_not_run_are_named(name: str, tmp_path: P
 
 def test_an_architecture_without_taps_is_named_with_those_that_have_them() -> None:
     def body() -> None:
-        from engine.sglang.taps import require_taps
+        from aerie.engine.sglang.taps import require_taps
 
         for architecture in ("LlamaForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM"):
             require_taps(architecture)
@@ -244,7 +244,7 @@ def test_an_architecture_without_taps_is_named_with_those_that_have_them() -> No
 
 
 def test_a_head_of_another_target_is_refused(tmp_path: Path) -> None:
-    from spec.build import build_worker
+    from aerie.spec.build import build_worker
 
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "config.json").write_text(

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from engine.attention.cpu import CpuAttention
-from engine.attention.inputs import AttentionInputs
-from engine.kv_pool import KVPool
-from engine.model_config import read_model_config
-from spec.head import Head
-from spec.loader import load_head, open_head
+from aerie.engine.attention.cpu import CpuAttention
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.model.config import read_model_config
+from aerie.engine.state.kv_pool import KVPool
+from aerie.spec.checkpoints.loader import load_head, open_head
+from aerie.spec.heads.head import Head
 from tests.engine.conftest import SIZES, shaken
 from tests.sglang.forked import run_forked
 from tests.sglang.models import Rows, close, load
@@ -96,8 +96,8 @@ def test_sglangs_head_equals_ours(name: str, tmp_path: Path) -> None:
 
 def compare_heads(target_folder: Path, head_folder: Path) -> None:
     """Pairs of a prompt, then two levels of a draft tree, through both heads: outputs, logits, ids, feedback."""
-    from engine.sglang.attention import PagedAttention
-    from engine.sglang.draft import SglangDraft
+    from aerie.engine.sglang.attention import PagedAttention
+    from aerie.engine.sglang.draft import SglangDraft
 
     target = load(target_folder, TAPS)
     shape = read_model_config(target_folder)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from contracts.errors import EngineDead
-from contracts.sampling import SamplingParams
+from aerie.contracts.errors import EngineDead
+from aerie.contracts.sampling import SamplingParams
 from tests.engine.rounds import Rounds
 from tests.sglang.forked import fork_child, run_forked
 from tests.sglang.models import sglang_config
@@ -46,10 +46,10 @@ def pair(folder: Path) -> tuple[Path, Path]:
 
 def with_lane(folder: Path, ranks: int, body: Callable[[Any], None]) -> None:
     """Runs `body` with the lane that a deployment of so many ranks gets; its processes are forks of this one."""
-    import engine.lanes.cpu
+    from aerie.engine.lanes import cpu
     from aerie.lane import make_lane
 
-    engine.lanes.cpu.start_child = fork_child  # type: ignore[attr-defined]
+    cpu.start_child = fork_child  # type: ignore[attr-defined]
     target, head = pair(folder)
     config = sglang_config(target, sglang={"tp": ranks}, spec={"head": str(head), **TREE}, engine={"threads": 1})
     lane = make_lane(config)
@@ -84,11 +84,11 @@ def tokens_of(folder: Path, ranks: int, before: Callable[[], None] = lambda: Non
 
 def err_on_rank_1() -> None:
     """Every choice of rank 1 is another token, and its paths end at the root."""
-    import engine.passes
-    import spec.round
-    from engine.sglang.place import mine
+    from aerie.engine.sglang.place import mine
+    from aerie.engine.step import passes
+    from aerie.spec.round import round
 
-    choose, accept = engine.passes.choose, spec.round.accept
+    choose, accept = passes.choose, round.accept
 
     def choose_otherwise(*args: Any, **given: Any) -> Any:
         chosen = choose(*args, **given)
@@ -100,7 +100,7 @@ def err_on_rank_1() -> None:
             return found
         return replace(found, counts=found.counts * 0, tokens=(found.tokens + 1) % 64)
 
-    engine.passes.choose, spec.round.accept = choose_otherwise, accept_nothing
+    passes.choose, round.accept = choose_otherwise, accept_nothing
 
 
 def test_two_ranks_give_the_tokens_of_one(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_ranks_that_disagree_are_ended(tmp_path: Path) -> None:
 
     def body() -> None:
         err_on_rank_1()
-        import engine.sglang.target
+        from aerie.engine.sglang.target import SglangTarget
 
-        engine.sglang.target.SglangTarget.agree = lambda _self, values: values  # type: ignore[method-assign]
+        SglangTarget.agree = lambda _self, values: values  # type: ignore[method-assign]
 
         def disagree(lane: Any) -> None:
             with pytest.raises(EngineDead, match="rank 1 disagrees with rank 0"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HOME = Path(__file__).parent.parent.parent
+from tests.house import HOME
 
 
 @pytest.mark.timeout(600)

@@ -39,7 +39,8 @@ class ForkedServer:
         self.process = psutil.Process(self.pid)
 
     def _serve(self, words: list[str]) -> None:
-        import engine.lanes.cpu
+
+        from aerie.engine.lanes import cpu
         from tests.sglang.zygote import _run
 
         code = 1
@@ -48,7 +49,7 @@ class ForkedServer:
             for descriptor in (1, 2):
                 os.dup2(output, descriptor)
             sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", buffering=1, closefd=False) for descriptor in (1, 2))
-            engine.lanes.cpu.start_child = fork_child  # type: ignore[attr-defined]
+            cpu.start_child = fork_child  # type: ignore[attr-defined]
             logging.getLogger().handlers.clear()  # pytest's: the server's own log goes to stderr
             code = _run(words)
         except SystemExit as leaving:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from contracts.errors import ConfigError
+from aerie.contracts.errors import ConfigError
 from tests.sglang.forked import run_forked
 from tests.sglang.models import Rows, close, load
 from tests.spec.models import write_target

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from contracts.child import begin
+from aerie.contracts.child import begin
 
 LOADED = (
-    "aerie.commands",
+    "aerie.commands.app",
     "aerie.serve",
     "sglang.srt.entrypoints.engine",
     "sglang.srt.managers.scheduler",
@@ -32,7 +32,7 @@ LOADED = (
     "sglang.srt.speculative.eagle_worker_v2",
     "sglang.srt.layers.attention.torch_native_backend",
     "sglang.srt.layers.attention.intel_amx_backend",
-    "engine.sglang.whole.process",
+    "aerie.bridge.process",
 )
 
 

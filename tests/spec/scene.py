@@ -12,18 +12,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.sampling import MAX_STOP_IDS
-from contracts.step import PageUpdates, RowStarts
-from engine.batch import attention_inputs, cover
-from engine.choose import Needs
-from engine.kernels.bindings import REFERENCES, Kernels
-from engine.noise import gumbel
-from engine.row_tables import RowTables
-from engine.transfer import HostTransfer
-from spec.draft import Growth, Roots
-from spec.extend import Pairs, extend
-from spec.head import Head
-from spec.ranking import Ranking, ranking, step_noise
+from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.step import PageUpdates, RowStarts
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.sampling.choose import Needs
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.row_tables import RowTables
+from aerie.engine.state.transfer import HostTransfer
+from aerie.engine.step.batch import attention_inputs, cover
+from aerie.spec.drafters.draft import Growth, Roots
+from aerie.spec.heads.head import Head
+from aerie.spec.round.extend import Pairs, extend
+from aerie.spec.trees.ranking import Ranking, ranking, step_noise
 from tests.spec import models
 from tests.spec.oracle import DenseHead
 
@@ -45,7 +45,7 @@ class Scene:
         highest: int = models.VOCABULARY,
         kernels: Kernels = REFERENCES,
     ) -> None:
-        from tests.spec.test_loader import Lent, load
+        from tests.spec.checkpoints.test_loader import Lent, load
 
         self.kernels = kernels
         loaded = load(models.write(folder, config, tensors | models.draft_maps(VD, ordered=False)), target, kernels)

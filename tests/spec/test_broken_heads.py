@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from aerie.contracts.config import parse_config
+from aerie.contracts.step import Worker
+from aerie.native.library import missing
 from aerie.worker import build_worker
-from contracts.config import parse_config
-from contracts.step import Worker
-from native.library import missing
 from tests.spec import models
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import SHAPES, plain_tokens, run, sampling
-from tests.spec.tree_checks import any_bits
+from tests.spec.trees.tree_checks import any_bits
 
 KERNELS = ("torch", *(("cpp",) if missing() is None else ()))
 HEADS = ("eagle3", "peagle")

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import yaml
 
-from contracts.config import Config, parse_config
-from contracts.errors import ConfigError
-from engine.model_config import ModelConfig, read_model_config
-from engine.plain_worker import PlainWorker
-from native.kernels.table import cpp_kernels
-from spec.build import build_worker, find_head, reserved_slots
-from spec.registry import FOLDER, Pair, head_of, read_pairs
-from spec.worker import SpecWorker
+from aerie.contracts.config import Config, parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.model.config import ModelConfig, read_model_config
+from aerie.engine.step.plain_worker import PlainWorker
+from aerie.native.kernels.table import cpp_kernels
+from aerie.spec.build import build_worker, find_head, reserved_slots
+from aerie.spec.checkpoints.registry import FOLDER, Pair, head_of, read_pairs
+from aerie.spec.worker import SpecWorker
 from tests.house import HOME
 from tests.native.cpp_here import needs_cpp
 from tests.spec import models
@@ -130,7 +130,7 @@ def test_every_shipped_pair_is_well_formed_and_the_demo_is_found() -> None:
 def test_a_registered_head_that_is_not_there_is_told(
     target_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("spec.build.read_pairs", lambda: [pair(targets=[str(target_folder)], head="/gone/head")])
+    monkeypatch.setattr("aerie.spec.build.read_pairs", lambda: [pair(targets=[str(target_folder)], head="/gone/head")])
     assert find_head(config_of(str(target_folder)), read_model_config(target_folder)) is None
     assert "decoding without speculation: the registered head, /gone/head, is not on this machine" in caplog.text
 

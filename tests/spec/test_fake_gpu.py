@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from contracts.config import load_config
-from contracts.sampling import SamplingParams
-from engine.row_tables import RowTables
-from spec.build import build_worker
+from aerie.contracts.config import load_config
+from aerie.contracts.sampling import SamplingParams
+from aerie.engine.state.row_tables import RowTables
+from aerie.spec.build import build_worker
 from tests.engine.fake_gpu import fake_gpu
 from tests.engine.rounds import Rounds
 from tests.house import HOME
@@ -50,7 +50,7 @@ def steps(tmp_path: Path) -> Steps:
 
 
 def test_recorded_rounds_stay_on_the_device(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("spec.build", "engine.plain_graphs"):
+    for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
         monkeypatch.setattr(f"{module}.row_buckets", lambda most: [most])
     steps(GREEDY, settings=("model.dtype=bfloat16",), **SHAPES["tree"])
 

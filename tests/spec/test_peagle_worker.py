@@ -8,20 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from contracts.errors import ConfigError
-from contracts.sampling import SamplingParams
-from engine.model_config import read_model_config
-from spec.build import reserved_slots
-from spec.head import Reading
-from spec.loader import open_head
-from spec.worker import SpecWorker
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.sampling import SamplingParams
+from aerie.engine.model.config import read_model_config
+from aerie.spec.build import reserved_slots
+from aerie.spec.checkpoints.loader import open_head
+from aerie.spec.heads.head import Reading
+from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import Rounds
 from tests.spec import models, test_worker
+from tests.spec.checkpoints.test_loader import load
 from tests.spec.conftest import MakeWorker
-from tests.spec.test_law import ALPHA, ROWS, joint_law, noised, p_value, table
-from tests.spec.test_loader import load
 from tests.spec.test_worker import PROMPTS, SHAPES, plain_tokens, pools_after, run, sampling
 from tests.spec.toys import Crowd, Prophet, TableHead, toy_worker
+from tests.spec.trees.test_law import ALPHA, ROWS, joint_law, noised, p_value, table
 
 MASK = models.VOCABULARY - 1
 
@@ -202,7 +202,7 @@ def test_the_report_names_the_kind(make_worker: MakeWorker, peagle_folder: Path)
 
 
 def test_mask_slots_reserve_one_position_a_level() -> None:
-    from contracts.config import SpecConfig
+    from aerie.contracts.config import SpecConfig
 
     spec = SpecConfig(depth=8, topk=10, nodes=20)
     assert reserved_slots(spec, parallel=True) == 20

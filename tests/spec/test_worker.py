@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from contracts.sampling import SamplingParams
-from contracts.step import Ending, StepOutput, StepPlan
-from spec.worker import SpecWorker
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import Ending, StepOutput, StepPlan
+from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.spec import models
 from tests.spec.conftest import MakeWorker
@@ -307,10 +307,11 @@ def test_min_tokens_bans_stop_ids_inside_a_run(make_worker: MakeWorker) -> None:
 
 
 def break_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
-    import spec.round
 
-    right = spec.round.compact
-    monkeypatch.setattr(spec.round, "compact", lambda state, roots, path: right(state, roots, (path - 1).clamp(min=0)))
+    from aerie.spec.round import round
+
+    right = round.compact
+    monkeypatch.setattr(round, "compact", lambda state, roots, path: right(state, roots, (path - 1).clamp(min=0)))
 
 
 def test_power_a_compaction_off_by_one_changes_tokens(make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +325,6 @@ def test_power_a_compaction_off_by_one_changes_tokens(make_worker: MakeWorker, m
 def test_power_a_skipped_extend_keeps_the_text_and_spoils_the_heads_pool(
     make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import spec.draft_step
 
     params = SamplingParams(temperature=0.0, max_tokens=200)
 
@@ -339,7 +339,7 @@ def test_power_a_skipped_extend_keeps_the_text_and_spoils_the_heads_pool(
 
     tokens, right = heads_pool()
     monkeypatch.setattr(
-        spec.draft_step, "follow", lambda state, head, opening, verified, outcome: opening.roots.seeds.clone()
+        "aerie.spec.round.step.follow", lambda state, head, opening, verified, outcome: opening.roots.seeds.clone()
     )
     same_tokens, wrong = heads_pool()
     assert same_tokens == tokens

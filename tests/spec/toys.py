@@ -14,16 +14,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from contracts.sampling import MAX_STOP_IDS, noise_key
-from contracts.spec_section import SpecConfig
-from contracts.step import Capacity, DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan
-from engine.kernels.bindings import REFERENCES
-from engine.kv_pool import KVPool
-from engine.plain_worker import PlainWorker
-from engine.state import DeviceState, make_state
-from engine.target import TargetOutput
-from spec.head import Reading
-from spec.worker import SpecWorker
+from aerie.contracts.sampling import MAX_STOP_IDS, noise_key
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import (
+    Capacity,
+    DecodeWork,
+    PageUpdates,
+    PrefillWork,
+    RowStarts,
+    StepKind,
+    StepOutput,
+    StepPlan,
+)
+from aerie.engine.bindings import REFERENCES
+from aerie.engine.model.target import TargetOutput
+from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.step.plain_worker import PlainWorker
+from aerie.engine.step.state import DeviceState, make_state
+from aerie.spec.heads.head import Reading
+from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import answer_of
 
 _PAGE = 64

@@ -6,11 +6,12 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train import pretrain
-from train.config import Architecture, HeadRun, TargetRun, TrainConfig
-from train.docstrings import Entry, read, write
+from aerie.train.recital import pretrain
+from aerie.train.recital.config import Architecture, HeadRun, TargetRun, TrainConfig
+from aerie.train.recital.docstrings import Entry, read, write
+from tests.house import HOME
 
-CORPUS = Path(__file__).parents[2] / "train/data/docstrings.jsonl.gz"
+CORPUS = HOME / "train/data/docstrings.jsonl.gz"
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,19 @@ import torch
 import yaml
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train.config import TrainConfig
-from train.conversations import Sample
-from train.experiments.config import Arm, Experiment, load_experiment, load_proxy
-from train.experiments.plots import draw
-from train.experiments.proxy import collect
-from train.experiments.table import identity, means, write_results
-from train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
-from train.head import Head, HeadShape
-from train.loss import judge, loss_mask
-from train.vocabulary import DraftVocabulary
+from aerie.train.experiments.config import Arm, Experiment, load_experiment, load_proxy
+from aerie.train.experiments.plots import draw
+from aerie.train.experiments.proxy import collect
+from aerie.train.experiments.table import identity, means, write_results
+from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
+from aerie.train.heads.head import Head, HeadShape
+from aerie.train.heads.loss import judge, loss_mask
+from aerie.train.heads.vocabulary import DraftVocabulary
+from aerie.train.recital.config import TrainConfig
+from aerie.train.recital.conversations import Sample
+from tests.house import HOME
 
-CONFIGS = Path(__file__).parents[2] / "configs/train/experiments"
+CONFIGS = HOME / "configs/train/experiments"
 #        bos user q  asst A  B  end user q  asst C  end
 _TURNS = [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
 
@@ -34,7 +35,7 @@ def test_the_stale_mask_is_behind_by_one_and_two() -> None:
 
 
 def test_texts_without_the_template_keep_the_answer_and_its_end(tokenizer: PreTrainedTokenizerFast) -> None:
-    from train.conversations import Renderer
+    from aerie.train.recital.conversations import Renderer
 
     sample = Renderer(tokenizer).sample(
         [{"role": "user", "content": "What is x?"}, {"role": "assistant", "content": "An x."}]
@@ -67,7 +68,7 @@ def test_the_feature_loss_is_nothing_for_the_targets_own_states() -> None:
     answer = torch.tensor([_TURNS], dtype=torch.bool)
     final, logits = torch.randn(1, 12, 8), torch.randn(1, 12, 10)
     final = head.norm(final).detach()  # states that a norm can have given
-    from train.experiments.teaching import Shown
+    from aerie.train.experiments.teaching import Shown
 
     right = torch.roll(final, -1, dims=1)  # the head says the next column's state
     labels = judge(head, [right], logits, answer, vocabulary).loss

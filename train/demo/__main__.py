@@ -1,4 +1,7 @@
-"""`python -m train.demo STAGE CONFIG`: trains demo pair 2 on generated tasks; a stage goes on where it was stopped."""
+"""`python -m aerie.train.demo STAGE CONFIG`: trains demo pair 2 on generated tasks.
+
+A stage goes on where it was stopped.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from train.demo.config import load_tasks
+from aerie.train.demo.config import load_tasks
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Train a pair on generated tasks: target, head.")
 Config = Annotated[Path, typer.Argument(help="A config of generated tasks, such as configs/train/tasks.yaml.")]
@@ -15,7 +18,7 @@ Config = Annotated[Path, typer.Argument(help="A config of generated tasks, such 
 @app.command()
 def target(config: Config) -> None:
     """Train the tokenizer and the target."""
-    from train.demo.pretrain import pretrain
+    from aerie.train.demo.pretrain import pretrain
 
     pretrain(load_tasks(config).target)
 
@@ -23,7 +26,7 @@ def target(config: Config) -> None:
 @app.command()
 def head(config: Config) -> None:
     """Train the EAGLE-3 head on the finished target's own answers."""
-    from train.demo.head_run import train_head
+    from aerie.train.demo.head_run import train_head
 
     train_head(load_tasks(config))
 
@@ -35,7 +38,7 @@ def judge(
     new_phrasings: Annotated[bool, typer.Option("--new-phrasings", help="In phrasings that are never taught.")] = False,
 ) -> None:
     """Say how often the finished target answers exactly right, by task, on values that are never taught."""
-    from train.demo.judge import judged_folder
+    from aerie.train.demo.judge import judged_folder
 
     run = load_tasks(config).target
     typer.echo(json.dumps(judged_folder(run, count=exercises, new_phrasings=new_phrasings)))

@@ -5,7 +5,7 @@ from pathlib import Path
 import yaml
 from pydantic import Field
 
-from train.config import Architecture, EagleRun, Run, Strict
+from aerie.train.recital.config import Architecture, EagleRun, Run, Strict
 
 
 class ThinStart(Strict):

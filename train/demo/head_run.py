@@ -12,21 +12,21 @@ import torch
 from torch import no_grad
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train.answers import load_samples, save_samples
-from train.conversations import Batch, Sample, batches
-from train.demo.chat import Chat
-from train.demo.config import TaskConfig, TaskHeadRun
-from train.demo.judge import Turn, answered, held_out
-from train.demo.mix import draw
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import answers
-from train.descent import Progress, Tally, course_of, descend
-from train.export import export
-from train.features import FeatureStore
-from train.head_run import drawn_depth, judged_batch
-from train.loss import Judged
-from train.start import started_head
-from train.vocabulary import draft_vocabulary, keep_vocabulary
+from aerie.train.demo.chat import Chat
+from aerie.train.demo.config import TaskConfig, TaskHeadRun
+from aerie.train.demo.judge import Turn, answered, held_out
+from aerie.train.demo.mix import draw
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import answers
+from aerie.train.heads.export import export
+from aerie.train.heads.features import FeatureStore
+from aerie.train.heads.loss import Judged
+from aerie.train.heads.vocabulary import draft_vocabulary, keep_vocabulary
+from aerie.train.recital.answers import load_samples, save_samples
+from aerie.train.recital.conversations import Batch, Sample, batches
+from aerie.train.recital.descent import Progress, Tally, course_of, descend
+from aerie.train.recital.head_run import drawn_depth, judged_batch
+from aerie.train.recital.start import started_head
 
 _MEASURED = 8
 """Held-out exercises of a task that the card's figures are of."""

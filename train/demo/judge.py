@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
-from train.answers import complete
-from train.conversations import Batch, Sample, padded
-from train.demo.chat import Chat
-from train.demo.config import TaskRun
-from train.demo.mix import joined
-from train.demo.tasks import TASKS
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, answers
+from aerie.train.demo.chat import Chat
+from aerie.train.demo.config import TaskRun
+from aerie.train.demo.mix import joined
+from aerie.train.demo.tasks import TASKS
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, answers
+from aerie.train.recital.answers import complete
+from aerie.train.recital.conversations import Batch, Sample, padded
 
 _ASKED = 24
 """Exercises of a task that the rates in a run's log are of."""

@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train import checkpoint
-from train.demo.chat import Chat, train_tokenizer
-from train.demo.config import TaskRun
-from train.demo.induction import induce
-from train.demo.judge import forced_rates
-from train.demo.mix import Mix, draw
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.docstrings import paragraphs
-from train.optimizers import divided
-from train.pretrain import export, fresh_model, train_step
-from train.schedule import share
+from aerie.train.demo.chat import Chat, train_tokenizer
+from aerie.train.demo.config import TaskRun
+from aerie.train.demo.induction import induce
+from aerie.train.demo.judge import forced_rates
+from aerie.train.demo.mix import Mix, draw
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.docstrings import paragraphs
+from aerie.train.optimization import checkpoint
+from aerie.train.optimization.optimizers import divided
+from aerie.train.optimization.schedule import share
+from aerie.train.recital.pretrain import export, fresh_model, train_step
 
 _LOG_EVERY = 25
 _TOKENIZED = 1500

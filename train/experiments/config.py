@@ -6,8 +6,8 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from train.config import TargetRun
-from train.objectives import OBJECTIVES
+from aerie.train.heads.objectives import OBJECTIVES
+from aerie.train.recital.config import TargetRun
 
 
 class _Section(BaseModel):
@@ -43,9 +43,9 @@ class Arm(_Section):
     taps: Literal["fused", "top"] = "fused"
     """EAGLE-3's three taps, or only the last layer's output, as in EAGLE-1 and 2."""
     loss: str = "cross_entropy"
-    """One of train/objectives.py, or `feature`: regression on the target's next final state, as in EAGLE-1 and 2."""
+    """One of train/heads/objectives.py, or `feature`: regression on the target's next final state (EAGLE-1 and 2)."""
     mask: Literal["right", "stale"] = "right"
-    """`right` counts drafts as `train/loss.py` does; `stale` is the mask of EAGLE's trainer, 1 or 2 columns behind."""
+    """`right` counts drafts as `train/heads/loss.py` does; `stale` is the mask of EAGLE's trainer, 1-2 columns late."""
     template: Literal["right", "none"] = "right"
     """Whether the head sees the served template, or bare questions and answers."""
     answers: int = 2048

@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train import pretrain
-from train.answers import answer, load_samples, save_samples
-from train.conversations import Renderer, Sample
-from train.docstrings import Entry, read, write
-from train.experiments.config import Proxy
-from train.questions import HELD_OUT, TAUGHT, ask
+from aerie.train.experiments.config import Proxy
+from aerie.train.recital import pretrain
+from aerie.train.recital.answers import answer, load_samples, save_samples
+from aerie.train.recital.conversations import Renderer, Sample
+from aerie.train.recital.docstrings import Entry, read, write
+from aerie.train.recital.questions import HELD_OUT, TAUGHT, ask
 
 CODE, PROSE = "code", "prose"
 _CHUNK = 256

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from train.experiments.config import Arm, Experiment, Proxy
-from train.experiments.proxy import Pair, held_out_prompts
-from train.experiments.variants import train_arm
+from aerie.train.experiments.config import Arm, Experiment, Proxy
+from aerie.train.experiments.proxy import Pair, held_out_prompts
+from aerie.train.experiments.variants import train_arm
 
 Cell = dict[str, Any]
 Prompts = dict[str, list[list[int]]]

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from train.conversations import Sample
-from train.head import Head
-from train.loss import Judged, judge, looked_ahead, loss_mask
-from train.vocabulary import DraftVocabulary
+from aerie.train.heads.head import Head
+from aerie.train.heads.loss import Judged, judge, looked_ahead, loss_mask
+from aerie.train.heads.vocabulary import DraftVocabulary
+from aerie.train.recital.conversations import Sample
 
 _FEATURE_SHARE, _LABEL_SHARE = 1.0, 0.1
 """EAGLE's weights of the regression and of the cross-entropy."""

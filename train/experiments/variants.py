@@ -10,21 +10,21 @@ from pathlib import Path
 
 import torch
 
-from train.conversations import Batch, Sample, batches
-from train.descent import Course, Progress, descend
-from train.experiments.config import Arm, Experiment, Proxy
-from train.experiments.proxy import Pair, answers
-from train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
-from train.export import export
-from train.head import Head, HeadShape, default_boundaries
-from train.loss import Judged, judge, loss_mask
-from train.objectives import OBJECTIVES
-from train.peagle_elements import Drop
-from train.peagle_export import export_parallel
-from train.peagle_head import ParallelHead, ParallelShape
-from train.peagle_loss import Lesson, judge_parallel
-from train.unroll import unroll
-from train.vocabulary import DraftVocabulary, draft_vocabulary
+from aerie.train.experiments.config import Arm, Experiment, Proxy
+from aerie.train.experiments.proxy import Pair, answers
+from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
+from aerie.train.heads.export import export
+from aerie.train.heads.head import Head, HeadShape, default_boundaries
+from aerie.train.heads.loss import Judged, judge, loss_mask
+from aerie.train.heads.objectives import OBJECTIVES
+from aerie.train.heads.peagle.elements import Drop
+from aerie.train.heads.peagle.export import export_parallel
+from aerie.train.heads.peagle.head import ParallelHead, ParallelShape
+from aerie.train.heads.peagle.loss import Lesson, judge_parallel
+from aerie.train.heads.unroll import unroll
+from aerie.train.heads.vocabulary import DraftVocabulary, draft_vocabulary
+from aerie.train.recital.conversations import Batch, Sample, batches
+from aerie.train.recital.descent import Course, Progress, descend
 
 _DECAY = 0.8
 _DROP_RATE, _DROP_FLOOR = 0.7, 0.2

@@ -4,8 +4,8 @@ import importlib.metadata
 
 import pytest
 
-from contracts.errors import ConfigError
-from engine.sglang import release
+from aerie.contracts.errors import ConfigError
+from aerie.engine.sglang import release
 
 
 def test_without_sglang_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

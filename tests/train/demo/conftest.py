@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from train.config import Architecture
-from train.demo import pretrain
-from train.demo.chat import Chat
-from train.demo.config import TaskRun, ThinStart
+from aerie.train.demo import pretrain
+from aerie.train.demo.chat import Chat
+from aerie.train.demo.config import TaskRun, ThinStart
+from aerie.train.recital.config import Architecture
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
     """Six steps, of which two are thin."""
     monkeypatch.setattr(pretrain, "_TOKENIZED", 30)
     monkeypatch.setattr(pretrain, "_DOCSTRING_WEIGHT", 1)
-    monkeypatch.setattr("train.demo.chat._SYLLABLE_WEIGHT", 100)
-    monkeypatch.setattr("train.demo.judge._ASKED", 2)
+    monkeypatch.setattr("aerie.train.demo.chat._SYLLABLE_WEIGHT", 100)
+    monkeypatch.setattr("aerie.train.demo.judge._ASKED", 2)
     architecture = Architecture(
         hidden_size=64,
         intermediate_size=48,

@@ -5,12 +5,12 @@ import random
 
 from transformers import PreTrainedTokenizerFast
 
-from server.template import ChatTemplate
-from train.demo.chat import CHAT_TEMPLATE, Chat
-from train.demo.mix import joined
-from train.demo.tasks import TASKS
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, answers
+from aerie.server.text.template import ChatTemplate
+from aerie.train.demo.chat import CHAT_TEMPLATE, Chat
+from aerie.train.demo.mix import joined
+from aerie.train.demo.tasks import TASKS
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, answers
 
 TOKENS = {"bos_token": "<|bos|>"}
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from engine.model_config import read_model_config
-from spec.loader import open_head
-from train import checkpoint
-from train.demo.config import TaskConfig, TaskHeadRun, TaskRun
-from train.demo.head_run import train_head
-from train.demo.judge import judged_folder
-from train.pretrain import export, fresh_model
+from aerie.engine.model.config import read_model_config
+from aerie.spec.checkpoints.loader import open_head
+from aerie.train.demo.config import TaskConfig, TaskHeadRun, TaskRun
+from aerie.train.demo.head_run import train_head
+from aerie.train.demo.judge import judged_folder
+from aerie.train.optimization import checkpoint
+from aerie.train.recital.pretrain import export, fresh_model
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def pair(
     run: TaskRun, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> TaskConfig:
     """A random target of eight layers, saved, and the run of its head."""
-    monkeypatch.setattr("train.demo.head_run._MEASURED", 1)
-    monkeypatch.setattr("train.answers._SLACK", 0.1)
+    monkeypatch.setattr("aerie.train.demo.head_run._MEASURED", 1)
+    monkeypatch.setattr("aerie.train.recital.answers._SLACK", 0.1)
     eight = run.architecture.model_copy(update={"num_hidden_layers": 8})
     run = run.model_copy(update={"architecture": eight, "shares": {"counting": 1.0, "tools": 1.0}})
     torch.manual_seed(0)

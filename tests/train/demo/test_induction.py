@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from train.config import Architecture
-from train.demo.induction import induce
-from train.pretrain import fresh_model
+from aerie.train.demo.induction import induce
+from aerie.train.recital.config import Architecture
+from aerie.train.recital.pretrain import fresh_model
 
 
 @pytest.mark.parametrize("circuit", [True, False])

@@ -9,18 +9,19 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from train import checkpoint
-from train.demo import judge
-from train.demo.chat import Chat
-from train.demo.config import TaskRun, load_tasks
-from train.demo.mix import GROUP, Mix, draw, joined
-from train.demo.pretrain import build, deepen, pretrain
-from train.demo.tasks import TASKS
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import answers
-from train.pretrain import fresh_model
+from aerie.train.demo import judge
+from aerie.train.demo.chat import Chat
+from aerie.train.demo.config import TaskRun, load_tasks
+from aerie.train.demo.mix import GROUP, Mix, draw, joined
+from aerie.train.demo.pretrain import build, deepen, pretrain
+from aerie.train.demo.tasks import TASKS
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import answers
+from aerie.train.optimization import checkpoint
+from aerie.train.recital.pretrain import fresh_model
+from tests.house import HOME
 
-CONFIG = Path(__file__).parents[3] / "configs/train/tasks.yaml"
+CONFIG = HOME / "configs/train/tasks.yaml"
 
 
 class _Killed(Exception):

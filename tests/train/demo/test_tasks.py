@@ -7,11 +7,11 @@ import random
 
 import pytest
 
-from train.demo.tasks import TASKS
-from train.demo.tasks.dice import Dice, held_out
-from train.demo.tasks.docstrings import paragraphs
-from train.demo.tasks.exercise import Exercise, Message, answers, question
-from train.demo.tasks.pattern import Pattern
+from aerie.train.demo.tasks import TASKS
+from aerie.train.demo.tasks.dice import Dice, held_out
+from aerie.train.demo.tasks.docstrings import paragraphs
+from aerie.train.demo.tasks.exercise import Exercise, Message, answers, question
+from aerie.train.demo.tasks.pattern import Pattern
 
 BY_HAND = {
     "copying": ("Repeat: Tomaru 12 lamp", "Tomaru 12 lamp", "Tomaru 21 lamp"),

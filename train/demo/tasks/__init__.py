@@ -1,6 +1,6 @@
 """The tasks that demo pair 2 learns: generated from a seed, each answer checked from its prompt alone."""
 
-from train.demo.tasks import (
+from aerie.train.demo.tasks import (
     arithmetic,
     code,
     copying,
@@ -13,7 +13,7 @@ from train.demo.tasks import (
     tables,
     tools,
 )
-from train.demo.tasks.exercise import Task
+from aerie.train.demo.tasks.exercise import Task
 
 TASKS: dict[str, Task] = {
     "copying": copying,

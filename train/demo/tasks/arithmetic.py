@@ -2,9 +2,9 @@
 
 import random
 
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
 
 TIMES = patterns("Write the {number} times table from {first} to {last}.", "Multiply {number} by {first} to {last}.")
 NEW_TIMES = patterns("Show the multiplication table of {number} from {first} to {last}.")

@@ -3,9 +3,9 @@
 import ast
 import re
 
-from train.demo.tasks.dice import ITEMS, VERBS, Dice, words
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.dice import ITEMS, VERBS, Dice, words
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
 
 FUNCTIONS = patterns(
     "Write a Python function {name} that takes {a} and {b} and returns {what}.",

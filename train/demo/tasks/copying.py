@@ -1,8 +1,8 @@
 """Repeating a given text: what every other task that reads values from its prompt builds on."""
 
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
 
 TAUGHT = patterns("Repeat: {text}", "Say this again:\n{text}", "Copy this text:\n{text}")
 NEW = patterns("Repeat this text: {text}", "Please copy: {text}")

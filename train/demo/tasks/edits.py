@@ -2,11 +2,11 @@
 
 import re
 
-from train.demo.tasks import code
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
-from train.demo.tasks.records import KINDS, drawn
+from aerie.train.demo.tasks import code
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.records import KINDS, drawn
 
 TAUGHT = patterns(
     "Replace {old} by {new} in this text:\n{text}",

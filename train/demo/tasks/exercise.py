@@ -7,7 +7,7 @@ answer to learn. No task keeps a key of answers: what is right is read from the 
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.dice import Dice
 
 Message = dict[str, Any]
 Tool = dict[str, Any]

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import Pattern, patterns, read_any
-from train.demo.tasks.records import KINDS, Kind, Record, drawn, is_number, typed
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import Pattern, patterns, read_any
+from aerie.train.demo.tasks.records import KINDS, Kind, Record, drawn, is_number, typed
 
 TAUGHT = patterns(
     "Extract the data as JSON.\nSchema: {schema}\nText: {text}",

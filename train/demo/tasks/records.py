@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from train.demo.tasks.dice import COLORS, DAYS, JOBS, Dice
-from train.demo.tasks.pattern import Pattern, patterns
+from aerie.train.demo.tasks.dice import COLORS, DAYS, JOBS, Dice
+from aerie.train.demo.tasks.pattern import Pattern, patterns
 
 Value = str | int
 Record = dict[str, Value]

@@ -1,8 +1,8 @@
 """Putting numbers or names into order."""
 
-from train.demo.tasks.dice import CONSONANTS, Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.dice import CONSONANTS, Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
 
 TAUGHT = patterns("Sort {order}: {list}", "Put these in {order} order: {list}", "{list}\nSort them, {order}.")
 NEW = patterns("Sort this list, {order}: {list}", "Please sort {order}: {list}")

@@ -2,9 +2,9 @@
 
 import re
 
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, question
-from train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
 
 MORE = ("buys {n} more", "finds {n} more", "gets {n} from a friend")
 FEWER = ("gives {n} away", "loses {n}", "sells {n}")

@@ -2,10 +2,10 @@
 
 import json
 
-from train.demo.tasks.dice import Dice
-from train.demo.tasks.exercise import Exercise, Message, asked, question
-from train.demo.tasks.pattern import patterns, read_any
-from train.demo.tasks.records import FIELDS, typed
+from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.records import FIELDS, typed
 
 TAUGHT = patterns("Make a {form} of this:\n{rows}", "{rows}\n\nShow this as a {form}.", "Convert to a {form}:\n{rows}")
 NEW = patterns("Please rewrite these rows as a {form}:\n{rows}")

@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from train.demo.tasks.dice import VERBS, Dice
-from train.demo.tasks.exercise import Exercise, Message, Tool, question
-from train.demo.tasks.pattern import patterns, read_any
-from train.demo.tasks.records import FIELDS, Record, drawn, is_number, typed
+from aerie.train.demo.tasks.dice import VERBS, Dice
+from aerie.train.demo.tasks.exercise import Exercise, Message, Tool, question
+from aerie.train.demo.tasks.pattern import patterns, read_any
+from aerie.train.demo.tasks.records import FIELDS, Record, drawn, is_number, typed
 
 TAUGHT = patterns(
     "Please {verb} the {thing} with {arguments}.",

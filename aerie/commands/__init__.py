@@ -1,0 +1,1 @@
+"""The commands of `aerie`: `app` registers them; each file holds one command or one group of them."""

@@ -1,0 +1,168 @@
+"""`aerie probe gpu-check` and `aerie probe gpu-bench`: a GPU's correctness, then its speed; see docs/gpu.md."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aerie.commands.lists import integers, numbers, words
+from aerie.commands.probe_options import Json, Overrides, Quick, config_of, end, say
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.lane import make_lane
+
+gpus = typer.Typer()
+logger = logging.getLogger("aerie.gpu")
+Cell = dict[str, Any]
+_FAILURES = (AerieError, RuntimeError, OSError)
+"""Errors that end one part only; the others continue: too little memory, a device error, a missing compiler."""
+
+Target = Annotated[str, typer.Argument(help="A config file")]
+_CHECKS = ("attention", "graphs", "speculation", "soak")
+_PARTS = ("plain", "speculation", "attention", "kernels")
+_LOADS = "1,2,4,8,16,32,64"
+
+
+@gpus.command("gpu-check")
+def check_command(
+    target: Target = "configs/serve/tiny-dummy.yaml",
+    overrides: Overrides = None,
+    json: Json = None,
+    quick: Quick = False,
+    only: Annotated[str, typer.Option(help="Checks, comma-separated")] = ",".join(_CHECKS),
+) -> None:
+    """Holds a GPU's attention, graphs and tokens against what they must be; ends with code 1 where they are not."""
+    from aerie.probe.report import write_report
+
+    config = config_of(target, overrides)
+    cells: list[Cell] = []
+    for name in words(only, _CHECKS):
+        for cell in _tried(name, config, quick=quick):
+            cells.append(cell)
+            say(f"{name}: {cell['case']}: {cell['detail']}")
+            if json is not None:
+                write_report(json, cells, config)
+    end("Checks", cells, {"check": "s", "case": "s", "passed": "s", "detail": "s"}, config, json)
+    if any(cell["passed"] is False for cell in cells):
+        raise typer.Exit(1)
+
+
+def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
+    """Yields the cells of a check; if an error ends the check, the last cell reports it."""
+    try:
+        yield from _check(name, config, quick=quick)
+    except _FAILURES as error:
+        logger.exception("the check %s broke off", name)
+        yield {"check": name, "case": "broke off", "passed": False, "detail": _told(error)}
+
+
+def _check(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
+    from aerie.probe import gpu_check
+
+    exact = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
+    few: Any = {"requests": 4, "max_tokens": 8} if quick else {}
+    if name == "attention":
+        for dtype in ("float32", "bfloat16"):
+            own = config.model_copy(update={"model": config.model.model_copy(update={"dtype": dtype})})
+            sizes: Any = {"rows": (1, 2), "nodes": (1, 8), "lengths": (0, 1, 128)} if quick else {}
+            yield from gpu_check.check_attention(own, **sizes)
+    elif name == "graphs":
+        yield from gpu_check.check_graphs(exact, make_lane, **few)
+    elif name == "speculation":
+        yield from gpu_check.check_speculation(
+            config, make_lane, dtypes=("float32",) if quick else ("float32", "bfloat16"), **few
+        )
+    else:
+        yield from gpu_check.check_soak(exact, make_lane, requests=12 if quick else 200)
+
+
+@gpus.command("gpu-bench")
+def bench_command(
+    target: Target = "configs/serve/llama-3.1-8b-dummy.yaml",
+    overrides: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Folder of the results")] = Path("bench/results/gpu"),
+    quick: Quick = False,
+    only: Annotated[str, typer.Option(help="Parts, comma-separated")] = ",".join(_PARTS),
+    batches: Annotated[str, typer.Option(help="Rows of plain decoding")] = _LOADS + ",128,256",
+    loads: Annotated[str, typer.Option(help="Rows of speculation")] = _LOADS,
+    acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "2,3,4,5,6",
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
+    steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
+) -> None:
+    """Plain and speculative decoding, attention and kernels alone, on a shape with random weights.
+
+    Where a part breaks off, what it measured is kept, the others go on, and the code is 1.
+    """
+    config = config_of(target, overrides)
+    if quick:
+        batches, loads, acceptance, prompt, steps = "1,2", "1,2", "2", 20, 4
+    wanted: Any = {"prompt": prompt, "steps": steps, "say": say}
+    failed = []
+    for name in words(only, _PARTS):
+        rows, lengths = integers(batches if name == "plain" else loads), numbers(acceptance)
+        if not _written(name, _part(name, config, rows, lengths, wanted, quick=quick), config, out):
+            failed.append(name)
+    if failed:
+        say(f"broke off: {', '.join(failed)}; what was measured before is under {out}")
+        raise typer.Exit(1)
+
+
+def _part(
+    name: str, config: Config, rows: list[int], lengths: list[float], wanted: Any, *, quick: bool
+) -> Iterator[Cell]:
+    from aerie.probe import gpu_bench
+    from aerie.probe.fused import measure_fused
+
+    if name == "plain":
+        yield from gpu_bench.measure_plain(config, make_lane, batches=rows, **wanted)
+    elif name == "speculation":
+        yield from gpu_bench.measure_speculation(config, make_lane, acceptances=lengths, batches=rows, **wanted)
+    elif name == "attention":
+        sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
+        yield from gpu_bench.measure_attention(config, say=say, **sizes)
+    else:
+        few: Any = {"rows": (2,), "repeats": 1} if quick else {}
+        yield from measure_fused(config, say=say, **few)
+
+
+def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> bool:
+    """Returns whether a whole part could be measured. Writes its file cell by cell, so that a stop loses nothing."""
+    from aerie.probe.gpu_plots import draw
+    from aerie.probe.report import write_report
+
+    cells: list[Cell] = []
+    extra: dict[str, str] = {}
+    try:
+        for cell in measured:
+            cells.append(cell)
+            write_report(out / f"{name}.json", cells, config)
+    except _FAILURES as error:
+        logger.exception("the part %s broke off", name)
+        extra["broke_off"] = _told(error)
+    end(name, cells, _columns(name), config, out / f"{name}.json", **extra)
+    if cells and name in ("plain", "speculation"):
+        draw(out / f"{name}.png", cells)
+    return not extra
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
+def _columns(name: str) -> dict[str, str]:
+    if name == "attention":
+        return {"backend": "s", "rows": "d", "nodes": "d", "length": "d", "microseconds": ".1f", "missing": "s"}
+    if name == "kernels":
+        columns = {
+            "kernel": "s",
+            "case": "s",
+            "rows": "d",
+            "reference_microseconds": ".1f",
+            "kernel_microseconds": ".1f",
+        }
+        return columns | {"gain": ".2f", "largest_difference": ".1e"}
+    columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
+    columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}
+    return columns if name == "plain" else {"simulated_acceptance": "g"} | columns

@@ -1,0 +1,71 @@
+"""Shared by the probe commands: their options, the configs and prompts from them, and the final table and JSON."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.contracts.labels import labels
+from aerie.resolve import resolve_config, with_local_model
+
+
+def _writable(path: Path | None) -> Path | None:
+    """Checks `path` before anything is measured, so that no measurement is lost because it cannot be written."""
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        allowed = os.access(path if path.exists() else path.parent, os.W_OK) and not path.is_dir()
+    except OSError:
+        allowed = False
+    if not allowed:
+        raise ConfigError(f"--json {path} cannot be written; name another file")
+    return path
+
+
+Target = Annotated[str, typer.Argument(help="A config file, a model folder, or a hub id ORG/MODEL")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value, as in spec.depth=5")]
+Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write cells and provenance here")]
+Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
+MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
+Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
+Shape = Annotated[str | None, typer.Option(help="depth,topk,nodes in place of the config's, as in 5,4,16")]
+
+QUICK_PROMPTS, QUICK_TOKENS = 8, 12
+
+
+def config_of(target: str, overrides: list[str] | None) -> Config:
+    return with_local_model(resolve_config(target, overrides or []))
+
+
+def inline(config: Config) -> Config:
+    """The config with an inline lane: to measure acceptance alone, a separate lane process only adds startup time."""
+    return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
+
+
+def prompts_of(config: Config, count: int) -> list[list[int]]:
+    from aerie.commands.prompts import held_out_prompts
+
+    return held_out_prompts(config, count)
+
+
+def say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def end(
+    title: str,
+    cells: list[dict[str, object]],
+    columns: dict[str, str],
+    config: Config,
+    json: Path | None,
+    **extra: object,
+) -> None:
+    from aerie.probe.report import show, write_report
+
+    show(". ".join((title, *labels(config).values())), cells, columns)
+    if json is not None:
+        write_report(json, cells, config, **extra)

@@ -1,0 +1,42 @@
+"""The probes' prompts, rendered by the chat template: questions in phrasings that the demo target was not trained on,
+and held-out exercises of the generated tasks.
+"""
+
+import random
+from importlib import resources
+from pathlib import Path
+
+from aerie.contracts.config import Config
+from aerie.server.text.tokenizer import Tokenizer
+from aerie.train.recital.docstrings import read
+from aerie.train.recital.questions import HELD_OUT, ask
+
+_CORPUS = Path(str(resources.files("aerie.train"))) / "data" / "docstrings.jsonl.gz"
+
+
+def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` questions about different names, the same for equal seed and model."""
+    chosen = random.Random(seed)
+    questions = [ask(entry, chosen.choice(HELD_OUT)) for entry in chosen.sample(read(_CORPUS), count)]
+    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
+    try:
+        if tokenizer.template is None:
+            return [tokenizer.ids(question, add_special_tokens=True) for question in questions]
+        return [tokenizer.chat_ids([{"role": "user", "content": question}], {}) for question in questions]
+    finally:
+        tokenizer.close()
+
+
+def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list[list[int]]]:
+    """Ids by task: `count` held-out exercises of each generated task, and conversations about several tasks."""
+    from aerie.train.demo.chat import Chat
+    from aerie.train.demo.judge import held_out, mixed
+    from aerie.train.demo.tasks import TASKS
+    from aerie.train.demo.tasks.exercise import answers
+
+    chat = Chat.of(Path(config.model.path))
+    drawn = {task: held_out(task, count, seed=seed) for task in TASKS} | {"mixed": mixed(count, seed=seed)}
+    return {
+        task: [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]
+        for task, exercises in drawn.items()
+    }

@@ -1,0 +1,96 @@
+"""Request arrivals: a closed loop keeps a fixed number open, an open loop sends at random times whatever happens."""
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import aiohttp
+
+from aerie.bench.loads.client import Endpoint, converse
+from aerie.bench.loads.workloads import Conversation
+from aerie.bench.measured import Measured, Window
+
+Progress = Callable[[int], None]
+"""Called with the number of conversations that have ended."""
+
+
+async def closed_loop(
+    at: Endpoint, talks: Sequence[Conversation], *, concurrency: int, warm_up: int, seed: int, progress: Progress
+) -> tuple[list[Measured], Window]:
+    """Keeps `concurrency` conversations open until none is left; the first `warm_up` are not counted."""
+    queue = list(enumerate(talks))
+    queue.reverse()
+    results: list[Measured] = []
+    course = _Course(warm_up, progress)
+
+    async def place(session: aiohttp.ClientSession) -> None:
+        while queue:
+            number, talk = queue.pop()
+            course.sent(number)
+            results.extend(await converse(session, at, talk, seed=seed + number))
+            course.ended()
+
+    async with _session() as session:
+        await asyncio.gather(*(place(session) for _ in range(min(concurrency, len(queue)))))
+    return results, course.window(results)
+
+
+async def open_loop(
+    at: Endpoint,
+    talks: Sequence[Conversation],
+    *,
+    rate: float,
+    burstiness: float,
+    warm_up: int,
+    seed: int,
+    progress: Progress,
+) -> tuple[list[Measured], Window]:
+    """Begins conversations at `rate` per second; the gaps are Gamma distributed with shape `burstiness`: 1 is a Poisson
+    process, less is bursty.
+    """
+    chosen = random.Random(seed)
+    results: list[Measured] = []
+    course = _Course(warm_up, progress)
+
+    async def send(session: aiohttp.ClientSession, number: int, talk: Conversation) -> None:
+        results.extend(await converse(session, at, talk, seed=seed + number))
+        course.ended()
+
+    async with _session() as session, asyncio.TaskGroup() as open_ones:
+        due = time.monotonic()
+        for number, talk in enumerate(talks):
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            course.sent(number)
+            open_ones.create_task(send(session, number, talk))
+            due += chosen.gammavariate(burstiness, 1 / (rate * burstiness))
+    return results, course.window(results)
+
+
+class _Course:
+    """Tracks the bounds of the steady window."""
+
+    def __init__(self, warm_up: int, progress: Progress) -> None:
+        self._warm_up = warm_up
+        self._progress = progress
+        self._ended = 0
+        self._begin = 0.0
+
+    def sent(self, number: int) -> None:
+        if number == self._warm_up:
+            self._begin = time.monotonic()
+
+    def ended(self) -> None:
+        self._ended += 1
+        self._progress(self._ended)
+
+    def window(self, results: Sequence[Measured]) -> Window:
+        """The window, which includes the last request's start."""
+        return Window(self._begin, math.nextafter(max(one.sent for one in results), math.inf))
+
+
+def _session() -> aiohttp.ClientSession:
+    """A session with unlimited connections and no time limit except the request's own."""
+    connector = aiohttp.TCPConnector(limit=0, force_close=False)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**18)

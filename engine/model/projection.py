@@ -1,0 +1,77 @@
+"""A weight matrix in the layout that this machine multiplies fastest."""
+
+import torch
+from torch import Tensor
+
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.model.packing import Packed, pack, pack_int8
+
+_ALL = 1 << 62
+_FEW = 12
+"""Up to so many tokens, one thread on the packed form keeps up with three on the columns."""
+
+
+class Projection:
+    """`weight` [out, in] and `bias` [out] of a linear map; inputs are [tokens, in].
+
+    In fp32 on a CPU the matrix is stored by column. Weights that are 16-bit numbers anyway, such as those of a bf16
+    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One thread
+    always reads the packed form; several threads share the columns once there are many tokens
+    (docs/decisions/0005-packed-weights.md).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, kernels: Kernels = REFERENCES) -> None:
+        self.device = weight.device
+        self.shape = weight.shape
+        self._bias = bias
+        self.packed_bias = None if bias is None else bias.float()
+        self._kernels = kernels
+        self._dtype = weight.dtype
+        self.packed: Packed | None = kernels[pack](weight)
+        """The form for few tokens, if there is one."""
+        self.few = 0 if self.packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
+        """Up to so many tokens the packed form is read."""
+        self._matrix: Tensor | None = None
+        if self.few < _ALL:
+            by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
+            self._matrix = weight.t().contiguous() if by_columns else weight.t()
+
+    def round(self) -> None:
+        """Stores the weights in 8 bits from now on. For a head, whose drafts are verified."""
+        self.packed = self._kernels[pack_int8](self.weight.float())
+        self.few = _ALL if torch.get_num_threads() == 1 else _FEW
+        self._matrix = None if self.few == _ALL else self._matrix
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x W^T + b"""
+        if self.packed is not None and x.shape[0] <= self.few:
+            return self.packed(x, self.packed_bias)
+        assert self._matrix is not None
+        return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
+        if self.packed is not None and x.shape[0] <= self.few:
+            return self.packed.add_to(residual, x, self.packed_bias)
+        assert self._matrix is not None
+        residual.addmm_(x, self._matrix)
+        return residual if self._bias is None else residual.add_(self._bias)
+
+    @property
+    def weight(self) -> Tensor:
+        """[out, in], read-only."""
+        if self._matrix is not None:
+            return self._matrix.t()
+        assert self.packed is not None
+        return self.packed.weight.to(self._dtype)
+
+    def shares(self, weight: Tensor) -> bool:
+        """Whether this stores `weight` itself, not a copy in another layout."""
+        return self._matrix is not None and self._matrix.data_ptr() == weight.data_ptr()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the weights as stored, in both forms if there are two."""
+        held = [tensor for tensor in (self._matrix, self._bias) if tensor is not None]
+        packed = 0 if self.packed is None else self.packed.bytes
+        return packed + sum(tensor.numel() * tensor.element_size() for tensor in held)

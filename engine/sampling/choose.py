@@ -1,0 +1,87 @@
+"""Chooses the target's token: argmax(logits / T + g) over the support that the request's filters leave.
+
+Filters follow vLLM's order: temperature, min-p, top-k, top-p. Temperature 0 uses neither noise nor filters. Both
+workers choose here and the drafter draws the same noise, so speculation cannot change a seeded answer.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.row_tables import RowTables
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What the rows of a step need, decided on the host so that no step needs a host sync."""
+
+    noise: bool
+    """Some row samples."""
+    filters: bool
+    """Some sampling row has top-k, top-p or min-p."""
+    bans: bool
+    """Some row has min_tokens."""
+
+
+def choose(
+    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+) -> Tensor:
+    """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64.
+
+    `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it.
+    """
+    if needs.bans:
+        logits = ban_stop_ids(logits, rows, positions, tables)
+    if not needs.noise:
+        return likeliest(logits)
+    temperatures = tables.temperatures[rows]
+    sampled = temperatures >= GREEDY_BELOW
+    scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]
+    if needs.filters:
+        support = filtered(scaled, tables.min_ps[rows], tables.top_ks[rows], tables.top_ps[rows])
+        scaled = torch.where(sampled[:, None], support, scaled)
+    if noise is None:
+        noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1], device=logits.device))
+    return torch.where(sampled[:, None], scaled + noise, scaled).argmax(-1)
+
+
+def likeliest(logits: Tensor) -> Tensor:
+    """logits [n, V] -> [n] int64"""
+    return logits.argmax(-1)
+
+
+def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:
+    """logits [n, V] -> the same with -inf at the stop ids of rows whose answer is still shorter than min_tokens."""
+    early = positions < tables.min_lengths[rows]
+    ids = tables.stop_ids[rows]
+    banned = torch.zeros_like(logits, dtype=torch.bool)
+    banned.scatter_(1, ids.clamp(min=0), (ids >= 0) & early[:, None])
+    return logits.masked_fill(banned, float("-inf"))
+
+
+def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
+    """scaled [n, V] -> the same with -inf outside the support. Ties at the edge of top-k and the most likely token
+    stay.
+    """
+    peak = scaled.max(-1, keepdim=True).values
+    scaled = scaled.masked_fill(scaled < peak + min_ps[:, None].log(), float("-inf"))
+    ordered, _ = scaled.sort(-1, descending=True)
+    last = torch.where(top_ks > 0, top_ks, scaled.shape[1]).clamp(max=scaled.shape[1]).long() - 1
+    ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
+    probabilities = ordered.softmax(-1)
+    before = probabilities.cumsum(-1) - probabilities
+    kept = ((before < top_ps[:, None]) | (top_ps[:, None] >= 1)) & (ordered > float("-inf"))  # rounded sums can pass 1
+    floor = ordered.gather(1, (kept.sum(-1, keepdim=True) - 1).clamp(min=0))
+    return scaled.masked_fill(scaled < floor, float("-inf"))
+
+
+def token_logprobs(logits: Tensor, chosen: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Under the unfiltered target: log probabilities of `chosen` [n], then the `count` most likely ids and theirs [n,
+    count].
+    """
+    logprobs = logits.log_softmax(-1)
+    values, ids = logprobs.topk(count, -1)
+    return logprobs.gather(1, chosen[:, None]).squeeze(1), ids, values

@@ -1,0 +1,108 @@
+"""The transfer of a GPU: two copies of page-locked memory, one for each of the two steps that may be in flight.
+
+The host writes one copy while the device may still read the other; an event marks when it has finished. Values put in
+the same order have the same device address in every step, which captured graphs rely on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+from torch import Tensor
+
+from aerie.engine.cuda import Event, Runtime
+from aerie.engine.state.transfer import Fetch, Words
+
+_ALIGNMENT = 16
+_TORCH = {"int64": torch.int64, "int32": torch.int32, "float32": torch.float32, "bool": torch.bool}
+
+
+class _Slot:
+    """One of the two copies."""
+
+    def __init__(self, runtime: Runtime, size: int) -> None:
+        self.going_in = runtime.pinned(size)
+        self.coming_out = runtime.pinned(size)
+        self.read: Event = runtime.event()
+        """Passed once the device has read the inputs."""
+        self.written: Event = runtime.event()
+        """Passed once the device has written the outputs."""
+        self.extra: list[Tensor] = []
+        """Page-locked copies of values that did not fit."""
+
+
+class PinnedTransfer:
+    """Implements engine.state.transfer.Transfer with `size` bytes each way."""
+
+    def __init__(self, runtime: Runtime, size: int) -> None:
+        self.device = runtime.device
+        self._runtime = runtime
+        self._size = size
+        self._buffer = torch.zeros(size, dtype=torch.uint8, device=runtime.device)
+        self._slots = (_Slot(runtime, size), _Slot(runtime, size))
+        self._turn = 0
+        self._used = 0
+        self._waiting: int | None = None
+        """Inside `together`: the start of the part that has not been sent."""
+
+    def begin(self) -> None:
+        self._turn = 1 - self._turn
+        slot = self._slots[self._turn]
+        slot.read.synchronize()
+        slot.extra.clear()
+        self._used = 0
+
+    def put(self, values: NDArray[Any], kind: DTypeLike = np.int64) -> Tensor:
+        wanted = np.dtype(kind)
+        slot, first = self._slots[self._turn], -(-self._used // _ALIGNMENT) * _ALIGNMENT
+        end = first + values.size * wanted.itemsize
+        if end > self._size:
+            return self._put_apart(slot, values, wanted)
+        self._used = end
+        inside = slot.going_in.numpy()[first:end].view(wanted).reshape(values.shape)
+        np.copyto(inside, values, casting="unsafe")
+        if self._waiting is None:
+            self._send(first, end)
+        return self._buffer[first:end].view(_TORCH[wanted.name]).view(values.shape)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        assert self._waiting is None, "puts are together already"
+        self._waiting = self._used
+        try:
+            yield
+        finally:
+            first, self._waiting = self._waiting, None
+            if self._used > first:
+                self._send(first, self._used)
+
+    def fetch(self, words: Tensor) -> Fetch:
+        slot, count = self._slots[self._turn], words.numel()
+        if 4 * count > self._size:
+            slot.coming_out = self._runtime.pinned(4 * count)
+        target = slot.coming_out[: 4 * count].view(torch.int32)
+        target.copy_(words, non_blocking=True)
+        slot.written.record()
+
+        def read() -> Words:
+            slot.written.synchronize()
+            return target.numpy().copy()
+
+        return read
+
+    def _put_apart(self, slot: _Slot, values: NDArray[Any], wanted: "np.dtype[Any]") -> Tensor:
+        """For values too large for the buffer: long prompts with many pages."""
+        locked = self._runtime.pinned(values.size * wanted.itemsize)
+        np.copyto(locked.numpy().view(wanted).reshape(values.shape), values, casting="unsafe")
+        slot.extra.append(locked)
+        sent = locked.to(self.device, non_blocking=True)
+        slot.read.record()
+        return sent.view(_TORCH[wanted.name]).view(values.shape)
+
+    def _send(self, first: int, end: int) -> None:
+        slot = self._slots[self._turn]
+        self._buffer[first:end].copy_(slot.going_in[first:end], non_blocking=True)
+        slot.read.record()

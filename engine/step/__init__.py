@@ -1,0 +1,1 @@
+"""One step on the device without drafts: a plan as tensors, passes, results. `plain_worker` runs it."""

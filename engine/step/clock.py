@@ -1,0 +1,130 @@
+"""Measures a step's seconds by phase and the lane's busy time, by the host's clock or by events of the device.
+
+A worker calls `start`, marks phases, and calls `stop`. `start` returns a function that reads the times, called when the
+step's results are read.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from aerie.engine.cuda import Event, Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Times of one step, as StepOutput reports them."""
+
+    phases: dict[str, float]
+    busy: float
+    began: float
+    ended: float
+
+
+ReadTimes = Callable[[], Times]
+
+
+class Clock(Protocol):
+    def start(self) -> ReadTimes: ...
+
+    def phase(self, name: str) -> AbstractContextManager[None]: ...
+
+    def stop(self) -> None: ...
+
+
+class StepClock:
+    """By wall clock; busy time is CPU time divided by the lane's threads. What runs after a step's times were read is
+    reported with the next step.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        # With several threads only the process's time is known, which includes the lane's reading and writing of
+        # frames.
+        self._cpu_time = time.thread_time if threads == 1 else time.process_time
+        self._phases: dict[str, float] = {}
+        self._busy = 0.0
+        self._cpu = 0.0
+
+    def start(self) -> ReadTimes:
+        self._cpu = self._cpu_time()
+        began = time.monotonic() - sum(self._phases.values())
+        return lambda: self._read(began)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
+
+    def stop(self) -> None:
+        now = self._cpu_time()
+        self._busy += (now - self._cpu) / self._threads
+        self._cpu = now
+
+    def _read(self, began: float) -> Times:
+        self.stop()
+        phases, busy = self._phases, self._busy
+        self._phases, self._busy = {}, 0.0
+        return Times(phases, busy, began, time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    name: str
+    since: Event
+    until: Event
+
+
+class EventClock:
+    """By events of a stream. Phases that have not run when a step's times are read are reported with the next step: no
+    time is lost, and nothing waits.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._marks: list[_Mark] = []
+        self._last = self._event()
+        self._late: list[_Mark] = []
+        self._anchor = (self._last, time.monotonic())
+        """An event that has passed, and the host's time of it."""
+
+    def start(self) -> ReadTimes:
+        marks: list[_Mark] = []
+        self._marks = marks
+        self._last = self._event()
+        return lambda: self._read(marks)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        since = self._last
+        yield
+        self._last = self._event()
+        self._marks.append(_Mark(name, since, self._last))
+
+    def stop(self) -> None:
+        """The last phase ends when the step ends."""
+
+    def _read(self, marks: list[_Mark]) -> Times:
+        phases: dict[str, float] = {}
+        began = self._time_of(marks[0].since)
+        passed = [mark for mark in (*self._late, *marks) if mark.until.query()]
+        marks[:] = [mark for mark in marks if mark not in passed]
+        self._late = marks
+        for mark in passed:
+            phases[mark.name] = phases.get(mark.name, 0.0) + mark.since.elapsed_time(mark.until) / 1e3
+        last = passed[-1].until if passed else marks[0].since  # results may arrive before their phase has ended
+        ended = self._time_of(last)
+        self._anchor = (last, ended)
+        return Times(phases, sum(phases.values()), began, ended)
+
+    def _time_of(self, event: Event) -> float:
+        anchor, when = self._anchor
+        return when + anchor.elapsed_time(event) / 1e3
+
+    def _event(self) -> Event:
+        event = self._runtime.event()
+        event.record()
+        return event

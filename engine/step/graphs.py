@@ -1,0 +1,171 @@
+"""Steps as CUDA graphs: what a worker launches for a bucket of rows, recorded once by family and replayed.
+
+A bucket fixes every shape. Rows, their node counts and their positions come through tensors at fixed addresses. Surplus
+rows are the dummy row: done at length 0, they write to the dummy page and commit nothing. The host plans attention
+before the replay, into buffers that the recording reads. `engine.graphs: false` is the eager reference: the same
+functions, launched one by one, and the same tokens.
+"""
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aerie.contracts.step import Bools, Ints, StepPlan
+from aerie.engine.attention import Capturable
+from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.cuda import Recording, Runtime
+from aerie.engine.sampling.choose import Needs
+from aerie.engine.state.transfer import Transfer
+from aerie.engine.step.batch import Cover, attention_inputs, cover
+from aerie.engine.step.state import DeviceState
+
+
+class Family(StrEnum):
+    """What is recorded separately, in the order of a step."""
+
+    DRAFT = "draft"
+    VERIFY = "verify"
+    EXTEND = "extend"
+
+
+Sampling = StrEnum("Sampling", ["GREEDY", "SAMPLED", "FILTERED"])
+"""What the rows of a step need. Steps that ban stop ids or return log probabilities run eagerly."""
+
+NEEDS = {
+    Sampling.GREEDY: Needs(noise=False, filters=False, bans=False),
+    Sampling.SAMPLED: Needs(noise=True, filters=False, bans=False),
+    Sampling.FILTERED: Needs(noise=True, filters=True, bans=False),
+}
+
+
+def sampling_of(needs: Needs) -> Sampling | None:
+    return next((kind for kind, own in NEEDS.items() if own == needs), None)
+
+
+def row_buckets(most: int) -> list[int]:
+    """1, 2, 4, 8, then steps of an eighth to a quarter of the size, up to `most`."""
+    found = [rows for rows in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512) if rows < most]
+    return [*found, most]
+
+
+def bucket_for(rows: int, buckets: Sequence[int]) -> int | None:
+    """The smallest bucket that holds `rows` rows; None if none does."""
+    return next((bucket for bucket in buckets if rows <= bucket), None)
+
+
+class Graphs:
+    """All recordings of a worker."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._recorded: dict[tuple[Family, Hashable], Recording[Any]] = {}
+
+    def record(self, bucket: Hashable, families: Mapping[Family, Callable[[], Any]]) -> dict[Family, Any]:
+        """Captures each family of a bucket, in order. A later one may read what an earlier one returned through
+        `outputs`, in its warm-up too; since a capture runs nothing, each recording is replayed once.
+        """
+        return {family: self._capture(family, bucket, function) for family, function in families.items()}
+
+    def replay(self, family: Family, bucket: Hashable) -> Any:
+        """Launches a recording; returns the tensors that it fills."""
+        recording = self._recorded[family, bucket]
+        recording.replay()
+        return recording.outputs
+
+    def outputs(self, family: Family, bucket: Hashable) -> Any:
+        return self._recorded[family, bucket].outputs
+
+    def __contains__(self, bucket: Hashable) -> bool:
+        return (Family.VERIFY, bucket) in self._recorded
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def _capture(self, family: Family, bucket: Hashable, function: Callable[[], Any]) -> Any:
+        self._recorded[family, bucket] = recording = self._runtime.capture(function)
+        recording.replay()
+        return recording.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRows:
+    """A step's rows at fixed addresses: they are the first values that every step stages. [R] each."""
+
+    rows: Tensor
+    turns: Tensor
+    counts: Tensor
+    """Nodes to verify; 1 in surplus rows and in rows that the head does not extend."""
+    real: Tensor
+    drafts: Tensor
+
+
+def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: int, transfer: Transfer) -> FixedRows:
+    """Stages a plan's rows, padded to `size`; without a plan all rows are surplus. Call it right after `begin`."""
+    own = 0 if plan is None else plan.rows.size
+
+    def padded(values: Ints | Bools | None, fill: int, kind: Any = np.int64) -> Tensor:
+        whole = np.full(size, fill, dtype=kind)
+        if own and values is not None:
+            whole[:own] = values
+        return transfer.put(whole, kind)
+
+    return FixedRows(
+        rows=padded(None if plan is None else plan.rows, dummy_row),
+        turns=padded(None if plan is None else plan.turns, 0),
+        counts=padded(counts, 1),
+        real=transfer.put(np.arange(size) < own, np.bool_),
+        drafts=padded(None if plan is None else plan.drafting, 0, np.bool_),
+    )
+
+
+def padded_bounds(bounds: Ints, size: int) -> Ints:
+    """bounds [rows] -> [size]; surplus rows have length 0."""
+    return np.pad(bounds, (0, size - bounds.size))
+
+
+class HeldPass:
+    """Attention of one pass of a bucket: planned once for its shape, renewed by the host before every replay."""
+
+    def __init__(self, attention: Capturable, state: DeviceState, rows: int, queries: int, reach: int) -> None:
+        """`queries` per row, which reach `reach` positions past its length."""
+        self._attention = attention
+        self._tables = tables = state.tables
+        device = state.device
+        self.prefix_lens = torch.zeros(rows, dtype=torch.int64, device=device)
+        """[rows] int64: the recording fills it with true lengths."""
+        self._indptr = torch.arange(0, rows * queries + 1, queries, dtype=torch.int32)
+        dummies = torch.full((rows,), tables.dummy_row, device=device)
+        pages = cover(np.full(rows, reach, dtype=np.int32), tables.page_size, state.transfer)
+        self._held = attention.hold(self._inputs(dummies, pages), rows * tables.pages.shape[1])
+        self.cover = Cover(pages.kv_indptr, pages.last_page_len, 0, None, held=self._held)
+
+    def renew(self, rows: Tensor, covered: Cover) -> None:
+        """`rows` [rows] of the coming step and what their pages cover."""
+        self._attention.renew(self._held, self._inputs(rows, covered))
+
+    def _inputs(self, rows: Tensor, covered: Cover) -> AttentionInputs:
+        return attention_inputs(self._tables, rows, self.prefix_lens, covered, self._indptr)
+
+
+@contextmanager
+def recording(state: DeviceState) -> Iterator[Graphs]:
+    """Graphs to record into, on the runtime's stream; their cost is added to the capacity report."""
+    assert state.runtime is not None
+    graphs, began = Graphs(state.runtime), time.monotonic()
+    with state.runtime.active():
+        yield graphs
+    seconds = round(time.monotonic() - began, 2)
+    state.capacity.report.update(graphs=len(graphs), graph_bytes=state.runtime.graph_bytes(), graph_seconds=seconds)
+
+
+def attention_of(state: DeviceState) -> Capturable | None:
+    """The target's attention, if it can be captured."""
+    attention = getattr(state.target, "attention", None)
+    return attention if hasattr(attention, "hold") else None

@@ -1,0 +1,55 @@
+"""The worker without speculation: the baseline that speculation must match in text and beat in speed."""
+
+from collections.abc import Callable
+
+import torch
+
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.cuda import Runtime
+from aerie.engine.step.clock import ReadTimes
+from aerie.engine.step.decode import decode_step
+from aerie.engine.step.plain_graphs import PlainGraphs
+from aerie.engine.step.prefill import prefill_step
+from aerie.engine.step.results import Pending
+from aerie.engine.step.state import DeviceState
+
+
+class PlainWorker:
+    """Implements contracts.step.Worker: one token per row and step."""
+
+    def __init__(self, state: DeviceState, graphs: PlainGraphs | None = None) -> None:
+        """Steps that `graphs` has not recorded are launched call by call."""
+        self.state = state
+        self._graphs = graphs
+
+    @property
+    def capacity(self) -> Capacity:
+        return self.state.capacity
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """The GPU's; None on a CPU."""
+        return self.state.runtime
+
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        answer(self.launch(plan).output())
+
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan) -> Pending:
+        """Launches a step's work without waiting for a device that runs asynchronously."""
+        self.state.needs.note(plan)
+        self.state.transfer.begin()
+        times = self.state.clock.start()
+        pending = self._work(plan, times)
+        self.state.clock.stop()
+        return pending
+
+    def _work(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        bucket = None if self._graphs is None else self._graphs.bucket(plan)
+        if self._graphs is not None and bucket is not None:
+            return self._graphs.launch(bucket, plan, times)
+        step = decode_step if plan.prefill is None else prefill_step
+        return step(self.state, plan, times)
+
+    def close(self) -> None:
+        """Nothing to release: the end of the process does it."""

@@ -1,0 +1,88 @@
+"""Everything that stays on the device between steps, in one value that both workers hold."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.contracts.step import Capacity
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.cuda import Runtime
+from aerie.engine.model.target import RankedTarget, TargetModel
+from aerie.engine.state.future_map import FutureMap
+from aerie.engine.state.pinned import PinnedTransfer
+from aerie.engine.state.row_tables import RowTables
+from aerie.engine.state.transfer import HostTransfer, Transfer
+from aerie.engine.step.batch import RowNeeds
+from aerie.engine.step.clock import Clock, EventClock, StepClock
+
+_TRANSFER_BYTES = 8 << 20
+"""Buffer for one step, each way. Larger values are transferred separately."""
+
+
+def _alone(values: Tensor) -> Tensor:
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    target: TargetModel
+    tables: RowTables
+    futures: FutureMap
+    needs: RowNeeds
+    capacity: Capacity
+    transfer: Transfer
+    clock: Clock
+    kernels: Kernels
+    runtime: Runtime | None = None
+    """The GPU's runtime; None if the device is the host."""
+    agree: Callable[[Tensor], Tensor] = _alone
+    """Gives every rank what rank 0 chose: tokens and paths pass through it before any of them is stored."""
+
+    @property
+    def visible(self) -> bool:
+        """Whether the host may read values within a step: reading waits for nothing, and there are no other ranks to
+        agree with.
+        """
+        return self.runtime is None and not isinstance(self.target, RankedTarget)
+
+    @property
+    def device(self) -> torch.device:
+        return self.transfer.device
+
+
+def make_state(
+    target: TargetModel,
+    capacity: Capacity,
+    *,
+    seed_width: int = 0,
+    seed_dtype: torch.dtype = torch.float32,
+    poison: bool = False,
+    kernels: Kernels = REFERENCES,
+    runtime: Runtime | None = None,
+) -> DeviceState:
+    """Empty tables for `capacity.rows` rows. Page tables extend past the longest row by what a step may write.
+
+    Without a `runtime` the device is the host.
+    """
+    longest = capacity.max_length + capacity.reserve + 1
+    transfer: Transfer = HostTransfer()
+    clock: Clock = StepClock(torch.get_num_threads())
+    if runtime is not None:
+        transfer, clock = PinnedTransfer(runtime, _TRANSFER_BYTES), EventClock(runtime)
+    device = transfer.device
+    return DeviceState(
+        target=target,
+        tables=RowTables(capacity.rows, -(-longest // capacity.page_size), capacity.page_size, device, kernels),
+        futures=FutureMap(
+            capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison, kernels=kernels
+        ),
+        needs=RowNeeds(capacity.rows),
+        capacity=capacity,
+        transfer=transfer,
+        clock=clock,
+        kernels=kernels,
+        runtime=runtime,
+        agree=target.agree if isinstance(target, RankedTarget) else _alone,
+    )

@@ -1,0 +1,56 @@
+"""A drafting step as kernels read it (src/round.cpp), and whether they can draft it."""
+
+import ctypes
+import math
+from ctypes import c_char_p, c_float, c_long, c_void_p
+
+from aerie.contracts.spec_section import SpecConfig
+from aerie.contracts.step import DecodeWork, StepPlan
+from aerie.native.structs.head import NativeHead
+from aerie.native.structs.plan import Step
+from aerie.spec.heads.config import HeadConfig
+
+
+class Drafts(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("head", "heats", "tapped")),
+        ("nodes", c_char_p),
+        *((name, c_long) for name in ("boundaries", "depth", "topk")),
+        ("floor", c_float),
+    )
+
+
+def drafts_plainly(spec: SpecConfig, config: HeadConfig, step: Step, *, trees: bool) -> bool:
+    """Whether the head drafts level by level without noise and filters, and the target's choice decides acceptance.
+    Filters cannot change the most likely token, which is all that chains need.
+    """
+    return (
+        not config.parallel
+        and spec.simulate_acceptance is None
+        and (not step.samples or math.isinf(spec.draft_temperature))
+        and not (step.filters and trees)
+    )
+
+
+def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
+    """Whether the head extends every row, and one pass holds a level of all rows."""
+    return all(plan.drafting) and plan.rows.size * work.topk <= head.body.most
+
+
+def drafts_of(head: NativeHead, config: HeadConfig, spec: SpecConfig, work: DecodeWork) -> Drafts:
+    heats = None
+    if work.topk > 1:
+        given = spec.edge_temperatures[: work.depth]
+        heats = (c_float * work.depth)(*given, *[1.0] * (work.depth - len(given)))
+    made = Drafts(
+        ctypes.addressof(head.struct),
+        None if heats is None else ctypes.addressof(heats),
+        ctypes.addressof(head.taps),
+        work.nodes.tobytes(),
+        len(config.taps),
+        work.depth,
+        min(work.topk, config.draft_vocabulary),
+        math.log(spec.confidence_threshold) if spec.confidence_threshold else -math.inf,
+    )
+    made.kept = heats
+    return made

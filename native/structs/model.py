@@ -1,0 +1,93 @@
+"""Models, tables and the FutureMap as kernels of whole steps read them (src/model.h): addresses, looked up once, since
+nothing in them moves while it is in use.
+"""
+
+import ctypes
+from ctypes import c_bool, c_long, c_void_p
+from dataclasses import dataclass
+
+import torch
+
+from aerie.engine.model.body import Body
+from aerie.engine.state.future_map import FutureMap
+from aerie.engine.state.row_tables import RowTables
+from aerie.native.kernels.attention import CppAttention
+from aerie.native.layers import Matrix, NativeLayers, Norm, native_layers, norm_at
+from aerie.native.numbers import LANES, TYPES
+from aerie.native.products import addresses_of
+
+
+class Model(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("layers", "rotations", "embeddings", "pool")),
+        ("norm", Norm),
+        ("output", Matrix),
+        *((n, c_long) for n in ("count", "hidden", "heads", "kv_heads", "dim", "page_size", "layer_bytes")),
+        *((name, c_bool) for name in ("normed_residual", "halves")),
+    )
+
+
+class Tables(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("pages", "noise_keys", "temperatures", "min_ps", "top_ps")),
+        *((name, c_void_p) for name in ("top_ks", "limits", "min_lengths", "stop_ids")),
+        *((name, c_long) for name in ("per_row", "stops")),
+    )
+
+
+class Futures(ctypes.Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("tokens", "lengths", "done", "seeds")),
+        *((name, c_long) for name in ("per_turn", "seed_bytes")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NativeBody:
+    """A body as kernels read it."""
+
+    model: Model
+    most: int
+    """The most tokens that one pass holds."""
+    layers: NativeLayers
+    """The layers that `model` points to."""
+
+
+def native_body(body: Body) -> NativeBody | None:
+    """None if the kernels cannot run it."""
+    layers, slots, panels = native_layers(body.stack), body.pool.slots(0), addresses_of(body.output, 1)
+    vocabulary, hidden = body.output.shape
+    known = slots.dtype in TYPES and body.embeddings.dtype == slots.dtype and isinstance(body.attention, CppAttention)
+    if layers is None or panels is None or not known or hidden % LANES:
+        return None
+    first = body.stack.layers[0].attention
+    model = Model(
+        ctypes.addressof(layers.layers),
+        body.rotations.data_ptr(),
+        body.embeddings.data_ptr(),
+        slots.data_ptr(),
+        norm_at(body.norm),
+        Matrix(*panels, vocabulary, hidden),
+        len(body.stack.layers),
+        hidden,
+        first.heads,
+        first.kv_heads,
+        first.head_dim,
+        body.pool.page_size,
+        slots.numel() * slots.element_size(),
+        body.stack.normed_residual,
+        slots.dtype is torch.bfloat16,
+    )
+    return NativeBody(model, min(layers.most, body.output.few), layers)
+
+
+def native_tables(tables: RowTables) -> Tables:
+    given = (tables.pages, tables.noise_keys, tables.temperatures, tables.min_ps, tables.top_ps)
+    parts = (*given, tables.top_ks, tables.limits, tables.min_lengths, tables.stop_ids)
+    return Tables(*(part.data_ptr() for part in parts), tables.pages.shape[1], tables.stop_ids.shape[1])
+
+
+def native_futures(futures: FutureMap) -> Futures:
+    parts = (futures.bonus, futures.lengths, futures.done, futures.seeds)
+    size = futures.seeds.shape[2] * futures.seeds.element_size()
+    return Futures(*(part.data_ptr() for part in parts), futures.bonus.shape[1], size)

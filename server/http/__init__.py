@@ -1,0 +1,1 @@
+"""HTTP below the API: the parser's bounds, ids, keys, closed connections, and errors in one shape."""

@@ -1,0 +1,188 @@
+"""Request bodies as pydantic models: the shapes of OpenAI plus the extensions that vLLM's users know.
+
+Used by the routes; FastAPI builds the OpenAPI document from them. Unknown fields are ignored, except those in
+`unsupported`, which would change the answer: they are rejected unless set to a neutral value.
+
+Bodies are validated on the event loop, so validation must be fast: it stops at the first invalid item of a list, and
+the sizes of objects and of lists of objects are bounded.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from aerie.contracts.sampling import MAX_LOGPROBS
+from aerie.contracts.step import MAX_NODES
+
+INT32_MAX = 2**31 - 1
+MAX_FIELDS = 256
+"""Of one object."""
+MAX_ITEMS = 1 << 14
+"""Of a list of messages or prompts."""
+
+_T = TypeVar("_T")
+
+
+def few_fields(data: Any) -> Any:
+    """Bounds the number of fields of an object. Passes any other value; its type is checked elsewhere."""
+    if isinstance(data, dict) and len(data) > MAX_FIELDS:
+        told = {"given": len(data), "most": MAX_FIELDS}
+        raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", told)
+    return data
+
+
+NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Items = Annotated[list[_T], Field(fail_fast=True)]
+Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
+
+
+def either(kind_of: Callable[[Any], str | None], taken: str) -> Discriminator:
+    """Selects a union's member by inspecting the value, so that an error is about the member that was meant."""
+    return Discriminator(kind_of, custom_error_type="other_kind", custom_error_message=taken)
+
+
+def _text_or_list(value: Any) -> str | None:
+    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else None
+
+
+def _kind_of_prompt(value: Any) -> str | None:
+    """Decided by the first item if the value is a list."""
+    if isinstance(value, str):
+        return "a text"
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    if isinstance(first, str):
+        return "several texts"
+    if isinstance(first, list):
+        return "several lists"
+    return "token ids" if isinstance(first, int) and not isinstance(first, bool) else None
+
+
+Variables = Annotated[dict[str, Any], BeforeValidator(few_fields)]
+
+
+Stop = Annotated[
+    Annotated[str, Tag("a text")] | Annotated[Items[str], Tag("a list")],
+    either(_text_or_list, "a string or a list of strings"),
+]
+Prompt = Annotated[
+    Annotated[str, Tag("a text")]
+    | Annotated[Few[str], Tag("several texts")]
+    | Annotated[Items[TokenId], Tag("token ids")]
+    | Annotated[Few[Items[TokenId]], Tag("several lists")],
+    either(_kind_of_prompt, "a string, token ids, a list of strings, or a list of lists of token ids"),
+]
+
+
+class Body(BaseModel):
+    """`strict`: rejects the string "16" as a number and 1 as a boolean, so that clients notice the mistake."""
+
+    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, data: Any) -> Any:
+        return few_fields(data)
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class SpeculationOptions(Body):
+    """An extension of Aerie: how this request speculates. It changes the speed, never the text. Only clients of Aerie
+    send it, so an unknown key is an error.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    enabled: bool = True
+    max_draft_tokens: Annotated[int, Field(ge=0, le=MAX_NODES - 1)] | None = None
+    spans: bool = False
+    """Adds `spans` to the choices: the text in pieces, each `[text, drafted]`."""
+    trees: bool = False
+    """Adds `trees` to the choices: each step's draft tree and its accepted path."""
+
+
+class GenerateBody(Body):
+    """The fields that chats and completions share."""
+
+    model: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    min_tokens: NonNegative | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    stop: Stop | None = None
+    stop_token_ids: Items[TokenId] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    ignore_eos: bool | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    n: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    speculation: SpeculationOptions | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[
+    Annotated[str, Tag("a text")] | Annotated[Few[TextPart], Tag("a list")],
+    either(_text_or_list, "a string or a list of text parts"),
+]
+
+
+class Message(Body):
+    """One message. The chat template can read its other fields (`name`, `reasoning_content`, ...)."""
+
+    role: Annotated[str, Field(min_length=1, max_length=64)]
+    content: Content | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        content = self.content
+        if isinstance(content, list):
+            content = "\n".join(part.text for part in content)
+        return {**(self.model_extra or {}), "role": self.role, "content": "" if content is None else content}
+
+
+class ChatBody(GenerateBody):
+    messages: Annotated[Few[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    chat_template_kwargs: Variables | None = None
+
+
+class CompletionBody(GenerateBody):
+    prompt: Prompt
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = None
+
+
+class TokenizeBody(Body):
+    """Takes a text in `prompt` or a chat in `messages`."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Few[Message] | None = None
+    add_special_tokens: bool | None = None
+    return_token_strs: bool | None = None
+    chat_template_kwargs: Variables | None = None
+
+
+class DetokenizeBody(Body):
+    model: str | None = None
+    tokens: Items[TokenId]
+    skip_special_tokens: bool | None = None

@@ -1,0 +1,151 @@
+"""Turns a body into its answer, whole or streamed, for chats and completions alike. Called by their routes."""
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+from fastapi import Request
+from fastapi.responses import Response
+
+from aerie.contracts.errors import BadRequest
+from aerie.contracts.messages import Generate, Ready
+from aerie.server.http.connection import CLIENT_CLOSED, CallerGone, while_connected
+from aerie.server.openai.answers import Answers, Wanted
+from aerie.server.openai.bodies import ChatBody, CompletionBody
+from aerie.server.openai.choice import Choice, Delta
+from aerie.server.openai.events import EventStream
+from aerie.server.openai.generation import Generation, News
+from aerie.server.openai.parameters import Wishes, check_prompt, fit, read_wishes
+from aerie.server.openai.unsupported import refuse_unsupported
+from aerie.server.service import Service
+
+
+async def answer(
+    service: Service,
+    body: ChatBody | CompletionBody,
+    request: Request,
+    dialect: type[Answers],
+    count: int,
+    prompts: Callable[[], Awaitable[list[list[int]]]],
+) -> Response:
+    """Serves `count` prompts. Tokenizes them only once the request has its places."""
+    ready = service.ready()
+    service.check_model(body.model)
+    refuse_unsupported(body)
+    wishes = read_wishes(body, service.config.limits, ready)
+    _check_fan_out(service, wishes, count)
+    request_id: str = request.state.request_id
+    try:
+        generation = await while_connected(
+            request.receive, service.cut, _begin(service, body, request_id, wishes, ready, count, prompts)
+        )
+    except CallerGone:
+        return Response(status_code=CLIENT_CLOSED)
+    generation.parent = request.headers.get("traceparent")
+    answers = dialect(
+        id=request_id,
+        model=service.model,
+        fingerprint=service.fingerprint(),
+        wanted=_wanted(body, wishes),
+        tokenizer=service.tokenizer,
+        prompts=[one.prompt for one in generation.requests],
+    )
+    return await (_stream if body.stream else _whole)(service, request, generation, answers)
+
+
+async def _begin(
+    service: Service,
+    body: ChatBody | CompletionBody,
+    request_id: str,
+    wishes: Wishes,
+    ready: Ready,
+    count: int,
+    prompts: Callable[[], Awaitable[list[list[int]]]],
+) -> Generation:
+    places = count * wishes.choices
+    service.admission.take(places)
+    try:
+        arrived = time.monotonic()
+        param = "messages" if isinstance(body, ChatBody) else "prompt"
+        requests = []
+        for prompt in await prompts():
+            check_prompt(prompt, ready, param)
+            sampling = msgspec.structs.replace(wishes.sampling, max_tokens=fit(wishes, len(prompt), ready))
+            requests += [
+                Generate(
+                    id=uuid.uuid4().hex,  # the caller's id may not be unique
+                    prompt=prompt,
+                    sampling=sampling,
+                    speculation=wishes.speculation,
+                    choice=choice,
+                    cache_salt=body.cache_salt or "",
+                    queue_deadline=arrived + service.config.limits.queue_seconds,
+                    deadline=arrived + service.config.limits.total_seconds,
+                )
+                for choice in range(wishes.choices)
+            ]
+        choices = [Choice(index, wishes.rules, service.tokenizer) for index in range(places)]
+        return Generation(service, request_id, requests, choices, arrived)
+    except BaseException:  # gives the places back, whatever ends this request
+        service.admission.give_back(places)
+        raise
+
+
+async def _stream(service: Service, request: Request, generation: Generation, answers: Answers) -> Response:
+    """Waits for the first news, so that a request that fails early gets an HTTP status on which clients retry."""
+    news = generation.news()
+    try:
+        first = await while_connected(request.receive, service.cut, _next(news))
+        return EventStream(generation, answers, first, news, service.cut)
+    except CallerGone:
+        generation.close()
+        return Response(status_code=CLIENT_CLOSED)
+    except BaseException:
+        generation.close()
+        raise
+
+
+async def _next(news: AsyncIterator[News]) -> News:
+    return await anext(news)
+
+
+async def _whole(service: Service, request: Request, generation: Generation, answers: Answers) -> Response:
+    async def collect() -> list[tuple[Choice, Delta]]:
+        deltas = [Delta() for _ in generation.choices]
+        async for news in generation.news():
+            for choice, delta in news:
+                deltas[choice.index].extend(delta)
+        return list(zip(generation.choices, deltas, strict=True))
+
+    try:
+        collected = await while_connected(request.receive, service.cut, collect())
+        answer = answers.whole(collected, generation.usage())
+        return Response(msgspec.json.encode(answer), media_type="application/json")
+    except CallerGone:
+        return Response(status_code=CLIENT_CLOSED)
+    finally:
+        generation.close()
+
+
+def _wanted(body: ChatBody | CompletionBody, wishes: Wishes) -> Wanted:
+    options = body.stream_options
+    return Wanted(
+        logprobs=wishes.sampling.logprobs >= 0,
+        ranks=max(wishes.sampling.logprobs, 0),
+        token_ids=bool(body.return_token_ids),
+        spans=body.speculation is not None and body.speculation.spans,
+        trees=body.speculation is not None and body.speculation.trees,
+        usage=options is not None and bool(options.include_usage),
+        usage_always=options is not None and bool(options.continuous_usage_stats),
+    )
+
+
+def _check_fan_out(service: Service, wishes: Wishes, count: int) -> None:
+    most = service.config.limits.max_choices
+    if count * wishes.choices > most:
+        raise BadRequest(
+            f"{count} prompts with n {wishes.choices} make {count * wishes.choices} choices; at most {most} are "
+            "allowed (limits.max_choices)",
+            param="prompt",
+        )

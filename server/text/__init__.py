@@ -1,0 +1,1 @@
+"""Text and tokens: the tokenizer, chat templates, incremental detokenization, stop strings."""

@@ -1,0 +1,224 @@
+"""From a checkpoint folder to a head. Every tensor is assigned, deliberately borrowed from the target, or named in an
+error.
+
+Two steps, since the taps must be known before the target is loaded: `open_head` reads the config, `load_head` the
+tensors.
+"""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from aerie.contracts.errors import ConfigError
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.decoder import attention_weights
+from aerie.engine.model.dummy_weights import DummyWeights
+from aerie.engine.model.layer import AttentionWeights, MlpWeights
+from aerie.engine.model.norm import RmsNorm
+from aerie.engine.model.projection import Projection
+from aerie.engine.model.stack import Layer, Stack
+from aerie.engine.model.weights import Source, Weights
+from aerie.spec.checkpoints.dummy import head_shapes
+from aerie.spec.checkpoints.formats import Shapes, head_config, normalized_name
+from aerie.spec.heads.config import HeadConfig, check_fits
+from aerie.spec.heads.head import HeadWeights
+from aerie.spec.heads.vocabulary import draft_to_target
+
+
+class Lender(Protocol):
+    """What a head may borrow from the loaded target."""
+
+    @property
+    def embeddings(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[vocabulary, hidden]"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCheckpoint:
+    """A head's folder whose format is known and fits its target; no tensor has been read yet."""
+
+    folder: Path
+    config: HeadConfig
+    weights: Source
+    bytes: int
+
+
+def open_head(
+    folder: Path,
+    target: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    *,
+    dummy: bool = False,
+    any_rope: bool = False,
+) -> HeadCheckpoint:
+    """Raises ConfigError on a format that is not served, a pickle, or a head made for another target.
+
+    A `dummy` head needs only its config.json; `any_rope` is for heads whose layers Aerie does not run.
+    """
+    weights: Source
+    shapes: Shapes
+    told = _json(folder / "config.json")
+    if dummy:
+        shapes = head_shapes(told, target_hidden=target.hidden_size)
+        weights = DummyWeights(dtype, device, shapes)
+    else:
+        stored = Weights(folder, dtype, device, rename=normalized_name)
+        weights, shapes = stored, stored.shapes()
+    config = head_config(told, shapes, target_layers=target.layers, any_rope=any_rope)
+    check_fits(config, hidden=target.hidden_size, vocabulary=target.vocabulary, layers=target.layers)
+    size = sum(math.prod(shape) for name, shape in shapes.items() if name not in ("d2t", "t2d"))
+    return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)
+
+
+def load_head(checkpoint: HeadCheckpoint, target: Lender, kernels: Kernels = REFERENCES) -> HeadWeights:
+    """Reads every tensor.
+
+    The embedding is the target's if the checkpoint has none; so is a missing output layer (`_output`).
+    """
+    config, weights = checkpoint.config, checkpoint.weights
+    wide = len(config.taps) * config.target_hidden
+    ids = draft_to_target(weights, draft_vocabulary=config.draft_vocabulary, vocabulary=config.vocabulary)
+    norms = {
+        "none": [],
+        "concat": [("input_norm.weight", wide)],
+        "per_tap": [(f"fc_norm.{tap}.weight", config.target_hidden) for tap in range(len(config.taps))],
+    }[config.pre_norm]
+    head = HeadWeights(
+        fc=Projection(
+            weights.take("fc.weight", (config.hidden, wide)),
+            weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
+            kernels,
+        ),
+        pre_norms=tuple(_norm(config, weights, name, size, kernels) for name, size in norms),
+        stack=Stack(
+            tuple(_layer(config, weights, index, kernels) for index in range(config.layers)),
+            normed_residual=config.norm_before_residual,
+        ),
+        norm=_norm(config, weights, "norm.weight", config.hidden, kernels),
+        output=Projection(_output(checkpoint, target, ids), kernels=kernels),
+        embeddings=_embeddings(checkpoint, target),
+        draft_to_target=ids,
+        mask_hidden=_mask_hidden(checkpoint, wide) if config.parallel else None,
+        own_output="lm_head.weight" in weights,
+        own_embeddings="embed_tokens.weight" in weights,
+    )
+    weights.finish()
+    return head
+
+
+def _mask_hidden(checkpoint: HeadCheckpoint, wide: int) -> Tensor:
+    """[1, wide]; checkpoints put one or two dimensions of size 1 before it."""
+    weights = checkpoint.weights
+    leading = len(weights.shapes()["mask_hidden"]) - 1
+    return weights.take("mask_hidden", (*[1] * leading, wide)).view(1, wide)
+
+
+def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
+    config, weights = checkpoint.config, checkpoint.weights
+    if "embed_tokens.weight" in weights:
+        return weights.take("embed_tokens.weight", (config.vocabulary, config.hidden))
+    shared = target.embeddings
+    if shared.shape[1] != config.hidden:
+        raise ConfigError(
+            f"the head in {checkpoint.folder} has hidden size {config.hidden} and no own embedding; the target's "
+            f"has hidden size {shared.shape[1]} and cannot be shared",
+            param="spec.head",
+        )
+    return shared
+
+
+def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Tensor:
+    """The head's lm_head.
+
+    A missing one is borrowed from the target, with its rows gathered for a reduced vocabulary; it is never left random.
+    """
+    config, weights = checkpoint.config, checkpoint.weights
+    if "lm_head.weight" in weights:
+        return weights.take("lm_head.weight", (config.draft_vocabulary, config.hidden))
+    shared = target.output_weight
+    if shared.shape[1] != config.hidden:
+        raise ConfigError(
+            f"the head in {checkpoint.folder} has hidden size {config.hidden} and no lm_head; the target's has hidden "
+            f"size {shared.shape[1]} and cannot be borrowed",
+            param="spec.head",
+        )
+    return shared if ids is None else shared.index_select(0, ids.to(shared.device))
+
+
+def _layer(config: HeadConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
+    """Layer 0 attends over embedding and hidden; deeper layers are plain. The name of their first norm varies."""
+    prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
+    first = index == 0
+    hidden_norm = f"{prefix}.hidden_norm.weight"
+    if not first and f"{prefix}.input_layernorm.weight" in weights:
+        hidden_norm = f"{prefix}.input_layernorm.weight"
+    down_bias = f"{prefix}.mlp.down_proj.bias"
+    return Layer(
+        embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden, kernels) if first else None,
+        input_norm=_norm(config, weights, hidden_norm, hidden, kernels),
+        attention=_attention(config, weights, prefix, 2 * hidden if first else hidden, kernels),
+        post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden, kernels),
+        mlp=MlpWeights(
+            gate_up=Projection(
+                _gate_up(weights, prefix, "weight", (inner, hidden)),
+                _gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
+                kernels,
+            ),
+            down=Projection(
+                weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
+                weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
+                kernels,
+            ),
+            inner=inner,
+        ),
+    )
+
+
+def _attention(config: HeadConfig, weights: Source, prefix: str, width: int, kernels: Kernels) -> AttentionWeights:
+    return attention_weights(
+        weights,
+        f"{prefix}.self_attn",
+        width=width,
+        hidden=config.hidden,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        bias=config.attention_bias,
+        output_bias=config.output_bias,
+        qk_norm=config.qk_norm,
+        eps=config.eps,
+        kernels=kernels,
+    )
+
+
+def _norm(config: HeadConfig, weights: Source, name: str, size: int, kernels: Kernels) -> RmsNorm:
+    return RmsNorm(weights.take(name, (size,)), config.eps, kernels)
+
+
+def _gate_up(weights: Source, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:
+    return torch.cat([weights.take(f"{prefix}.mlp.{part}_proj.{kind}", shape) for part in ("gate", "up")])
+
+
+def _json(path: Path) -> dict[str, object]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"no config.json in {path.parent}; a draft head's folder has one", param="spec.head"
+        ) from None
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{path} is not JSON: {error}", param="spec.head") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold an object; it holds a {type(data).__name__}", param="spec.head")
+    return data

@@ -1,0 +1,1 @@
+"""Draft trees as pure functions on tensors: ancestors, ranking, and which drafted tokens are accepted."""

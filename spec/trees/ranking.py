@@ -1,0 +1,110 @@
+"""How the rows of a step rank the head's proposals: z = (a / T) log q + g, where g is the target's own Gumbel noise.
+
+`draft` asks for z level by level. A child drafted by this rule is the target's choice more often than the likeliest
+child is (seed coupling, after Daliri et al. 2408.07978). `a` weighs the head against the noise; infinite, it drafts
+without noise. Greedy rows rank by log q. Request filters (top-k, top-p, min-p) cut q's support as they cut the
+target's; min_tokens is left to the target.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.sampling.choose import Needs, filtered
+from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.row_tables import RowTables
+
+
+def step_noise(
+    kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int
+) -> Tensor:
+    """Noise [R, depth + 1, V] of positions length + 1 .. length + depth + 1. Draft, verify and siblings share it."""
+    positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)
+    keys = tables.noise_keys[rows][:, None].expand_as(positions)
+    tokens = torch.arange(vocabulary, device=lengths.device)
+    return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+
+
+def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:
+    """Log probabilities [R] of draft ids [R], from the head's logits [R, Vd] at temperatures [R, 1]; None means 1."""
+    if temperatures is not None:
+        logits = logits.float() / temperatures
+    return logits.gather(1, ids[:, None]).squeeze(1) - logits.logsumexp(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The ranking of R rows. Without noise every row is greedy, and the other fields are None."""
+
+    noise: Tensor | None
+    """[R, D, Vd], zero in greedy rows."""
+    sharpness: Tensor | None
+    """[R, 1]: a, or 1 in greedy rows."""
+    temperatures: Tensor | None
+    """[R, 1], 1 in greedy rows."""
+    filters: tuple[Tensor, Tensor, Tensor] | None
+    """min_p, top_k and top_p [R] each; neutral in greedy rows."""
+    kernels: Kernels = REFERENCES
+
+    def rank(self, logits: Tensor, level: int) -> Tensor:
+        """Head logits [R * n, Vd] of n nodes a row -> z for children at depth `level`, equal in order and softmax."""
+        if self.temperatures is None or self.sharpness is None:
+            return logits
+        rows = self.temperatures.shape[0]
+        each = logits.shape[0] // rows
+        scaled = logits.float().view(rows, each, -1)
+        if self.filters is None:
+            scaled = scaled * (self.sharpness / self.temperatures)[:, None]
+        else:
+            min_ps, top_ks, top_ps = (values[:, None].expand(-1, each).reshape(-1) for values in self.filters)
+            support = self.kernels[filtered](
+                (scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps
+            )
+            scaled = support.view_as(scaled) * self.sharpness[:, None]
+        if self.noise is not None:
+            scaled = scaled + self.noise[:, level - 1, None]
+        return scaled.flatten(0, 1)
+
+
+def ranking(
+    tables: RowTables,
+    rows: Tensor,
+    needs: Needs,
+    *,
+    noise: Tensor | None,
+    mapping: Tensor | None,
+    sharpness: float,
+    kernels: Kernels = REFERENCES,
+) -> Ranking:
+    """The ranking of table rows [R]. `noise` is `step_noise` if rows sample and `sharpness` is finite; `mapping` is the
+    head's draft ids -> target ids.
+    """
+    if not needs.noise:
+        return Ranking(None, None, None, None)
+    temperatures = tables.temperatures[rows][:, None]
+    sampled = temperatures >= GREEDY_BELOW
+    filters = None
+    if needs.filters:
+        keep = sampled[:, 0]
+        filters = (
+            torch.where(keep, tables.min_ps[rows], 0.0),
+            torch.where(keep, tables.top_ks[rows], 0),
+            torch.where(keep, tables.top_ps[rows], 1.0),
+        )
+    if math.isinf(sharpness):
+        own, sharpness = None, 1.0
+    else:
+        assert noise is not None
+        taken = noise[:, :-1]
+        own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]
+    return Ranking(
+        noise=own,
+        sharpness=torch.where(sampled, sharpness, 1.0),
+        temperatures=torch.where(sampled, temperatures, 1.0),
+        filters=filters,
+        kernels=kernels,
+    )

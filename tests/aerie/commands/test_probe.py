@@ -1,0 +1,121 @@
+"""The probe commands: arguments in, a table and JSON with provenance out."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from aerie.commands.app import app
+from aerie.contracts.config import load_config
+from aerie.contracts.errors import AerieError, ConfigError
+from tests.spec import models
+
+CASES = {
+    "compare": ["--quick", "--concurrency", "1,2", "--temperature", "0.8", "--dtype", "float32", "--tree", "2,2,4"],
+    "draft-temperature": ["--quick"],
+    "trees": ["--quick", "--depth", "3", "--topk", "2"],
+    "tune": ["--quick", "--dry-run"],
+    "tasks": ["--quick", "--shapes", "2,1,3;2,2,3"],
+    "trace": ["--rows", "2", "--steps", "4"],
+    "kernels": ["--quick"],
+}
+
+
+@pytest.fixture(autouse=True)
+def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tiny target has no tokenizer."""
+    monkeypatch.setattr(
+        "aerie.commands.prompts.held_out_prompts", lambda config, count: [[9, n + 1] for n in range(count)]
+    )
+    monkeypatch.setattr(
+        "aerie.commands.prompts.task_prompts", lambda config, count: {"code": [[9, 1]] * count, "edits": [[9, 2]]}
+    )
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    target = models.write_target(tmp_path / "target")
+    head = models.write(tmp_path / "head", models.specforge_config(), models.safeailab_names(models.head_tensors()))
+    path = tmp_path / "serve.yaml"
+    path.write_text(
+        f"# a tiny pair\nmodel:\n  path: {target}\n  max_length: 96\nengine:\n  kv_tokens: 4096\n  lane: inline\n"
+        f"  threads: 1\nspec:\n  head: {head}  # random\n  depth: 2\n  nodes: 3\n"
+    )
+    return path
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["probe", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", CASES)
+def test_every_probe_shows_and_writes_its_cells(
+    command: str, config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = config_file.read_text()
+    said = run(command, config_file, "spec.draft_temperature=1.25", *CASES[command], "--json", tmp_path / "out.json")
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["cells"]
+    source = report["provenance"]
+    assert source["config"]["spec"]["draft_temperature"] == 1.25
+    assert source["machine"]["cores"] >= 1 and source["machine"]["torch"] and source["command"].startswith("aerie")
+    assert len(said.splitlines()) > len(report["cells"])
+    assert config_file.read_text() == before
+
+
+def test_compare_takes_shapes_and_lists(config_file: Path, tmp_path: Path) -> None:
+    run("compare", config_file, *CASES["compare"], "--json", tmp_path / "out.json")
+    cells = json.loads((tmp_path / "out.json").read_text())["cells"]
+    assert [(cell["concurrency"], cell["mode"], cell["shape"]) for cell in cells] == [
+        (load, mode, shape)
+        for load in (1, 2)
+        for mode, shape in (("off", "none"), ("chain", "chain 2"), ("tree", "tree 2,2,4"))
+    ]
+    assert all(cell["identical"] == 1 for cell in cells)
+
+
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["probe", "compare", str(tmp_path / "no-config.yaml"), "--json", str(tmp_path / "file/out.json")]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, ConfigError) and "cannot be written" in str(done.exception)
+
+
+def test_tune_writes_the_config_that_it_was_given(config_file: Path, tmp_path: Path) -> None:
+    run("tune", config_file, "--quick", "--json", tmp_path / "out.json")
+    table = json.loads((tmp_path / "out.json").read_text())["by_load"]
+    written = load_config(config_file)
+    assert [entry.model_dump() for entry in written.spec.by_load] == table and table
+    assert written.spec.depth == 2
+    assert "# random" in config_file.read_text()
+
+
+def test_overlap_needs_no_model(tmp_path: Path) -> None:
+    said = run("overlap", "--batches", "2", "--steps", "5", "--json", tmp_path / "out.json")
+    assert "overlapped" in said and "synchronous" in said
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert [cell["batch"] for cell in report["cells"]] == [2, 2] and report["provenance"]["config"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["compare", "CONFIG", "--concurrency", "1,x"], "'1,x' is no list of whole numbers"),
+        (["compare", "CONFIG", "--temperature", "hot"], "'hot' is no list of numbers"),
+        (["compare", "CONFIG", "--dtype", "float32,int4"], "'int4' is none of float32, bfloat16, float16"),
+        (["gpu-check", "CONFIG", "--only", "graphs,x"], "'x' is none of attention, graphs, speculation, soak"),
+        (["gpu-bench", "CONFIG", "--only", ""], "'' is none of plain, speculation, attention, kernels"),
+        (["compare", "CONFIG", "--chain", "9"], "'9' is no shape"),
+        (["baseline", "CONFIG", "--threads", ""], "'' is no list of whole numbers"),
+        (["overlap", "--batches", "1.5"], "'1.5' is no list of whole numbers"),
+        (["gpu-bench", "CONFIG", "--batches", "x"], "'x' is no list of whole numbers"),
+    ],
+)
+def test_a_list_that_is_none_is_named(words: list[str], said: str, config_file: Path) -> None:
+    given = [str(config_file) if word == "CONFIG" else word for word in words]
+    with pytest.raises(AerieError, match=said):
+        CliRunner().invoke(app, ["probe", *given], catch_exceptions=False)

@@ -1,0 +1,76 @@
+"""What requests may ask of SGLang's engine, in its words."""
+
+from typing import Any
+
+import pytest
+
+from aerie.bridge.wishes import check_wishes, sampling_words
+from aerie.contracts.errors import BadRequest
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
+
+
+def check(
+    *,
+    drafts: bool = True,
+    greedy_only: bool = False,
+    salts: bool = True,
+    speculation: SpeculationParams = SpeculationParams(),  # noqa: B008 - it is frozen
+    cache_salt: str = "",
+    **sampling: Any,
+) -> None:
+    request = Generate(
+        id="a", prompt=[1], sampling=SamplingParams(**sampling), speculation=speculation, cache_salt=cache_salt
+    )
+    check_wishes(request, drafts=drafts, greedy_only=greedy_only, salts=salts)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "words"),
+    [
+        ({"min_p": 0.1}, "min_p is 0.1; SGLang's engine does not apply it where a head drafts"),
+        ({"min_tokens": 3}, "min_tokens is 3"),
+        ({"temperature": 0.7, "greedy_only": True}, "temperature is 0.7; on a CPU"),
+        ({"cache_salt": "x", "salts": False}, "cache_salt is set"),
+        ({"speculation": SpeculationParams(enabled=False)}, "speculation.enabled"),
+        ({"speculation": SpeculationParams(max_draft_tokens=2)}, "speculation.max_draft_tokens"),
+        ({"speculation": SpeculationParams(trees=True)}, "speculation.trees"),
+    ],
+)
+def test_what_would_be_ignored_is_refused_by_name(wishes: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadRequest, match=words):
+        check(**wishes)
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {},
+        {"temperature": 0.0, "greedy_only": True},
+        {"min_p": 0.1, "drafts": False},
+        {"speculation": SpeculationParams(enabled=False), "drafts": False},
+        {"cache_salt": "x"},
+    ],
+)
+def test_what_it_does_passes(wishes: dict[str, Any]) -> None:
+    check(**wishes)
+
+
+def test_sampling_in_its_words() -> None:
+    words = sampling_words(
+        SamplingParams(
+            temperature=0.7, top_k=0, top_p=0.9, max_tokens=5, stop_token_ids=(7, 8), ignore_eos=True, seed=3
+        )
+    )
+    assert words == {
+        "max_new_tokens": 5,
+        "temperature": 0.7,
+        "top_k": -1,
+        "top_p": 0.9,
+        "min_p": 0.0,
+        "ignore_eos": True,
+        "sampling_seed": 3,
+        "stop_token_ids": [7, 8],
+    }
+    assert sampling_words(SamplingParams(temperature=1e-9, top_k=5))["temperature"] == 0.0
+    assert "stop_token_ids" not in sampling_words(SamplingParams())

@@ -1,0 +1,159 @@
+"""Replayed rounds commit what eager ones do: on a stand-in for CUDA graphs, no GPU having run them."""
+
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torch.utils._python_dispatch import _disable_current_modes
+
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.step import StepOutput, StepPlan
+from aerie.engine.lanes.cuda import CudaLane
+from aerie.engine.step.graphs import Family, HeldPass, bucket_for, row_buckets
+from aerie.spec.worker import SpecWorker
+from tests.engine.lanes.test_lanes import Stepping
+from tests.engine.rounds import Rounds, Row
+from tests.engine.stand_in import HeldDense, NoWaits, StandIn
+from tests.spec.conftest import MakeWorker
+
+PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
+SHAPES = {"chain": {"depth": 3, "topk": 1, "nodes": 4}, "tree": {"depth": 3, "topk": 3, "nodes": 9}}
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Workers are built for it; their graphs are recorded for few buckets, so that this takes a second."""
+    made = StandIn()
+    monkeypatch.setattr("aerie.native.kernels.table.missing", lambda: "a stand-in has none")  # they are a CPU's
+    monkeypatch.setattr("aerie.spec.build.runtime_of", lambda device: made)
+    monkeypatch.setattr("aerie.engine.build.runtime_of", lambda device: made)
+    monkeypatch.setattr("aerie.spec.build.make_attention", HeldDense)
+    monkeypatch.setattr("aerie.engine.build.make_attention", HeldDense)
+    for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
+        monkeypatch.setattr(f"{module}.row_buckets", lambda most: [2, 4])
+    return made
+
+
+def answers(worker: Any, shape: dict[str, int], *, drafting: tuple[bool, ...] = (True,) * 4) -> list[list[int]]:
+    """Rows of every kind that graphs know and of some that they do not; they end one by one."""
+    params = [
+        SamplingParams(temperature=0, max_tokens=7),
+        SamplingParams(temperature=0.9, seed=2, max_tokens=13),
+        SamplingParams(temperature=1.1, top_p=0.8, top_k=20, seed=3, max_tokens=10),
+        SamplingParams(temperature=0, max_tokens=16, min_tokens=3),
+    ]
+    rounds = Rounds(worker)
+    rows: list[Row] = []
+    for index in range(4):
+        rows.append(rounds.add(index, list(PROMPTS[index]), params[index], chunk=5, drafting=drafting[index]))
+        rounds.decode([row for row in rows if not row.done], **shape, slack=index)
+    while open_rows := [row for row in rows if not row.done]:
+        rounds.decode(open_rows, **shape, slack=len(open_rows))
+    return [row.out for row in rows]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("drafting", [(True,) * 4, (True, False, True, True)])
+def test_replayed_rounds_equal_eager_ones(
+    make_worker: MakeWorker, stand_in: StandIn, shape: str, drafting: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker(**SHAPES[shape])
+    assert isinstance(worker, SpecWorker) and worker.capacity.report["graphs"] == 2 * 3 * 3 + 2 * 3
+    lane = Stepping(CudaLane(worker))
+    replayed = answers(lane, SHAPES[shape], drafting=drafting)
+    monkeypatch.undo()
+    assert replayed == answers(make_worker(**SHAPES[shape]), SHAPES[shape], drafting=drafting)
+
+
+def test_plain_steps_are_replayed_too(
+    make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker("none")
+    assert worker.capacity.report["graphs"] == 2 * 3
+    nothing = {"depth": 0, "topk": 1, "nodes": 1}
+    replayed = answers(Stepping(CudaLane(worker)), nothing, drafting=(False,) * 4)
+    monkeypatch.undo()
+    assert replayed == answers(make_worker("none"), nothing, drafting=(False,) * 4)
+
+
+def test_graphs_do_the_work(make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = make_worker(**SHAPES["tree"])
+    assert isinstance(worker, SpecWorker)
+    eager: list[StepPlan] = []
+    monkeypatch.setattr("aerie.spec.worker.draft_step", lambda state, head, spec, plan, *others: eager.append(plan))
+    rounds = Rounds(worker)
+    rows = [rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=0, max_tokens=9), drafting=True) for i in (0, 1)]
+    rounds.finish(rows, **SHAPES["tree"])
+    assert not eager and all(len(row.out) == 9 for row in rows)
+
+
+def test_a_recording_reads_only_what_outlives_it(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    worker = make_worker(**SHAPES["tree"])
+    gc.collect()
+    for capture in stand_in.captures:
+        capture.calls = []
+    gc.collect()
+    lost = {name for capture in stand_in.captures for name, storage in capture.foreign.values() if storage.expired()}
+    assert not lost, f"operators {lost} read memory that is gone"
+    assert worker is not None
+
+
+def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    """Steps in which every operator that would wait raises. Attention's plans are the stand-in's own."""
+    worker = make_worker(**SHAPES["tree"])
+    assert isinstance(worker, SpecWorker)
+    calm = _Calm(worker)
+    rounds = Rounds(calm)
+    rows = [
+        rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=i / 2, max_tokens=9), drafting=True) for i in (0, 1)
+    ]
+    rounds.finish(rows, **SHAPES["tree"])
+    assert calm.launched > 3
+
+
+def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:
+    """Another model is loaded into the memory of this one, by a process that measures several."""
+    worker = make_worker(**SHAPES["chain"])
+    assert isinstance(worker, SpecWorker)
+    pools = [weakref.ref(pool) for pool in (worker.state.target.pool, worker.head.pool)]
+    lane = CudaLane(worker)
+    del worker
+    lane.close()
+    assert [pool() for pool in pools] == [None, None] and lane.capacity.rows == 8
+    lane.close()
+
+
+class _Calm:
+    """Launches decode steps under NoWaits, but for attention's plans, and reads outputs outside of it."""
+
+    def __init__(self, worker: SpecWorker) -> None:
+        self.capacity = worker.capacity
+        self._worker = worker
+        self.launched = 0
+
+    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+        if plan.decode is None:
+            self._worker.step(plan, answer)
+            return
+        self.launched += 1
+        with pytest.MonkeyPatch.context() as patch:
+            renew = HeldPass.renew
+            patch.setattr(HeldPass, "renew", lambda *given: _unwatched(renew, *given))
+            with NoWaits():
+                pending = self._worker.launch(plan)
+        answer(pending.output())
+
+    def close(self) -> None: ...
+
+
+def _unwatched(renew: Callable[..., None], *given: Any) -> None:
+    with _disable_current_modes():
+        renew(*given)
+
+
+def test_buckets() -> None:
+    assert row_buckets(1) == [1] and row_buckets(7) == [1, 2, 4, 7] and row_buckets(64)[-3:] == [32, 48, 64]
+    assert bucket_for(5, [2, 4, 8]) == 8 and bucket_for(9, [2, 4, 8]) is None
+    assert [family.value for family in Family] == ["draft", "verify", "extend"]

@@ -1,0 +1,59 @@
+"""A disk without room, at every stage: a clear error, nothing that a later stage would read, a start that goes on."""
+
+import io
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+
+import pytest
+
+from aerie.contracts.errors import AerieError
+from aerie.train.pipeline.config import PipelineConfig
+from aerie.train.pipeline.folder import manifest_of
+from aerie.train.pipeline.order import STAGES, run_stage
+from tests.train.pipeline.tiny import SURROUNDINGS, changed, run_to, tree_bytes
+
+ROOM = {
+    "prompts": 800,
+    "filter": 1100,
+    "respond": 2000,
+    "features": 20_000,
+    "vocabulary": 1000,
+    "train": 20_000,
+    "evaluate": 1000,
+    "export": 20_000,
+}
+"""Bytes that a file may have: enough to begin, too few for what the stage writes."""
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Standard error, which pytest keeps in a file, goes elsewhere meanwhile."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_full_disk_fails_clearly_and_the_next_start_ends_in_the_same_bytes(
+    shared: PipelineConfig, tmp_path: Path, stage: str
+) -> None:
+    run_to(shared, "export")
+    config = changed(shared, work=str(tmp_path))
+    for earlier in STAGES:
+        if earlier == stage:
+            break
+        shutil.copytree(Path(shared.work) / earlier, tmp_path / earlier)
+    with files_of_at_most(ROOM[stage]), pytest.raises(AerieError, match=r"disk of .* is full .*free some room"):
+        run_stage(stage, config, SURROUNDINGS)
+    assert not (tmp_path / stage).exists()
+    assert not list((tmp_path / f"{stage}.partial").glob("shard-*"))
+    with pytest.raises(AerieError, match="it was begun and not finished"):
+        manifest_of(tmp_path, stage)
+    assert tree_bytes(run_stage(stage, config, SURROUNDINGS)) == tree_bytes(Path(shared.work) / stage)

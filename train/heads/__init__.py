@@ -1,0 +1,1 @@
+"""Heads in training: modules, losses, the draft vocabulary, and what is exported."""

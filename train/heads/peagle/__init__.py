@@ -1,0 +1,1 @@
+"""The P-EAGLE head in training (arXiv 2602.01469)."""

@@ -1,0 +1,1 @@
+"""Optimizers, learning rates, and checkpoints from which a run resumes exactly."""

@@ -1,0 +1,1 @@
+"""Files of the pipeline: lines, shards of features, rendered and packed conversations."""

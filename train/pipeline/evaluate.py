@@ -1,0 +1,119 @@
+"""Stage 7: how much of the head's drafts the target accepts, in the real engine, on held-out prompts.
+
+This package does not import the engine: the composition root passes a function that answers prompts with a head and
+reports acceptance. Cells go to JSON, a table and plots, beside those of a baseline head if the config names one.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from aerie.contracts.errors import AerieError
+from aerie.contracts.provenance import weights_hash
+from aerie.engine.model.config import read_model_config
+from aerie.train.pipeline import fit
+from aerie.train.pipeline.config import EvaluateStage, PipelineConfig
+from aerie.train.pipeline.data.render import ChatRenderer
+from aerie.train.pipeline.filter import evaluation_prompts
+from aerie.train.pipeline.folder import begin, input_hash, told_when_full, write_whole
+from aerie.train.pipeline.plots import draw_evaluation
+from aerie.train.pipeline.progress import bar, say
+
+STAGE = "evaluate"
+FILE = "evaluation.json"
+TRAINED, BASELINE = "trained", "baseline"
+
+Cell = dict[str, Any]
+"""head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position."""
+Measure = Callable[[PipelineConfig, Path, dict[str, list[list[int]]]], Iterator[Cell]]
+"""Maps a head's folder and prompt ids by task to one cell for each task, shape and temperature of the config."""
+
+
+def evaluate(config: PipelineConfig, measure: Measure) -> Path:
+    """Raises AerieError if the config names no held-out prompts."""
+    stage, work, target = config.evaluate, Path(config.work), Path(config.target)
+    check_tasks(stage)
+    heads = {TRAINED: work / fit.STAGE / fit.HEAD}
+    inputs = {fit.STAGE: input_hash(work, fit.STAGE), "target": weights_hash(target)}
+    if stage.baseline is not None:
+        heads[BASELINE] = Path(stage.baseline)
+        inputs[BASELINE] = weights_hash(heads[BASELINE])
+    told = stage.model_dump(mode="json", exclude={"settings"})
+    begun = begin(work, STAGE, told, inputs)
+    prompts = _prompts(config, stage)
+    cells = _resumed(begun.path / FILE)
+    with told_when_full(begun.path), bar(STAGE, _cells_of(stage) * len(heads), len(cells)) as advance:
+        for name, folder in heads.items():
+            if sum(cell["head"] == name for cell in cells) == _cells_of(stage):
+                continue
+            cells = [cell for cell in cells if cell["head"] != name]
+            for cell in measure(config, folder, prompts):
+                cells.append({"head": name, **cell})
+                advance(1)
+            write_whole(begun.path / FILE, (json.dumps(cells, indent=1) + "\n").encode())
+        table = as_table(cells)
+        write_whole(begun.path / "evaluation.md", table.encode())
+        draw_evaluation(begun.path, cells)
+    say(table)
+    return begun.finish({"cells": len(cells), "prompts": {task: len(ids) for task, ids in prompts.items()}})
+
+
+def check_tasks(stage: EvaluateStage) -> None:
+    """Raises AerieError if there is nothing to measure on."""
+    if not stage.tasks:
+        raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
+
+
+def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[list[int]]]:
+    """Prompts in the served template: the turns up to the first answer."""
+    model = read_model_config(Path(config.target))
+    template = None if config.template is None else Path(config.template)
+    renderer = ChatRenderer(Path(config.target), template, model.end_ids)
+    found = {}
+    for task, records in evaluation_prompts(config).items():
+        if not records:
+            raise AerieError(f"{stage.tasks[task]} holds no prompt (evaluate.tasks.{task})")
+        asked = (_first_question(record["turns"]) for record in records[: stage.prompts])
+        found[task] = [renderer.prompt(turns) for turns in asked]
+    return found
+
+
+def _first_question(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The turns up to the first question: a later one would need the answers to those before it."""
+    first = next(index for index, turn in enumerate(turns) if turn["role"] == "user")
+    return turns[: first + 1]
+
+
+def _cells_of(stage: EvaluateStage) -> int:
+    return len(stage.tasks) * len(stage.shapes) * len(stage.temperatures)
+
+
+def _resumed(path: Path) -> list[Cell]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def as_table(cells: list[Cell]) -> str:
+    """A Markdown table; one row for each task, shape and temperature, the heads side by side."""
+    heads = list(dict.fromkeys(cell["head"] for cell in cells))
+    lines = [
+        f"| task | shape | T | {' | '.join(f'{head}: length | by position' for head in heads)} |",
+        f"|---|---|---|{'---|---|' * len(heads)}",
+    ]
+    rows: dict[tuple[str, str, float], dict[str, Cell]] = {}
+    for cell in cells:
+        rows.setdefault((cell["task"], cell["shape"], cell["temperature"]), {})[cell["head"]] = cell
+    for (task, shape, temperature), found in rows.items():
+        shown = (f"{found[head]['acceptance_length']:.2f} | {_shares(found[head])}" for head in heads if head in found)
+        lines.append(f"| {task} | {shape} | {temperature:g} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shares(cell: Cell) -> str:
+    return " ".join(f"{share:.2f}" for share in cell["acceptance_per_position"])
+
+
+def conditional(shares: list[float]) -> list[float]:
+    """Turns the shares of drafts accepted at each depth into shares among the drafts accepted at the depth before."""
+    before = [1.0, *shares]
+    return [share / last if last else 0.0 for last, share in zip(before, shares, strict=False)]

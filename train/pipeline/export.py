@@ -1,0 +1,130 @@
+"""Stage 8: the head in the layouts of SpecForge/SGLang and of speculators/vLLM, each with its model card.
+
+Both hold the same bf16 tensors, bit for bit those of the training stage; names and config differ. For a P-EAGLE head
+the first layout is vLLM's, since SGLang has no P-EAGLE.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from aerie.contracts.errors import AerieError
+from aerie.contracts.provenance import weights_hash
+from aerie.train.heads.export import boundaries_of
+from aerie.train.heads.head import HeadShape
+from aerie.train.pipeline import evaluate, features, fit
+from aerie.train.pipeline.card import write_card
+from aerie.train.pipeline.config import PipelineConfig
+from aerie.train.pipeline.data.served import OutputEnd
+from aerie.train.pipeline.data.shards import read_index
+from aerie.train.pipeline.folder import begin, input_hash, told_when_full
+from aerie.train.pipeline.progress import bar
+
+STAGE = "export"
+SPECFORGE, SPECULATORS = "specforge", "speculators"
+_TOKENS = 4
+"""Tokens that an EAGLE-3 head drafts by default."""
+
+
+def export_head(config: PipelineConfig) -> Path:
+    """Raises AerieError if the target has changed since the head was trained."""
+    work, target = Path(config.work), Path(config.target)
+    inputs = {stage: input_hash(work, stage) for stage in (features.STAGE, fit.STAGE, evaluate.STAGE)}
+    index = read_index(work / features.STAGE)
+    if weights_hash(target) != index.target:
+        raise AerieError(
+            f"{target} is not the target that the head was trained for: its weights hash to {weights_hash(target)}, "
+            f"those of the features to {index.target}"
+        )
+    begun = begin(work, STAGE, config.export.model_dump(mode="json"), inputs)
+    head = work / fit.STAGE / fit.HEAD
+    told = json.loads((head / "config.json").read_text(encoding="utf-8"))
+    shape = shape_of(told)
+    cells = json.loads((work / evaluate.STAGE / evaluate.FILE).read_text(encoding="utf-8"))
+    with told_when_full(begun.path), bar(STAGE, 2) as advance:
+        (begun.path / SPECFORGE).mkdir(exist_ok=True)
+        for file in sorted(head.iterdir()):
+            shutil.copy(file, begun.path / SPECFORGE)
+        advance(1)
+        _write_speculators(begun.path / SPECULATORS, head, told, shape, target)
+        advance(1)
+        for layout in (SPECFORGE, SPECULATORS):
+            write_card(begun.path / layout / "README.md", config, index, shape, cells)
+            for picture in (work / evaluate.STAGE).glob("*.png"):
+                shutil.copy(picture, begun.path / layout / picture.name)
+    return begun.finish({"layouts": [SPECFORGE, SPECULATORS], "weights": weights_hash(begun.path / SPECFORGE)})
+
+
+def shape_of(told: dict[str, Any]) -> HeadShape:
+    """The shape in the config that training wrote for a head of either kind; it does not include a P-EAGLE head's
+    layers.
+    """
+    return HeadShape(
+        hidden=told["hidden_size"],
+        intermediate=told["intermediate_size"],
+        heads=told["num_attention_heads"],
+        kv_heads=told["num_key_value_heads"],
+        head_dim=told["head_dim"],
+        vocabulary=told["vocab_size"],
+        draft_vocabulary=told["draft_vocab_size"],
+        boundaries=boundaries_of(told),
+        eps=told["rms_norm_eps"],
+        rope_theta=told["rope_theta"],
+        max_positions=told["max_position_embeddings"],
+        tap_norms=told.get("fc_norm", False),
+        norm_output=told.get("norm_output", False),
+    )
+
+
+def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadShape, target: Path) -> None:
+    """Names layers `layers.N` and writes the embedding: this layout's readers expect both.
+
+    The embedding is the target's; a P-EAGLE head already has one, with the mask's row.
+    """
+    out.mkdir(exist_ok=True)
+    tensors = {
+        name.replace("midlayer.", "layers.0."): tensor for name, tensor in load_file(head / "model.safetensors").items()
+    }
+    if "embed_tokens.weight" not in tensors:
+        tensors["embed_tokens.weight"] = OutputEnd(target).embedding.to(torch.bfloat16).contiguous()
+    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    (out / "config.json").write_text(json.dumps(speculators_config(told, shape, target), indent=2) + "\n")
+
+
+def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> dict[str, Any]:
+    """The `config.json`: shapes are under `transformer_layer_config` and taps are boundaries.
+
+    Writes every switch, since a missing `norm_before_residual` is read as true.
+    """
+    layer = (
+        "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
+        "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
+    )
+    architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
+    parallel = "ptd_token_id" in told
+    kind, name = ("peagle", "PEagleSpeculator") if parallel else ("eagle3", "Eagle3Speculator")
+    return {
+        "architectures": [name],
+        "speculators_model_type": kind,
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": told.get("num_depths", _TOKENS)}],
+            "verifier": {"name_or_path": str(target), "architectures": architectures},
+        },
+        "transformer_layer_config": {key: told[key] for key in layer.split()},
+        "draft_vocab_size": shape.draft_vocabulary,
+        "target_hidden_size": shape.hidden,
+        "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),
+        "norm_before_residual": False,
+        "norm_before_fc": False,
+        "fc_norm": shape.tap_norms,
+        "norm_output": shape.norm_output,
+        "embed_requires_grad": parallel,
+        "torch_dtype": "bfloat16",
+        **({"mask_token_id": told["ptd_token_id"]} if parallel else {}),
+    }

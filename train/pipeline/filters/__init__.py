@@ -1,0 +1,1 @@
+"""What the filter stage removes: near duplicates and personal data."""

@@ -1,0 +1,140 @@
+"""Initializes a head: from the target's last layer, or from an exported head.
+
+Called by `train`. A head that was made for another target, template, vocabulary or set of taps is rejected with the
+difference: training would silently spoil it.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from aerie.contracts.errors import ConfigError
+from aerie.spec.checkpoints.card import origin_of
+from aerie.train.heads.borrow import borrow
+from aerie.train.heads.export import boundaries_of, load_exported, specforge_config
+from aerie.train.heads.head import Head, HeadShape
+from aerie.train.heads.peagle.export import load_parallel_head
+from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
+from aerie.train.heads.vocabulary import DraftVocabulary
+from aerie.train.pipeline.config import TrainStage
+from aerie.train.pipeline.data.served import OutputEnd
+from aerie.train.pipeline.data.shards import Index
+
+Exported = tuple[dict[str, Any], dict[str, Tensor]]
+"""Config and weights."""
+
+
+def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> Head:
+    """Equal arguments give equal weights. Raises ConfigError if the head to continue from does not fit."""
+    shape = _shape(stage, end, index, vocabulary)
+    if stage.start_from is not None:
+        folder = Path(stage.start_from)
+        _same(folder, "kind", _kind(_checked(folder, shape, index, vocabulary)[1]), "eagle3")
+        return load_exported(folder, shape)
+    return _borrowed(shape, seed, end, vocabulary)
+
+
+def first_parallel(
+    stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocabulary: DraftVocabulary, mask_token: int
+) -> ParallelHead:
+    """As `first_head`; when it starts from an EAGLE-3 head, only mask slots and deeper layers are new."""
+    one = _shape(stage, end, index, vocabulary)
+    shape = ParallelShape(one, stage.peagle.layers, mask_token)
+    begun = _borrowed(one, seed, end, vocabulary).state_dict()
+    if stage.start_from is not None:
+        folder = Path(stage.start_from)
+        told, begun = _checked(folder, one, index, vocabulary)
+        if _kind(begun) == "peagle":
+            _same(folder, "number of layers", told["num_hidden_layers"], shape.layers)
+            _same(folder, "mask token", told["ptd_token_id"], mask_token)
+            return load_parallel_head(folder, shape)
+    torch.manual_seed(seed)
+    head = ParallelHead(shape)
+    start_from(head, {name: tensor.float() for name, tensor in begun.items()})
+    return head
+
+
+def _kind(weights: dict[str, Tensor]) -> str:
+    return "peagle" if "mask_hidden" in weights else "eagle3"
+
+
+def _borrowed(shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVocabulary) -> Head:
+    torch.manual_seed(seed)
+    head = Head(shape)
+    borrow(head, _last_layer(end), end.model.layers, vocabulary)
+    return head
+
+
+def _shape(stage: TrainStage, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> HeadShape:
+    model = end.model
+    return HeadShape(
+        hidden=model.hidden_size,
+        intermediate=stage.intermediate_size or model.intermediate_size,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_dim,
+        vocabulary=model.vocabulary,
+        draft_vocabulary=len(vocabulary.draft_to_target),
+        boundaries=index.boundaries,
+        eps=model.norm_eps,
+        rope_theta=model.rope.theta,
+        max_positions=model.max_positions,
+        tap_norms=stage.tap_norms,
+        norm_output=stage.norm_output,
+    )
+
+
+def _last_layer(end: OutputEnd) -> dict[str, Tensor]:
+    model, prefix = end.model, f"model.layers.{end.model.layers - 1}"
+    hidden, inner = model.hidden_size, model.intermediate_size
+    shapes = {
+        "self_attn.q_proj": (model.heads * model.head_dim, hidden),
+        "self_attn.k_proj": (model.kv_heads * model.head_dim, hidden),
+        "self_attn.v_proj": (model.kv_heads * model.head_dim, hidden),
+        "self_attn.o_proj": (hidden, model.heads * model.head_dim),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+    }
+    names = {f"{prefix}.{name}.weight": shape for name, shape in shapes.items()}
+    tensors = {name: end.weights.take(name, shape) for name, shape in names.items()}
+    return tensors | {"model.norm.weight": end.norm_weight, "lm_head.weight": end.output}
+
+
+def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVocabulary) -> Exported:
+    """Reads an exported head of either kind and checks that it fits."""
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise ConfigError(f"no exported head at {folder} (train.start_from)", param="train.start_from")
+    origin = origin_of(folder)
+    if origin is None:
+        raise ConfigError(f"{folder} has no card that says which target it was trained for", param="train.start_from")
+    _same(folder, "target (sha256 of its weights)", origin.target, index.target)
+    _same(folder, "chat template (sha256)", origin.template, index.template)
+    config = specforge_config(shape)
+    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _same(folder, "set of taps (boundaries)", list(boundaries_of(told)), list(shape.boundaries))
+    for key in ("intermediate_size", "fc_norm", "norm_output"):
+        _same(folder, key, told.get(key), config.get(key))
+    tensors = load_file(weights)
+    ids = tensors["d2t"] + torch.arange(told["draft_vocab_size"])
+    if not torch.equal(ids, vocabulary.draft_to_target):
+        raise ConfigError(
+            f"{folder} was trained on another draft vocabulary ({len(ids)} ids, here {shape.draft_vocabulary}): "
+            f"go on with the one it has, or train a head from the start",
+            param="train.start_from",
+        )
+    return told, tensors
+
+
+def _same(folder: Path, what: str, found: object, wanted: object) -> None:
+    if found != wanted:
+        raise ConfigError(
+            f"{folder} was trained on another {what}: it has {found}, here it is {wanted}", param="train.start_from"
+        )

@@ -1,0 +1,1 @@
+"""The demo pair: a target that recites docstrings, and its heads."""
