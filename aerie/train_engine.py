@@ -2,13 +2,15 @@
 
 import contextlib
 import os
-import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ from aerie.lane import make_lane
 from aerie.resolve import with_local_model
 from aerie.train.pipeline.config import PipelineConfig
 
-_READY = re.compile(r"serves \S+ at (http://\S+)")
+_HOST = "127.0.0.1"
 _START_SECONDS = 600.0
 _STOP_SECONDS = 30.0
+_REPLY_SECONDS = 5.0
 
 
 def served_target(config: PipelineConfig) -> AbstractContextManager[str]:
@@ -35,11 +38,14 @@ def served(words: list[str]) -> Iterator[str]:
 
     Raises AerieError with the server's output if it does not start.
     """
-    command = [sys.executable, "-m", "aerie", "serve", *words, "server.port=0", "server.log_requests=false"]
+    port = _free_port()
+    own = [f"server.host={_HOST}", f"server.port={port}", "server.log_requests=false"]
+    command = [sys.executable, "-m", "aerie", "serve", *words, *own]
     with tempfile.TemporaryFile("w+") as output:
         server = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"COLUMNS": "500"})
         try:
-            yield _wait_ready(server, output) + "/v1"
+            _wait_ready(server, port, output)
+            yield f"http://{_HOST}:{port}/v1"
         finally:
             server.terminate()
             try:
@@ -49,17 +55,30 @@ def served(words: list[str]) -> Iterator[str]:
                 server.wait()
 
 
-def _wait_ready(server: subprocess.Popen[bytes], output: Any) -> str:
+def _free_port() -> int:
+    """A port that nobody listens on; the server takes it a moment later."""
+    with socket.socket() as one:
+        one.bind((_HOST, 0))
+        return int(one.getsockname()[1])
+
+
+def _wait_ready(server: subprocess.Popen[bytes], port: int, output: Any) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while True:
-        output.seek(0)
-        text = output.read()
-        found = _READY.search(text)
-        if found is not None and "\n" in text[found.end() :]:
-            return found[1]
+    while not _ready(port):
         if server.poll() is not None or time.monotonic() > deadline:
-            raise AerieError(f"the target could not be served (aerie serve):\n{text[-2000:]}")
+            output.seek(0)
+            raise AerieError(f"the target could not be served (aerie serve):\n{output.read()[-2000:]}")
         time.sleep(0.1)
+
+
+def _ready(port: int) -> bool:
+    """Whether GET /ready answers 200; until then the server refuses the connection or answers 503."""
+    with closing(HTTPConnection(_HOST, port, timeout=_REPLY_SECONDS)) as connection:
+        try:
+            connection.request("GET", "/ready")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, HTTPException):
+            return False
 
 
 def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[list[int]]]) -> Iterator[dict[str, Any]]:

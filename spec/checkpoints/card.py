@@ -1,8 +1,8 @@
 """Reads a head's card: how often its drafts are accepted, by depth, and for which target it was trained.
 
 Used by the composition root, so that a server can detect a head that falls far short, and by `build` for
-`spec.require_provenance`. The card is the README.md that training writes beside the weights; the head's file of
-`configs/head/` may also promise an acceptance. No torch here.
+`spec.require_provenance`. The card is the README.md that training writes beside the weights; only its YAML front matter
+is read. The head's file of `configs/head/` may also promise an acceptance. No torch here.
 """
 
 import math
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -20,12 +21,9 @@ from aerie.contracts.provenance import template_hash, template_source, weights_h
 from aerie.contracts.spec_section import SpecConfig
 from aerie.spec.checkpoints.registry import Pair, Promised, same_place
 
-_MEASURED = re.compile(r"accuracies((?: \d\.\d+)+)")
-"""Share of drafts accepted at each depth, among those accepted at the depth before."""
-
 _FRONT = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
-_TARGET_LINE = re.compile(r"Target weights \(sha256[^)]*\): `([0-9a-f]{64})`")
-"""For cards without front matter."""
+_ACCURACIES = "conditional_accuracy"
+"""Share of drafts accepted at each depth, among those accepted at the depth before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +36,23 @@ class Origin:
 
 def origin_of(folder: Path) -> Origin | None:
     """The origin on the card in a head's folder; None if there is no card or it names no target."""
+    facts = _facts(folder)
+    target, template = facts.get("target_weights"), facts.get("chat_template")
+    if not isinstance(target, str):
+        return None
+    return Origin(target, template if isinstance(template, str) else None)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Aerie's section of the front matter of the card in `folder`; empty if there is none."""
     path = folder / "README.md"
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    front = _FRONT.match(text)
+    front = _FRONT.match(path.read_text(encoding="utf-8")) if path.exists() else None
     try:
         data = yaml.safe_load(front[1]) if front else None
     except yaml.YAMLError:
         data = None
-    told = data.get("aerie") if isinstance(data, dict) else None
-    if isinstance(told, dict) and isinstance(told.get("target_weights"), str):
-        template = told.get("chat_template")
-        return Origin(told["target_weights"], template if isinstance(template, str) else None)
-    line = _TARGET_LINE.search(text)
-    return None if line is None else Origin(line[1], None)
+    found = data.get("aerie") if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def check_origin(folder: Path, config: Config) -> None:
@@ -92,11 +94,14 @@ def promised(folder: Path, spec: SpecConfig, pairs: list[Pair]) -> tuple[tuple[f
 
 
 def _of_readme(folder: Path) -> tuple[tuple[float, ...], str] | None:
-    path = folder / "README.md"
-    measured = _MEASURED.search(path.read_text(encoding="utf-8")) if path.exists() else None
-    if measured is None:
+    measured = _facts(folder).get(_ACCURACIES)
+    if not isinstance(measured, list) or not measured or not all(map(_is_share, measured)):
         return None
-    return tuple(accumulate(map(float, measured[1].split()), mul)), "the card in its folder"
+    return tuple(accumulate(map(float, measured), mul)), "the card in its folder"
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value <= 1
 
 
 def _of_pair(folder: Path, pairs: list[Pair]) -> tuple[tuple[float, ...], str] | None:

@@ -35,19 +35,25 @@ def test_the_table_is_the_comparison_s() -> None:
         assert f"| {' | '.join(row)} |" in BENCHMARKS, row
 
 
-def test_what_is_said_of_all_cells_is_so() -> None:
-    count = re.search(r"All answers of all (\d+) cells, in fp32 and in bf16, are the same", BENCHMARKS)
-    assert count is not None and int(count[1]) == len(COMPARED)
+def numbers(page: str, near: str) -> set[str]:
+    """The numbers in the paragraphs that contain `near`, whatever the words between them."""
+    return {number for part in page.split("\n\n") if near in part for number in re.findall(r"\d+(?:\.\d+)?", part)}
+
+
+def test_numbers_are_found_in_any_wording() -> None:
+    assert numbers("2 of 3\n\nIn 0.5 s\nto [a](a.json): 7.", "a.json") == {"0.5", "7"}
+
+
+def test_all_cells_were_compared() -> None:
+    assert str(len(COMPARED)) in numbers(BENCHMARKS, "[compare.json]")
     assert {cell["dtype"] for cell in COMPARED} == {"float32", "bfloat16"}
     assert all(cell["identical"] == 1.0 for cell in COMPARED)
 
 
 def test_the_large_tree_commits_what_is_said() -> None:
-    told = re.search(r"Trees of (\d+) nodes commit\s+(\d\.\d)\s+tokens a step \(\[tune\.json\]", BENCHMARKS)
-    assert told is not None
     tuned = json.loads((RESULTS / "tune.json").read_text(encoding="utf-8"))
-    lengths = [cell["acceptance_length"] for cell in tuned["cells"] if cell["shape"].endswith(f",{told[1]}")]
-    assert max(lengths) == pytest.approx(float(told[2]), abs=0.05)
+    best = max(tuned["cells"], key=lambda cell: cell["acceptance_length"])
+    assert {best["shape"].split(",")[-1], f"{best['acceptance_length']:.1f}"} <= numbers(BENCHMARKS, "[tune.json]")
 
 
 def test_the_preset_s_table_is_the_comparison_s() -> None:

@@ -1,7 +1,7 @@
 """The parts that the model cards of all heads share: front matter, the target of a head, the safety note.
 
-`stages/card.py` uses them for heads of the pipeline; `demo_card` is the whole card of heads trained on the text of this
-repository. `spec/checkpoints/card.py` reads the front matter for `spec.require_provenance`.
+`pipeline/card.py` uses them for heads of the pipeline; `demo_card` is the whole card of heads trained on the text of
+this repository. `spec/checkpoints/card.py` reads the front matter, and nothing else of a card.
 """
 
 import textwrap
@@ -59,6 +59,8 @@ class Aligned:
     licenses: tuple[str, ...]
     kind: str
     """`eagle3` or `peagle`."""
+    accuracies: tuple[float, ...] = ()
+    """Measured share of drafts accepted at each depth, among those accepted at the depth before."""
 
 
 def opening(aligned: Aligned, name: str, about: str) -> str:
@@ -70,13 +72,15 @@ def opening(aligned: Aligned, name: str, about: str) -> str:
 
 def _front_matter(aligned: Aligned) -> str:
     """The fields that `spec/checkpoints/card.py` reads."""
-    told = {
+    told: dict[str, object] = {
         "target_weights": aligned.target,
         "chat_template": aligned.template,
         "taps": list(aligned.boundaries),
         "features_dtype": aligned.dtype,
         "data_licenses": list(aligned.licenses),
     }
+    if aligned.accuracies:
+        told["conditional_accuracy"] = [round(accuracy, 3) for accuracy in aligned.accuracies]
     data = {"base_model": aligned.base, "tags": ["speculative-decoding", aligned.kind], "aerie": told}
     return f"---\n{yaml.safe_dump(data, sort_keys=False)}---\n\n"
 
@@ -91,13 +95,14 @@ def demo_card(
     *,
     trained_on: str,
     measured: str,
+    accuracies: tuple[float, ...] = (),
 ) -> str:
     """The card of a head for the target in the folder `target`, which computes in float32 during training here.
 
     `coverage` is the draft vocabulary's.
     """
     licenses, template = (LICENSE,), template_hash(template_source(target))
-    aligned = Aligned(target.name, weights_hash(target), template, boundaries, "float32", licenses, kind)
+    aligned = Aligned(target.name, weights_hash(target), template, boundaries, "float32", licenses, kind, accuracies)
     return opening(aligned, name, about) + _DEMO.format(
         trained_on=trained_on,
         licenses=", ".join(licenses),

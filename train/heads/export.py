@@ -25,13 +25,15 @@ def export(
     *,
     trained_on: str,
     measured: str,
+    accuracies: tuple[float, ...] = (),
     named: str = "Aerie's demo target",
 ) -> None:
     """Writes `out`, replacing an earlier export."""
     out.mkdir(parents=True, exist_ok=True)
     write_head(head, vocabulary, out)
     name, about, taps = f"EAGLE-3 head of {named}", _about(head.shape), head.shape.boundaries
-    card = demo_card("eagle3", name, about, taps, vocabulary.coverage, target, trained_on=trained_on, measured=measured)
+    facts: dict[str, Any] = {"trained_on": trained_on, "measured": measured, "accuracies": accuracies}
+    card = demo_card("eagle3", name, about, taps, vocabulary.coverage, target, **facts)
     (out / "README.md").write_text(card, encoding="utf-8")
 
 

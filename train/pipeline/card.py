@@ -42,7 +42,9 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
     featured, chosen = manifest_of(work, features.STAGE)["counts"], manifest_of(work, vocabulary.STAGE)["counts"]
     licenses = tuple(sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"]))
     base, kind = Path(config.target).name, stage.kind
-    aligned = Aligned(base, index.target, index.template, tuple(index.boundaries), index.dtype, licenses, kind)
+    measured, accuracies = _measured(cells)
+    taps = tuple(index.boundaries)
+    aligned = Aligned(base, index.target, index.template, taps, index.dtype, licenses, kind, accuracies)
     text = _TEXT.format(
         prompts=filtered["kept"],
         dropped=sum(filtered["dropped"].values()),
@@ -59,7 +61,7 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         optimizer=stage.optimizer,
         rate=stage.rate,
         precision=stage.precision,
-        measured=_measured(cells),
+        measured=measured,
         table=evaluate.as_table(cells),
     )
     path.write_text(opening(aligned, config.export.name, _about(stage, shape)) + text, encoding="utf-8")
@@ -92,16 +94,18 @@ def _method(stage: TrainStage) -> str:
     return f"{stage.depth} depths, each keeping {own.rate:g} of the anchors of the one before, at least {own.floor:g}"
 
 
-def _measured(cells: list[dict[str, Any]]) -> str:
-    """One line about chains at the lowest temperature, in the words that `spec/checkpoints/card.py` looks for."""
+def _measured(cells: list[dict[str, Any]]) -> tuple[str, tuple[float, ...]]:
+    """One line about chains at the lowest temperature, and their conditional accuracies."""
     chains = [cell for cell in cells if cell["head"] == evaluate.TRAINED and cell["shape"].split(",")[1] == "1"]
     if not chains:
-        return "No chain was measured."
+        return "No chain was measured.", ()
     lowest = min(cell["temperature"] for cell in chains)
     cell = next(cell for cell in chains if cell["temperature"] == lowest)
-    shares = " ".join(f"{share:.3f}" for share in evaluate.conditional(cell["acceptance_per_position"]))
-    return (
+    accuracies = tuple(evaluate.conditional(cell["acceptance_per_position"]))
+    shares = " ".join(f"{share:.3f}" for share in accuracies)
+    line = (
         f"In Aerie's engine, on {cell['prompts']} held-out prompts ({cell['task']}, T={lowest:g}, chains of "
         f"{cell['shape'].split(',')[0]}): acceptance length {cell['acceptance_length']:.2f}, accuracies {shares} "
         f"(of the drafts accepted to the depth before)."
     )
+    return line, accuracies

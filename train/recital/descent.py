@@ -106,8 +106,12 @@ class Tally:
         self.reached[:depth] += judged.reached
         self.right[:depth] += judged.right
 
+    @property
+    def accuracies(self) -> tuple[float, ...]:
+        return tuple(map(float, self.right / self.reached.clamp(min=1)))
+
     def line(self) -> str:
-        accuracies = " ".join(f"{float(share):.3f}" for share in self.right / self.reached.clamp(min=1))
+        accuracies = " ".join(f"{share:.3f}" for share in self.accuracies)
         return f"accuracies {accuracies} length {acceptance_length(self.reached, self.right):.2f}"
 
 

@@ -7,6 +7,7 @@ Called by `python -m aerie.train head CONFIG`; `descent` has the loop, which res
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,9 +55,10 @@ def train_head(config: TrainConfig) -> None:
         yield judged_batch(head, target.embedding, vocabulary, batch, target.features(batch.ids), run.depth)
 
     descend_along(head, course_of(run), Path(run.work) / "checkpoint", ahead, learned, Progress(run.depth).add)
-    measured = measure(run, target, tokenizer, entries, asked)
+    measured, accuracies = measure(run, target, tokenizer, entries, asked)
     print(measured, flush=True)
-    export(head, vocabulary, folder, Path(run.out), trained_on=_trained_on(run), measured=measured)
+    facts: dict[str, Any] = {"trained_on": _trained_on(run), "measured": measured, "accuracies": accuracies}
+    export(head, vocabulary, folder, Path(run.out), **facts)
 
 
 def drawn_depth(run: EagleRun, step: int) -> int:

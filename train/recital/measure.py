@@ -26,9 +26,9 @@ def measure(
     tokenizer: PreTrainedTokenizerFast,
     entries: list[Entry],
     judge: Callable[[Batch], Iterable[Judged]],
-) -> str:
+) -> tuple[str, tuple[float, ...]]:
     """Conditional accuracies on the target's greedy answers to held-out phrasings, and a greedy chain's acceptance
-    length.
+    length: as a line, and the accuracies alone.
 
     `judge` gives the losses and counts of a batch, drafted to the head's full depth.
     """
@@ -39,4 +39,4 @@ def measure(
     for batch in batches(samples, tokens=run.tokens_per_batch, longest=run.longest, rng=rng):
         for judged in judge(batch):
             tally.add(judged)
-    return f"greedy answers to {len(questions)} held-out questions: {tally.line()}"
+    return f"greedy answers to {len(questions)} held-out questions: {tally.line()}", tally.accuracies

@@ -57,7 +57,7 @@ def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
         return _judged(undropped, head, target.embedding, vocabulary, batch, features, 0)
 
     descend(head, course_of(run), Path(run.work) / "checkpoint", found, run.seed, judge, Progress(run.depth).add)
-    measured = measure(run, target, tokenizer, entries, asked)
+    measured, accuracies = measure(run, target, tokenizer, entries, asked)
     print(measured, flush=True)
     export_parallel(
         head,
@@ -69,6 +69,7 @@ def train_parallel(run: ParallelRun, pair: TrainConfig) -> None:
         trained_on=f"{run.steps} batches of at most {run.tokens_per_batch} tokens of the pair's data; {run.depth} "
         f"depths, of which each keeps {run.rate:g} of the one before, at least {run.floor:g} of all",
         measured=measured,
+        accuracies=accuracies,
     )
 
 

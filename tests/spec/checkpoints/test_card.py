@@ -13,7 +13,7 @@ from aerie.spec.checkpoints.card import Origin, check_origin, origin_of, promise
 from aerie.spec.checkpoints.registry import Pair, Promised, locate, read_pairs
 from tests.house import HOME
 
-MEASURED = "* Measured: on 64 questions: loss 3.2 accuracies 0.500 0.400 0.300 length 1.76\n"
+MEASURED = "---\naerie:\n  conditional_accuracy: [0.5, 0.4, 0.3]\n---\n\n# A head\n"
 
 
 def spec(**fields: Any) -> SpecConfig:
@@ -27,7 +27,7 @@ def pair(head: Path | str, **promise: Any) -> Pair:
 
 
 def test_a_readme_gives_shares_by_depth(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(f"# A head\n\n{MEASURED}", encoding="utf-8")
+    (tmp_path / "README.md").write_text(MEASURED, encoding="utf-8")
     found = promised(tmp_path, spec(depth=5, nodes=6), [])
     assert found is not None
     assert found[0] == pytest.approx((0.5, 0.2, 0.06)), "accepted among those accepted at the depth before"
@@ -60,6 +60,12 @@ def test_the_readme_goes_before_the_file(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(MEASURED, encoding="utf-8")
     found = promised(tmp_path, spec(depth=1, nodes=2), [pair(tmp_path)])
     assert found is not None and found[0] == pytest.approx((0.5,))
+
+
+@pytest.mark.parametrize("told", ["0.5", "[]", "[0.5, high]", "[0.5, 1.5]"])
+def test_accuracies_that_are_no_shares_promise_nothing(tmp_path: Path, told: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\naerie:\n  conditional_accuracy: {told}\n---\n", encoding="utf-8")
+    assert promised(tmp_path, spec(), []) is None
 
 
 def test_no_card_no_promise(tmp_path: Path) -> None:
@@ -101,10 +107,15 @@ def test_front_matter_names_target_and_template(tmp_path: Path) -> None:
     assert origin_of(tmp_path) is None
 
 
-def test_a_card_without_front_matter_may_name_its_target_in_a_line(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(f"# A head\n\n* Target weights (sha256 of `model.safetensors`): `{'a' * 64}`\n")
-    assert origin_of(tmp_path) == Origin("a" * 64, None)
-    (tmp_path / "README.md").write_text("---\n: [\n---\n# A head of nothing\n")
-    assert origin_of(tmp_path) is None
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n: [\n---\n# A head of nothing\n",
+        f"# A head\n\n* Target weights (sha256): `{'a' * 64}`\n* Measured: accuracies 0.500 0.400 length 1.70\n",
+    ],
+)
+def test_nothing_is_read_from_prose(tmp_path: Path, text: str) -> None:
+    (tmp_path / "README.md").write_text(text)
+    assert origin_of(tmp_path) is None and promised(tmp_path, spec(), []) is None
     with pytest.raises(ConfigError, match=r"no card"):
         check_origin(tmp_path, load_config(None, ["model.path=nowhere"]))

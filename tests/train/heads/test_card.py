@@ -41,8 +41,9 @@ def test_a_shipped_card_is_what_its_exporter_writes(kind: str) -> None:
     told = {line.split(": ")[0][2:]: line.split(": ", 1)[1] for line in text.splitlines() if line.startswith("* ")}
     coverage = float(told["Draft vocabulary"].split()[1].rstrip("%")) / 100
     name, about = text.split("\n# ")[1].split("\n\n")[:2]
-    taps = tuple(yaml.safe_load(text.split("---\n")[1])["aerie"]["taps"])
-    facts = {"trained_on": told["Trained on"], "measured": told["Measured"]}
+    front = yaml.safe_load(text.split("---\n")[1])["aerie"]
+    taps, accuracies = tuple(front["taps"]), tuple(front["conditional_accuracy"])
+    facts = {"trained_on": told["Trained on"], "measured": told["Measured"], "accuracies": accuracies}
     assert text == demo_card(kind, name, about, taps, coverage, target, **facts)
     assert told["Tokenizer (sha256 of `tokenizer.json`)"] == f"`{file_hash(target / 'tokenizer.json')}`"
     found = promised(folder, config.spec, [])

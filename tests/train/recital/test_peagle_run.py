@@ -89,7 +89,7 @@ def test_a_resumed_run_is_the_undisturbed_one_and_reads_back_equal(
     kept = load_file(Path(run.work) / "checkpoint/weights.safetensors")
     for name, weight in load_parallel_head(Path(run.out), shape).named_parameters():
         assert torch.equal(weight, kept[name].bfloat16().float()), name
-    assert "accuracies" in (Path(run.out) / "README.md").read_text()
+    assert "conditional_accuracy:" in (Path(run.out) / "README.md").read_text()
 
 
 def test_one_conversation_is_learned_served_and_accepted(
@@ -106,7 +106,7 @@ def test_one_conversation_is_learned_served_and_accepted(
     sample = Sample(sample.ids[:length], sample.answer[:length])
     monkeypatch.setattr("aerie.train.recital.peagle_run.conversations", lambda *_: [sample])
     monkeypatch.setattr("aerie.train.recital.peagle_run.own_answers", lambda *_: [])
-    monkeypatch.setattr("aerie.train.recital.peagle_run.measure", lambda *_: "not here")
+    monkeypatch.setattr("aerie.train.recital.peagle_run.measure", lambda *_: ("not here", ()))
     vocabulary = config.head.model_copy(update={"draft_vocabulary": 400})
     learned = run.model_copy(
         update={"steps": 80, "matrix_rate": 0.03, "checkpoint_every": 1000, "rate": 1.0, "floor": 1.0, "elements": 900}

@@ -6,6 +6,7 @@ embedding with the mask's row in it, `mask_hidden`, `d2t`, `t2d`) and a model ca
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,13 +29,15 @@ def export_parallel(
     depth: int,
     trained_on: str,
     measured: str,
+    accuracies: tuple[float, ...] = (),
     named: str = "Aerie's demo target",
 ) -> None:
     """Writes `out`, replacing an earlier export. `embedding` [vocabulary, hidden] is the target's."""
     out.mkdir(parents=True, exist_ok=True)
     write_parallel(head, embedding, vocabulary, out, depth=depth)
     name, about, taps = f"P-EAGLE head of {named}", _about(head.shape, depth), head.shape.head.boundaries
-    card = demo_card("peagle", name, about, taps, vocabulary.coverage, target, trained_on=trained_on, measured=measured)
+    facts: dict[str, Any] = {"trained_on": trained_on, "measured": measured, "accuracies": accuracies}
+    card = demo_card("peagle", name, about, taps, vocabulary.coverage, target, **facts)
     (out / "README.md").write_text(card, encoding="utf-8")
 
 
