@@ -58,6 +58,6 @@ def _reason(where: str, error: OSError, *, offline: bool) -> str:
         )
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return (
-        f"{where} is no folder here, and the hub did not give it ({said}); without network, "
+        f"{where} is not a folder here, and the hub did not give it ({said}); without network, "
         "serve a local folder, or fetch it once elsewhere and copy the cache (HF_HOME)"
     )

@@ -39,7 +39,7 @@ def with_local_model(config: Config) -> Config:
     called = folder.resolve().name
     if not folder.is_dir():
         if not is_hub_id(name):
-            raise ConfigError(f"no model folder at {name}, and it is no hub id ORG/MODEL either", param="model.path")
+            raise ConfigError(f"no model folder at {name}, and it is not a hub id ORG/MODEL either", param="model.path")
         folder = fetch(name, config.model.revision, offline=config.model.offline, param="model.path")
         called = name
     data = config.model_dump(exclude_unset=True)  # keeps unset settings unset: SGLang's engine tells them apart

@@ -102,7 +102,7 @@ class Bridge:
             try:
                 message = wire.decode_to_scheduler(frame)
             except msgspec.DecodeError as error:
-                logger.error("dropped a frame that is no message: %s", error)
+                logger.error("dropped an invalid message: %s", error)
                 continue
             match message:
                 case Stop():

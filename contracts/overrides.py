@@ -12,7 +12,7 @@ def lay_over(data: dict[str, Any], override: str, *, texts: Container[str]) -> s
     """Changes `data` and returns the key. `texts` are the keys that hold text. Raises ConfigError."""
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ConfigError(f"{override!r} is no override; write section.key=value, as in spec.depth=5")
+        raise ConfigError(f"{override!r} is not an override; write section.key=value, as in spec.depth=5")
     *sections, last = key.split(".")
     node = data
     for section in sections:

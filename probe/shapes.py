@@ -43,7 +43,7 @@ def parse_shape(text: str) -> Shape:
     try:
         depth, topk, nodes = (int(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(f"{text!r} is no shape; write depth,topk,nodes, as in 5,4,16") from None
+        raise ConfigError(f"{text!r} is not a shape; write depth,topk,nodes, as in 5,4,16") from None
     load_shape(Shape(depth, topk, nodes), rows=1)
     return Shape(depth, topk, nodes)
 

@@ -88,7 +88,7 @@ class _Process:
             try:
                 message = wire.decode_to_scheduler(frame)
             except msgspec.DecodeError as error:
-                logger.error("dropped a frame that is no message: %s", error)
+                logger.error("dropped an invalid message: %s", error)
                 continue
             if isinstance(message, Stop):
                 return False

@@ -68,7 +68,7 @@ def _read(path: Path) -> dict[str, torch.Tensor]:
         raise NotConverted(f"{path} cannot be read, download it again: {str(error).splitlines()[0]}") from None
     data = data.get("state_dict", data) if isinstance(data, dict) else data
     if not isinstance(data, dict) or not all(isinstance(one, torch.Tensor) for one in data.values()):
-        raise NotConverted(f"{path} is no mapping of names to tensors")
+        raise NotConverted(f"{path} is not a mapping of names to tensors")
     return {str(name): tensor.detach().clone().contiguous() for name, tensor in data.items()}
 
 

@@ -82,7 +82,7 @@ def peagle(
     except FileNotFoundError as error:
         _fail(f"there is no config at {error.filename}")
     except (yaml.YAMLError, ValidationError) as error:
-        _fail(f"{config} is no config of a P-EAGLE head: {error}")
+        _fail(f"{config} is not a config of a P-EAGLE head: {error}")
     _needed(Path(pair.target.out) / "model.safetensors", f"python -m aerie.train target {run.pair}")
     _unless_there(Path(run.out) / "model.safetensors", again)
     train_parallel(run, pair)

@@ -156,5 +156,5 @@ def _object(text: str) -> dict[str, Any]:
     except json.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
-        raise AerieError(f'{text!r} is no JSON object; write it as in {{"ignore_eos": true}}')
+        raise AerieError(f'{text!r} is not a JSON object; write it as in {{"ignore_eos": true}}')
     return found

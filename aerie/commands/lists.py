@@ -29,4 +29,4 @@ def _each(text: str, read: Callable[[str], _T], kind: str) -> list[_T]:
     try:
         return [read(part) for part in text.split(",")]
     except ValueError:
-        raise AerieError(f"{text!r} is no list of {kind}; write them as in 1,4,16") from None
+        raise AerieError(f"{text!r} is not a list of {kind}; write them as in 1,4,16") from None

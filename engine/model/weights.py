@@ -107,4 +107,4 @@ def _names(path: Path) -> list[str]:
         with safe_open(path, framework="pt") as file:
             return list(file.keys())
     except Exception as error:  # noqa: BLE001  the library raises its own type for a damaged file
-        raise ConfigError(f"{path} is no readable safetensors file: {error}") from None
+        raise ConfigError(f"{path} is not a readable safetensors file: {error}") from None

@@ -122,7 +122,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, config: dict[str, Any], model: Path
     told = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
     before = told["pre_tokenizer"]
     if told["model"]["type"] != "BPE" or before["type"] != "ByteLevel" or not before["use_regex"]:
-        raise NotExported("the tokenizer is no byte-level BPE that splits as GPT-2's does")
+        raise NotExported("the tokenizer is not a byte-level BPE that splits as GPT-2's does")
     tokens = sorted(told["model"]["vocab"], key=told["model"]["vocab"].__getitem__)
     special = {one["content"] for one in told["added_tokens"]}
     merges = [one if isinstance(one, str) else " ".join(one) for one in told["model"]["merges"]]

@@ -119,7 +119,7 @@ class Engine:
             try:
                 message = wire.decode_to_server(frame)
             except msgspec.DecodeError as error:
-                self._die(f"the scheduler sent what is no message ({error}); the request cannot be finished")
+                self._die(f"the scheduler sent an invalid message ({error}); the request cannot be finished")
                 return
             self._handle(message)
 

@@ -78,7 +78,7 @@ def read_pairs(folder: Path = FOLDER) -> list[Pair]:
             data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
             pair = Pair.model_validate(data)
         except (ValidationError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path} is no pair of target and head: {error}", param="spec.head") from None
+            raise ConfigError(f"{path} is not a pair of target and head: {error}", param="spec.head") from None
         targets = tuple(named_in(folder, target) for target in pair.targets)
         pairs.append(pair.model_copy(update={"targets": targets, "head": named_in(folder, pair.head)}))
     return pairs

@@ -108,7 +108,7 @@ def test_failures_say_what_to_do(fetch: Fetch) -> None:
 
 def test_no_network_and_the_switch_of_the_hub_itself(fetch: Fetch) -> None:
     [unreachable] = fetch("http://127.0.0.1:1", ("org/model", None, False))
-    assert "org/model is no folder here, and the hub did not give it" in unreachable["message"]
+    assert "org/model is not a folder here, and the hub did not give it" in unreachable["message"]
     assert "serve a local folder" in unreachable["message"]
     with fake_hub.running() as hub:
         [silent] = fetch(hub.url, ("org/model", None, False), HF_HUB_OFFLINE="1")

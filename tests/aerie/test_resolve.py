@@ -20,9 +20,9 @@ def test_a_file_a_folder_and_their_overrides() -> None:
     ("target", "overrides", "said"),
     [
         ("nowhere.yaml", [], "no config file at nowhere.yaml"),
-        ("a/b/c", [], "no model folder at a/b/c, and it is no hub id"),
+        ("a/b/c", [], "no model folder at a/b/c, and it is not a hub id"),
         (str(HOME / "configs/serve/demo.yaml"), ["model.pth=x"], "did you mean 'model.path'"),
-        (str(HOME / "configs/serve/demo.yaml"), ["spec.depth"], "no override"),
+        (str(HOME / "configs/serve/demo.yaml"), ["spec.depth"], "not an override"),
         (str(HOME / "configs/serve/demo.yaml"), ["spec.depth=deep"], "spec.depth is 'deep'"),
     ],
 )

@@ -1,7 +1,7 @@
 """A fake server as a command, for targets that a sweep starts: `python fake_command.py PORT FASTNESS [RECORD [STUCK]]`.
 
 FASTNESS is how many pieces of text it sends in a tenth of a second; the first takes as long as two. Its id is appended
-to RECORD. Once the file STUCK appears it answers no more; where it was there before, that is no matter.
+to RECORD. Once the file STUCK appears it answers no more; where it was there before, that does not matter.
 """
 
 import asyncio

@@ -47,8 +47,8 @@ def test_what_is_beside_it_stays() -> None:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("spec.depth", "no override; write section.key=value"),
-        ("=5", "no override"),
+        ("spec.depth", "not an override; write section.key=value"),
+        ("=5", "not an override"),
         ("spec.depth=[1", "spec.depth is '\\[1', which is not YAML"),
         ("server.api_key=a: b: c", "not YAML .*; quotes help"),
         ("server.api_key=", "server.api_key is empty; write server.api_key=null"),

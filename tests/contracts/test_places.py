@@ -13,7 +13,7 @@ from tests.house import HOME
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory that is no checkout and has a `model` of its own."""
+    """A working directory that is not a checkout and has a `model` of its own."""
     folder = tmp_path / "elsewhere"
     (folder / "model").mkdir(parents=True)
     monkeypatch.chdir(folder)

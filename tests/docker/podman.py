@@ -87,7 +87,7 @@ def _base() -> str:
     archive = FOLDER / "base.tar"
     if not archive.exists():
         packages = "--include=ca-certificates,python3,python3-venv"
-        part = FOLDER / "base.part.tar"  # by the name's end mmdebstrap knows that it is no directory
+        part = FOLDER / "base.part.tar"  # by the name's end mmdebstrap knows that it is not a directory
         done = say("mmdebstrap", "--variant=minbase", packages, "bookworm", str(part))
         assert done.returncode == 0, done.stderr
         part.rename(archive)

@@ -1,4 +1,4 @@
-"""Pickled weights become safetensors with the same names and values; what is no weights is refused unopened."""
+"""Pickled weights become safetensors with the same names and values; a file without weights is refused unopened."""
 
 import json
 import pickle

@@ -59,7 +59,7 @@ def _be_the_fork(body: Callable[[], None], writer: int) -> None:
     code = 0
     try:
         body()
-    except BaseException:  # noqa: BLE001  pytest's own are no Exceptions; the parent reports all of them
+    except BaseException:  # noqa: BLE001  pytest's own are not Exceptions; the parent reports all of them
         code = 1
         os.write(writer, traceback.format_exc().encode())
     sys.stdout.flush()

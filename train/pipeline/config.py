@@ -224,4 +224,4 @@ def load_pipeline(path: Path, overrides: list[str] | None = None) -> PipelineCon
         return PipelineConfig.model_validate(data)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"{path} is no config of the training pipeline: {problems}") from None
+        raise ConfigError(f"{path} is not a config of the training pipeline: {problems}") from None

@@ -49,7 +49,7 @@ STAGES: dict[str, Callable[[PipelineConfig, Surroundings], Path]] = {
 def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, again: bool = False) -> Path:
     """Runs one stage on the output of earlier ones. `again` removes its own finished or begun output first."""
     if name not in STAGES:
-        raise AerieError(f"{name!r} is no stage; stages are {', '.join(STAGES)}, and all")
+        raise AerieError(f"{name!r} is not a stage; stages are {', '.join(STAGES)}, and all")
     if again:
         discard(Path(config.work), name)
     return STAGES[name](config, surroundings)

@@ -113,7 +113,7 @@ def _paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise AerieError(f"{path} is no UTF-8 text: {error}") from None
+        raise AerieError(f"{path} is not UTF-8 text: {error}") from None
     begun, gathered = 1, list[str]()
     for number, line in enumerate([*lines, ""], 1):
         if line.strip():

@@ -104,15 +104,15 @@ def test_overlap_needs_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["compare", "CONFIG", "--concurrency", "1,x"], "'1,x' is no list of whole numbers"),
-        (["compare", "CONFIG", "--temperature", "hot"], "'hot' is no list of numbers"),
+        (["compare", "CONFIG", "--concurrency", "1,x"], "'1,x' is not a list of whole numbers"),
+        (["compare", "CONFIG", "--temperature", "hot"], "'hot' is not a list of numbers"),
         (["compare", "CONFIG", "--dtype", "float32,int4"], "'int4' is none of float32, bfloat16, float16"),
         (["gpu-check", "CONFIG", "--only", "graphs,x"], "'x' is none of attention, graphs, speculation, soak"),
         (["gpu-bench", "CONFIG", "--only", ""], "'' is none of plain, speculation, attention, kernels"),
-        (["compare", "CONFIG", "--chain", "9"], "'9' is no shape"),
-        (["baseline", "CONFIG", "--threads", ""], "'' is no list of whole numbers"),
-        (["overlap", "--batches", "1.5"], "'1.5' is no list of whole numbers"),
-        (["gpu-bench", "CONFIG", "--batches", "x"], "'x' is no list of whole numbers"),
+        (["compare", "CONFIG", "--chain", "9"], "'9' is not a shape"),
+        (["baseline", "CONFIG", "--threads", ""], "'' is not a list of whole numbers"),
+        (["overlap", "--batches", "1.5"], "'1.5' is not a list of whole numbers"),
+        (["gpu-bench", "CONFIG", "--batches", "x"], "'x' is not a list of whole numbers"),
     ],
 )
 def test_a_list_that_is_none_is_named(words: list[str], said: str, config_file: Path) -> None:

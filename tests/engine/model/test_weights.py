@@ -93,7 +93,7 @@ def test_a_damaged_file_is_named(altered: Callable[..., Path]) -> None:
     folder = altered(lambda tensors: None)
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(ConfigError, match=r"model\.safetensors is no readable"):
+    with pytest.raises(ConfigError, match=r"model\.safetensors is not a readable"):
         load(folder)
 
 

@@ -74,7 +74,7 @@ def test_a_head_that_stays_far_below_is_spoken_of_once(warnings: pytest.LogCaptu
 
 def test_it_takes_several_bad_windows_in_a_row(warnings: pytest.LogCaptureFixture) -> None:
     seen(*([BAD] * (BAD_WINDOWS - 1) + [GOOD]) * 4)
-    assert not warnings.records, "one hard text is no reason to warn"
+    assert not warnings.records, "one hard text does not warrant a warning"
     seen(GOOD, *[BAD] * BAD_WINDOWS)
     assert len(warnings.records) == 1, "a good beginning does not hide what follows"
 

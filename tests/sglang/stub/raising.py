@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def raising(name: str) -> Callable[..., NoReturn]:
-    """A function of that name that refuses to run. Raises AttributeError for what is no kernel's name."""
+    """A function of that name that refuses to run. Raises AttributeError for a name that is not a kernel's."""
     if name.startswith("__"):
         raise AttributeError(name)
 

@@ -38,5 +38,5 @@ def paragraphs() -> dict[str, str]:
 
 
 def _first(text: str) -> str:
-    """The first paragraph that is no signature."""
+    """The first paragraph that is not a signature."""
     return next((part for part in text.split("\n\n") if "->" not in part and part.strip()[-1:] == "."), "")
