@@ -154,7 +154,7 @@ async def test_a_frame_that_is_no_message_is_the_end(pair: tuple[Engine, Peer]) 
     mailbox = engine.open([request("a")])
     peer.socket.send(b"\x93nonsense")
     [(_, failed)] = await mailbox.take(PATIENCE)
-    assert isinstance(failed, Failed) and "no message" in failed.message
+    assert isinstance(failed, Failed) and "invalid message" in failed.message
     assert engine.death is not None
 
 
