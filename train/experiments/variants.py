@@ -64,15 +64,22 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
         lost,
         Progress(arm.depth).add,
     )
-    told = {
-        "trained_on": f"experiment {experiment.name}, arm {arm.name}, seed {seed}",
-        "measured": "by its experiment",
-        "named": "the experiments' proxy target",
-    }
+    trained_on, measured = f"experiment {experiment.name}, arm {arm.name}, seed {seed}", "by its experiment"
+    named, out = "the experiments' proxy target", folder / "head"
     if isinstance(head, Head):
-        export(head, vocabulary, pair.folder, folder / "head", **told)
+        export(head, vocabulary, pair.folder, out, trained_on=trained_on, measured=measured, named=named)
     else:
-        export_parallel(head, teacher.embedding, vocabulary, pair.folder, folder / "head", depth=arm.depth, **told)
+        export_parallel(
+            head,
+            teacher.embedding,
+            vocabulary,
+            pair.folder,
+            out,
+            depth=arm.depth,
+            trained_on=trained_on,
+            measured=measured,
+            named=named,
+        )
 
 
 def _samples(proxy: Proxy, pair: Pair, arm: Arm) -> list[Sample]:
