@@ -13,9 +13,10 @@ from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Cuda, Runtime
 from aerie.engine.device import device_name
 from aerie.engine.memory import Sizes, plan_sizes
-from aerie.engine.model.config import ModelConfig, read_model_config
+from aerie.engine.model.config import ModelConfig, read_json, read_model_config
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.model.dummy_weights import DummyWeights
+from aerie.engine.model.formats import reader_of
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.model.weights import Source, Weights
 from aerie.engine.state.kv_pool import KVPool
@@ -63,7 +64,9 @@ def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[
     if config.model.weights == "dummy":
         weights = DummyWeights(sizes.dtype, sizes.device)
     else:
-        weights = Weights(Path(config.model.path), sizes.dtype, sizes.device)
+        folder = Path(config.model.path)
+        reader = reader_of(read_json(folder / "config.json"), folder)
+        weights = Weights(folder, sizes.dtype, sizes.device, reader=reader)
     positions = sizes.max_length + sizes.reserve + 1
     shape = AttentionShape(model.heads, model.kv_heads, model.head_dim, sizes.page_size, sizes.dtype, sizes.device)
     attention = make_attention(config.engine.attention, shape, kernels)
@@ -77,6 +80,11 @@ def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[
         device=sizes.device,
         kernels=kernels,
     )
+
+
+def multiplies_int8(dtype: torch.dtype, kernels: Kernels) -> bool:
+    """Whether matrices rounded to 8 bits are faster than others with these kernels."""
+    return kernels.language == "cpp" and dtype in (torch.float32, torch.bfloat16)
 
 
 def make_capacity(

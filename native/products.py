@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from aerie.engine.model import packing
-from aerie.engine.model.packing import Packed, rounded_to_int8
+from aerie.engine.model.matrix import Rounded
+from aerie.engine.model.packing import Packed
 from aerie.engine.model.projection import Projection
 from aerie.native.library import library
 from aerie.native.pages import WEIGHTS
@@ -18,9 +19,9 @@ def pack(weight: Tensor) -> Packed | None:
     return Panels(halves) if torch.equal(halves.float(), weight.float()) else packing.pack(weight)
 
 
-def pack_int8(weight: Tensor) -> Packed:
+def pack_int8(matrix: Rounded) -> Packed:
     """Replaces engine.model.packing.pack_int8."""
-    return Panels(*rounded_to_int8(weight))
+    return Panels(matrix.integers, matrix.scales)
 
 
 def addresses_of(projection: Projection, tokens: int) -> tuple[int | None, ...] | None:

@@ -17,10 +17,18 @@ from aerie.contracts.step import MAX_NODES
 from aerie.engine.attention import make_attention
 from aerie.engine.attention.inputs import AttentionShape
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
+from aerie.engine.build import (
+    build_plain_worker,
+    load_target,
+    make_capacity,
+    multiplies_int8,
+    read_target,
+    runtime_of,
+)
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, plan_sizes
 from aerie.engine.model.config import ROPE_KINDS, ModelConfig
+from aerie.engine.model.projection import Precision
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.step.graphs import attention_of, recording, row_buckets
 from aerie.engine.step.plain_graphs import PlainGraphs
@@ -89,10 +97,9 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
         AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
         kernels,
     )
-    weights = load_head(checkpoint, target, kernels)
-    if shape.rope.kind in ROPE_KINDS:
-        if _rounds(config.spec, dtype, kernels):
-            weights.round()
+    own = shape.rope.kind in ROPE_KINDS
+    weights = load_head(checkpoint, target, kernels, _precision(config.spec, dtype, kernels, own=own))
+    if own:
         head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1, kernels=kernels)
     else:
         from aerie.spec.heads.sglang import SglangHead
@@ -118,16 +125,16 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     return SpecWorker(state, head, config.spec, rounds=rounds, plain=plain)
 
 
-def _rounds(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels) -> bool:
-    """Whether the head's matrices are int8. Raises ConfigError if int8 is set and not available."""
-    can = kernels.language == "cpp" and dtype in (torch.float32, torch.bfloat16)
-    if spec.quantization == "int8" and not can:
+def _precision(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels, *, own: bool) -> Precision:
+    """Of the head's matrices; `own`: Aerie runs its layers. Raises ConfigError if int8 is set and not available."""
+    can = multiplies_int8(dtype, kernels)
+    if own and spec.quantization == "int8" and not can:
         raise ConfigError(
             "spec.quantization is int8, which the C++ kernels of a CPU compute with, and they are not in "
             "use here; set spec.quantization=auto",
             param="spec.quantization",
         )
-    return can and spec.quantization != "none"
+    return Precision.INT8_DRAFTS if own and can and spec.quantization != "none" else Precision.STORED
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

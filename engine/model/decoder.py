@@ -8,10 +8,10 @@ from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.model.body import Body
 from aerie.engine.model.config import ModelConfig
-from aerie.engine.model.layer import AttentionWeights, MlpWeights, Pass
-from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Projection
-from aerie.engine.model.rope import interleaved, rotations
+from aerie.engine.model.layer import Pass
+from aerie.engine.model.parts import Module, Parts
+from aerie.engine.model.projection import Precision
+from aerie.engine.model.rope import rotations
 from aerie.engine.model.stack import Layer, Stack, through
 from aerie.engine.model.target import TargetOutput
 from aerie.engine.model.weights import Source
@@ -32,19 +32,21 @@ class Decoder:
         boundaries: tuple[int, ...] = (),
         device: torch.device | str = "cpu",
         kernels: Kernels = REFERENCES,
+        precision: Precision = Precision.STORED,
     ) -> None:
         self.config = config
         self.pool = pool
         self.boundaries = boundaries
         self.attention = attention
-        size = (config.vocabulary, config.hidden_size)
-        embeddings = weights.take("model.embed_tokens.weight", size)
+        vocabulary, hidden = config.vocabulary, config.hidden_size
+        parts = Parts(weights, config.norm_eps, kernels, precision)
+        embeddings = weights.take("model.embed_tokens.weight", (vocabulary, hidden))
         self.body = Body(
-            stack=Stack(tuple(_layer(config, weights, index, kernels) for index in range(config.layers))),
-            norm=RmsNorm(weights.take("model.norm.weight", (config.hidden_size,)), config.norm_eps, kernels),
-            output=Projection(
-                embeddings if config.tied_embeddings else weights.take("lm_head.weight", size), kernels=kernels
-            ),
+            stack=Stack(tuple(_layer(config, parts, f"model.layers.{index}") for index in range(config.layers))),
+            norm=parts.norm("model.norm", hidden),
+            output=parts.projected(embeddings)
+            if config.tied_embeddings
+            else parts.projection(hidden, Module("lm_head", vocabulary)),
             embeddings=embeddings,
             rotations=rotations(config.rope, config.head_dim, positions, device),
             pool=pool,
@@ -103,21 +105,11 @@ class Decoder:
         return TargetOutput(logits, tapped)
 
 
-def _layer(config: ModelConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
-    prefix = f"model.layers.{index}"
-    hidden, inner = config.hidden_size, config.intermediate_size
-
-    def bias(name: str, wide: int, present: bool) -> Tensor | None:
-        return weights.take(f"{prefix}.{name}.bias", (wide,)) if present else None
-
-    def merged(names: tuple[str, str], present: bool) -> Tensor | None:
-        parts = [bias(name, inner, present) for name in names]
-        return torch.cat([part for part in parts if part is not None]) if present else None
-
+def _layer(config: ModelConfig, parts: Parts, prefix: str) -> Layer:
+    hidden = config.hidden_size
     return Layer(
-        input_norm=RmsNorm(weights.take(f"{prefix}.input_layernorm.weight", (hidden,)), config.norm_eps, kernels),
-        attention=attention_weights(
-            weights,
+        input_norm=parts.norm(f"{prefix}.input_layernorm", hidden),
+        attention=parts.attention(
             f"{prefix}.self_attn",
             width=hidden,
             hidden=hidden,
@@ -127,71 +119,7 @@ def _layer(config: ModelConfig, weights: Source, index: int, kernels: Kernels) -
             bias=config.attention_bias,
             output_bias=config.output_bias,
             qk_norm=config.qk_norm,
-            eps=config.norm_eps,
-            kernels=kernels,
         ),
-        post_norm=RmsNorm(
-            weights.take(f"{prefix}.post_attention_layernorm.weight", (hidden,)), config.norm_eps, kernels
-        ),
-        mlp=MlpWeights(
-            gate_up=Projection(
-                torch.cat(
-                    [weights.take(f"{prefix}.mlp.{name}_proj.weight", (inner, hidden)) for name in ("gate", "up")]
-                ),
-                merged(("mlp.gate_proj", "mlp.up_proj"), config.mlp_bias),
-                kernels,
-            ),
-            down=Projection(
-                weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
-                bias("mlp.down_proj", hidden, config.mlp_bias),
-                kernels,
-            ),
-            inner=inner,
-        ),
-    )
-
-
-def attention_weights(
-    weights: Source,
-    prefix: str,
-    *,
-    width: int,
-    hidden: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    bias: bool = False,
-    output_bias: bool = False,
-    qk_norm: bool = False,
-    eps: float = 1e-6,
-    kernels: Kernels = REFERENCES,
-) -> AttentionWeights:
-    """Takes q, k, v and o under `prefix`; `width` is the projections' input size (twice `hidden` in a draft head's
-    first layer).
-    """
-    parts, biases = [], []
-    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
-        part = weights.take(f"{prefix}.{name}_proj.weight", (count * head_dim, width))
-        parts.append(part if name == "v" else interleaved(part, head_dim))
-        if bias:
-            value = weights.take(f"{prefix}.{name}_proj.bias", (count * head_dim,))
-            biases.append(value if name == "v" else interleaved(value, head_dim))
-    norms = [
-        RmsNorm(interleaved(weights.take(f"{prefix}.{name}_norm.weight", (head_dim,)), head_dim), eps, kernels)
-        if qk_norm
-        else None
-        for name in ("q", "k")
-    ]
-    return AttentionWeights(
-        qkv=Projection(torch.cat(parts), torch.cat(biases) if bias else None, kernels),
-        output=Projection(
-            weights.take(f"{prefix}.o_proj.weight", (hidden, heads * head_dim)),
-            weights.take(f"{prefix}.o_proj.bias", (hidden,)) if output_bias else None,
-            kernels,
-        ),
-        q_norm=norms[0],
-        k_norm=norms[1],
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
+        post_norm=parts.norm(f"{prefix}.post_attention_layernorm", hidden),
+        mlp=parts.mlp(f"{prefix}.mlp", hidden=hidden, inner=config.intermediate_size, bias=config.mlp_bias),
     )

@@ -11,6 +11,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from aerie.engine.model.matrix import Matrix
+from aerie.engine.model.weights import unquantized
+
 
 class DummyWeights:
     """Returns whatever is asked for. `shapes` lists the available tensors, for models that look before they ask."""
@@ -40,6 +43,10 @@ class DummyWeights:
             return made.fill_(1.0 if "norm" in name else 0.0)
         reach = (3 / shape[-1]) ** 0.5  # bound of a uniform distribution with variance 1 / inputs
         return made.uniform_(-reach, reach, generator=self._numbers_of(name))
+
+    def matrix(self, module: str, shape: tuple[int, int]) -> Matrix:
+        """Unquantized."""
+        return unquantized(self, module, shape)
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
         """Nothing can be left over."""

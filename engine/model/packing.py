@@ -1,4 +1,4 @@
-"""Packs weights in 16 bits for a CPU's fp32 arithmetic, if they are 16-bit numbers anyway.
+"""Packs weights for a CPU's fp32 arithmetic: in 16 bits if they are 16-bit numbers anyway, in 8 if they are rounded.
 
 Called while a model loads. The packed form is that of `torch.fbgemm_linear_fp16_weight_fp32_activation`, unless a
 worker's kernels replace it.
@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-_LARGEST = 127
+from aerie.engine.model.matrix import Rounded
+
 _HALF_STEP = 2.0**-25
 """Half the distance of the smallest fp16 numbers: the most that packing may change a weight by."""
 
@@ -39,24 +40,16 @@ def pack(weight: Tensor) -> Packed | None:
     return HalfPacked.of(weight) if weight.dtype == torch.float32 else None
 
 
-def pack_int8(weight: Tensor) -> Packed:
-    """weight [out, in] fp32, rounded to 8-bit integers."""
-    return Int8Packed(*rounded_to_int8(weight))
-
-
-def rounded_to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight [out, in] fp32 -> integers [out, in] and scales [out]: the largest weight of an output is 127 times its
-    scale.
-    """
-    scales = (weight.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
-    return (weight / scales[:, None]).round_().to(torch.int8), scales
+def pack_int8(matrix: Rounded) -> Packed:
+    """8-bit integers and their scales."""
+    return Int8Packed(matrix)
 
 
 class Int8Packed:
-    """Integers [out, in] and scales [out], multiplied in fp32."""
+    """Multiplies the integers in fp32, and their sums by the scales."""
 
-    def __init__(self, integers: Tensor, scales: Tensor) -> None:
-        self._integers, self._scales = integers, scales
+    def __init__(self, matrix: Rounded) -> None:
+        self._integers, self._scales = matrix.integers, matrix.scales
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         product = x.float().mm(self._integers.float().t()).mul_(self._scales)

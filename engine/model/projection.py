@@ -1,14 +1,30 @@
 """A weight matrix in the layout that this machine multiplies fastest."""
 
+from enum import Enum
+
 import torch
 from torch import Tensor
 
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.model.matrix import Matrix, Rounded, rounded
 from aerie.engine.model.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
 _FEW = 12
 """Up to so many tokens, one thread on the packed form keeps up with three on the columns."""
+
+
+class Precision(Enum):
+    """What a projection does with the weights that it is made from."""
+
+    STORED = "stored"
+    """Keeps them."""
+    INT8 = "int8"
+    """Rounds them to 8 bits."""
+    INT8_DRAFTS = "int8 drafts"
+    """Rounds those that few tokens are multiplied by. A head's logits may depend on how many tokens there are; a
+    target's must not.
+    """
 
 
 class Projection:
@@ -17,30 +33,37 @@ class Projection:
     In fp32 on a CPU the matrix is stored by column. Weights that are 16-bit numbers anyway, such as those of a bf16
     checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One thread
     always reads the packed form; several threads share the columns once there are many tokens
-    (docs/decisions/0005-packed-weights.md).
+    (docs/decisions/0005-packed-weights.md). Weights rounded to 8 bits have the packed form only.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, kernels: Kernels = REFERENCES) -> None:
+    def __init__(
+        self,
+        weight: Matrix,
+        bias: Tensor | None = None,
+        kernels: Kernels = REFERENCES,
+        precision: Precision = Precision.STORED,
+    ) -> None:
+        if precision is Precision.INT8:
+            weight = rounded(weight)
         self.device = weight.device
         self.shape = weight.shape
         self._bias = bias
         self.packed_bias = None if bias is None else bias.float()
-        self._kernels = kernels
         self._dtype = weight.dtype
-        self.packed: Packed | None = kernels[pack](weight)
+        self.packed: Packed | None
         """The form for few tokens, if there is one."""
-        self.few = 0 if self.packed is None else _ALL if torch.get_num_threads() == 1 else _FEW
+        self.few = _ALL
         """Up to so many tokens the packed form is read."""
         self._matrix: Tensor | None = None
-        if self.few < _ALL:
+        if isinstance(weight, Rounded):
+            self.packed = kernels[pack_int8](weight)
+            return
+        int8 = precision is Precision.INT8_DRAFTS
+        self.packed = kernels[pack_int8](rounded(weight)) if int8 else kernels[pack](weight)
+        if self.packed is None or torch.get_num_threads() > 1:
+            self.few = 0 if self.packed is None else _FEW
             by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
             self._matrix = weight.t().contiguous() if by_columns else weight.t()
-
-    def round(self) -> None:
-        """Stores the weights in 8 bits from now on. For a head, whose drafts are verified."""
-        self.packed = self._kernels[pack_int8](self.weight.float())
-        self.few = _ALL if torch.get_num_threads() == 1 else _FEW
-        self._matrix = None if self.few == _ALL else self._matrix
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""

@@ -10,6 +10,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.matrix import Matrix
 
 
 class Source(Protocol):
@@ -23,14 +24,27 @@ class Source(Protocol):
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None) -> Tensor:
         """The tensor in `dtype`, else in the engine's. Raises ConfigError if it is not available in this shape."""
 
+    def matrix(self, module: str, shape: tuple[int, int]) -> Matrix:
+        """The matrix of a module, such as `lm_head`, in whatever format it is stored. Raises ConfigError as `take`."""
+
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
         """Raises ConfigError if tensors are left that nobody took; names that end in one of `ignored` may be left."""
+
+
+Reader = Callable[[Source, str, tuple[int, int]], Matrix]
+"""Takes a module's matrix [out, in] from a source, in one format (formats.py)."""
+
+
+def unquantized(source: Source, module: str, shape: tuple[int, int]) -> Matrix:
+    """The module's `weight`, as it is."""
+    return source.take(f"{module}.weight", shape)
 
 
 class Weights:
     """The tensors of a folder. `take` what the model needs, then `finish`.
 
-    `rename` maps a file's names to those that are asked for; None leaves a tensor out on purpose.
+    `rename` maps a file's names to those that are asked for; None leaves a tensor out on purpose. `reader` knows how
+    the folder stores matrices.
     """
 
     def __init__(
@@ -39,8 +53,10 @@ class Weights:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
         rename: Callable[[str], str | None] = str,
+        reader: Reader = unquantized,
     ) -> None:
         self._folder = folder
+        self._reader = reader
         self._dtype = dtype
         self._device = str(device)
         self._files: dict[str, tuple[Path, str]] = {}
@@ -77,6 +93,10 @@ class Weights:
             raise ConfigError(f"tensor {name!r} in {self._folder} has shape {tuple(tensor.shape)}; expected {shape}")
         self._taken.add(name)
         return tensor.to(dtype or self._dtype)
+
+    def matrix(self, module: str, shape: tuple[int, int]) -> Matrix:
+        """The matrix of a module, in the folder's format. Raises ConfigError as `take`."""
+        return self._reader(self, module, shape)
 
     def finish(self, *, ignored: tuple[str, ...] = ()) -> None:
         """Raises ConfigError that names tensors nobody took; those that end in one of `ignored` may be left."""

@@ -17,11 +17,10 @@ from torch import Tensor
 from aerie.contracts.errors import ConfigError
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.model.config import ModelConfig
-from aerie.engine.model.decoder import attention_weights
 from aerie.engine.model.dummy_weights import DummyWeights
-from aerie.engine.model.layer import AttentionWeights, MlpWeights
-from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Projection
+from aerie.engine.model.matrix import Matrix
+from aerie.engine.model.parts import Module, Parts
+from aerie.engine.model.projection import Precision
 from aerie.engine.model.stack import Layer, Stack
 from aerie.engine.model.weights import Source, Weights
 from aerie.spec.checkpoints.dummy import head_shapes
@@ -81,32 +80,34 @@ def open_head(
     return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)
 
 
-def load_head(checkpoint: HeadCheckpoint, target: Lender, kernels: Kernels = REFERENCES) -> HeadWeights:
+def load_head(
+    checkpoint: HeadCheckpoint,
+    target: Lender,
+    kernels: Kernels = REFERENCES,
+    precision: Precision = Precision.STORED,
+) -> HeadWeights:
     """Reads every tensor.
 
     The embedding is the target's if the checkpoint has none; so is a missing output layer (`_output`).
     """
     config, weights = checkpoint.config, checkpoint.weights
+    parts = Parts(weights, config.eps, kernels, precision)
     wide = len(config.taps) * config.target_hidden
     ids = draft_to_target(weights, draft_vocabulary=config.draft_vocabulary, vocabulary=config.vocabulary)
     norms = {
         "none": [],
-        "concat": [("input_norm.weight", wide)],
-        "per_tap": [(f"fc_norm.{tap}.weight", config.target_hidden) for tap in range(len(config.taps))],
+        "concat": [("input_norm", wide)],
+        "per_tap": [(f"fc_norm.{tap}", config.target_hidden) for tap in range(len(config.taps))],
     }[config.pre_norm]
     head = HeadWeights(
-        fc=Projection(
-            weights.take("fc.weight", (config.hidden, wide)),
-            weights.take("fc.bias", (config.hidden,)) if config.fc_bias else None,
-            kernels,
-        ),
-        pre_norms=tuple(_norm(config, weights, name, size, kernels) for name, size in norms),
+        fc=parts.projection(wide, Module("fc", config.hidden), bias=config.fc_bias),
+        pre_norms=tuple(parts.norm(name, size) for name, size in norms),
         stack=Stack(
-            tuple(_layer(config, weights, index, kernels) for index in range(config.layers)),
+            tuple(_layer(config, parts, index) for index in range(config.layers)),
             normed_residual=config.norm_before_residual,
         ),
-        norm=_norm(config, weights, "norm.weight", config.hidden, kernels),
-        output=Projection(_output(checkpoint, target, ids), kernels=kernels),
+        norm=parts.norm("norm", config.hidden),
+        output=parts.projected(_output(checkpoint, target, ids)),
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
         mask_hidden=_mask_hidden(checkpoint, wide) if config.parallel else None,
@@ -138,14 +139,14 @@ def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
     return shared
 
 
-def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Tensor:
+def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Matrix:
     """The head's lm_head.
 
     A missing one is borrowed from the target, with its rows gathered for a reduced vocabulary; it is never left random.
     """
     config, weights = checkpoint.config, checkpoint.weights
     if "lm_head.weight" in weights:
-        return weights.take("lm_head.weight", (config.draft_vocabulary, config.hidden))
+        return weights.matrix("lm_head", (config.draft_vocabulary, config.hidden))
     shared = target.output_weight
     if shared.shape[1] != config.hidden:
         raise ConfigError(
@@ -156,58 +157,29 @@ def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> T
     return shared if ids is None else shared.index_select(0, ids.to(shared.device))
 
 
-def _layer(config: HeadConfig, weights: Source, index: int, kernels: Kernels) -> Layer:
+def _layer(config: HeadConfig, parts: Parts, index: int) -> Layer:
     """Layer 0 attends over embedding and hidden; deeper layers are plain. The name of their first norm varies."""
-    prefix, hidden, inner = f"layers.{index}", config.hidden, config.intermediate
-    first = index == 0
-    hidden_norm = f"{prefix}.hidden_norm.weight"
-    if not first and f"{prefix}.input_layernorm.weight" in weights:
-        hidden_norm = f"{prefix}.input_layernorm.weight"
-    down_bias = f"{prefix}.mlp.down_proj.bias"
+    prefix, hidden, first = f"layers.{index}", config.hidden, index == 0
+    hidden_norm = f"{prefix}.hidden_norm"
+    if not first and f"{prefix}.input_layernorm.weight" in parts.source:
+        hidden_norm = f"{prefix}.input_layernorm"
     return Layer(
-        embedding_norm=_norm(config, weights, f"{prefix}.input_layernorm.weight", hidden, kernels) if first else None,
-        input_norm=_norm(config, weights, hidden_norm, hidden, kernels),
-        attention=_attention(config, weights, prefix, 2 * hidden if first else hidden, kernels),
-        post_norm=_norm(config, weights, f"{prefix}.post_attention_layernorm.weight", hidden, kernels),
-        mlp=MlpWeights(
-            gate_up=Projection(
-                _gate_up(weights, prefix, "weight", (inner, hidden)),
-                _gate_up(weights, prefix, "bias", (inner,)) if config.mlp_bias else None,
-                kernels,
-            ),
-            down=Projection(
-                weights.take(f"{prefix}.mlp.down_proj.weight", (hidden, inner)),
-                weights.take(down_bias, (hidden,)) if config.mlp_bias else None,
-                kernels,
-            ),
-            inner=inner,
+        embedding_norm=parts.norm(f"{prefix}.input_layernorm", hidden) if first else None,
+        input_norm=parts.norm(hidden_norm, hidden),
+        attention=parts.attention(
+            f"{prefix}.self_attn",
+            width=2 * hidden if first else hidden,
+            hidden=hidden,
+            heads=config.heads,
+            kv_heads=config.kv_heads,
+            head_dim=config.head_dim,
+            bias=config.attention_bias,
+            output_bias=config.output_bias,
+            qk_norm=config.qk_norm,
         ),
+        post_norm=parts.norm(f"{prefix}.post_attention_layernorm", hidden),
+        mlp=parts.mlp(f"{prefix}.mlp", hidden=hidden, inner=config.intermediate, bias=config.mlp_bias),
     )
-
-
-def _attention(config: HeadConfig, weights: Source, prefix: str, width: int, kernels: Kernels) -> AttentionWeights:
-    return attention_weights(
-        weights,
-        f"{prefix}.self_attn",
-        width=width,
-        hidden=config.hidden,
-        heads=config.heads,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        bias=config.attention_bias,
-        output_bias=config.output_bias,
-        qk_norm=config.qk_norm,
-        eps=config.eps,
-        kernels=kernels,
-    )
-
-
-def _norm(config: HeadConfig, weights: Source, name: str, size: int, kernels: Kernels) -> RmsNorm:
-    return RmsNorm(weights.take(name, (size,)), config.eps, kernels)
-
-
-def _gate_up(weights: Source, prefix: str, kind: str, shape: tuple[int, ...]) -> Tensor:
-    return torch.cat([weights.take(f"{prefix}.mlp.{part}_proj.{kind}", shape) for part in ("gate", "up")])
 
 
 def _json(path: Path) -> dict[str, object]:

@@ -45,13 +45,6 @@ class HeadWeights:
     own_embeddings: bool
     """Whether the head's checkpoint has them; else they are the target's."""
 
-    def round(self) -> None:
-        """Quantizes every matrix to int8; needs the C++ kernels."""
-        for matrix in self.stack.matrices:
-            matrix.round()
-        self.fc.round()
-        self.output.round()
-
     @property
     def bytes(self) -> int:
         """Bytes of the head's own tensors in memory."""

@@ -6,7 +6,7 @@ import torch
 
 from aerie.engine.model.layer import AttentionWeights, MlpWeights
 from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Projection
+from aerie.engine.model.projection import Precision, Projection
 from aerie.engine.model.stack import Layer
 from tests.engine.attention.attention_cases import HEADS, KV_HEADS
 from tests.native.cpp_here import CPP
@@ -16,10 +16,8 @@ HIDDEN, INNER = 48, 80
 
 def projection(out: int, wide: int, dtype: torch.dtype, *, biased: bool, rounds: bool) -> Projection:
     bias = torch.randn(out).bfloat16().to(dtype) if biased else None
-    made = Projection((torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype), bias, CPP)
-    if rounds:
-        made.round()
-    return made
+    weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype)
+    return Projection(weight, bias, CPP, Precision.INT8_DRAFTS if rounds else Precision.STORED)
 
 
 def layer(dim: int, dtype: torch.dtype, *, beside: bool = False, rich: bool = False) -> Layer:

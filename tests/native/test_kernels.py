@@ -12,8 +12,9 @@ from aerie.contracts.errors import ConfigError
 from aerie.engine.attention import make_attention
 from aerie.engine.attention.inputs import AttentionShape
 from aerie.engine.model.layer import MlpWeights, gated, mlp, turned
+from aerie.engine.model.matrix import rounded
 from aerie.engine.model.norm import RmsNorm, normed
-from aerie.engine.model.projection import Projection
+from aerie.engine.model.projection import Precision, Projection
 from aerie.engine.sampling.choose import Needs, choose, filtered, likeliest
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.kv_pool import KVPool
@@ -74,10 +75,8 @@ def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> No
 def test_mlp(hidden: int, inner: int, rounds: bool, biased: bool, dtype: torch.dtype) -> None:
     def projection(out: int, wide: int) -> Projection:
         weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype)
-        made = Projection(weight, torch.randn(out).to(dtype) if biased else None, CPP)
-        if rounds:
-            made.round()
-        return made
+        precision = Precision.INT8_DRAFTS if rounds else Precision.STORED
+        return Projection(weight, torch.randn(out).to(dtype) if biased else None, CPP, precision)
 
     weights = MlpWeights(projection(2 * inner, hidden), projection(hidden, inner), inner)
     norm, residual = RmsNorm(torch.randn(hidden), 1e-5), (3 * torch.randn(5, hidden)).to(dtype)
@@ -259,7 +258,7 @@ def test_products_of_bf16_are_rounded_once(biased: bool) -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 6, 14, 15, 33])
 def test_a_row_s_product_does_not_depend_on_how_many_there_are(tokens: int) -> None:
     weight, x = torch.randn(100, 72).bfloat16().float(), torch.randn(tokens, 72)
-    for panels in (pack(weight), pack_int8(weight)):
+    for panels in (pack(weight), pack_int8(rounded(weight))):
         assert isinstance(panels, Panels)
         whole = panels(x, None)
         assert all(torch.equal(panels(x[row : row + 1], None)[0], whole[row]) for row in range(tokens))
@@ -271,7 +270,7 @@ def test_eight_bits_are_within_half_a_step_of_the_weight() -> None:
     weight = torch.randn(70, 50) * torch.logspace(-6, 3, 70)[:, None]
     weight[3] = 0
     step = weight.abs().amax(1, keepdim=True) / 127
-    kept = pack_int8(weight)
+    kept = pack_int8(rounded(weight))
     assert ((kept.weight - weight).abs() <= 0.5001 * step).all()
     x, bias, residual = torch.randn(4, 50), torch.randn(70), torch.randn(4, 70)
     expected = x.double() @ kept.weight.double().t() + bias.double()
