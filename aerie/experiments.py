@@ -60,12 +60,12 @@ def measure(
     proxy: Proxy, experiment: Experiment, target: Path, head: Path, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
     """Acceptance by task, shape and temperature; if the experiment asks for it, speed by depth and load."""
+    from aerie.contracts.shape import DraftShape
     from aerie.probe.acceptance import CONCURRENCY, accepted
     from aerie.probe.shapes import for_lane, parse_shape
-    from aerie.scheduler.drafting import Shape
 
     shapes = {text: parse_shape(text) for text in experiment.shapes}
-    chains = [Shape(depth, 1, depth + 1) for depth in (experiment.speed.depths if experiment.speed else ())]
+    chains = [DraftShape(depth, 1, depth + 1) for depth in (experiment.speed.depths if experiment.speed else ())]
     rows = max([CONCURRENCY, *(experiment.speed.concurrency if experiment.speed else ())])
     config = for_lane(_config(proxy, target, head), [*shapes.values(), *chains], rows=rows)
     with closing(make_lane(config)) as lane:
@@ -87,9 +87,9 @@ def _speeds(
     proxy: Proxy, experiment: Experiment, lane: Lane, config: Config, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
     """Measures speed with greedy decoding and answers of maximal length; depth 0 is plain decoding."""
+    from aerie.contracts.shape import DraftShape
     from aerie.probe.drive import ask, drive
     from aerie.probe.shapes import with_shape
-    from aerie.scheduler.drafting import Shape
 
     if experiment.speed is None:
         return
@@ -98,7 +98,7 @@ def _speeds(
         asked = list(itertools.islice(itertools.cycle(everything), _SPEED_REQUESTS * concurrency))
         for depth in (0, *experiment.speed.depths):
             requests = ask(asked, [0.0], max_tokens=proxy.max_tokens, speculation=depth > 0, ignore_eos=True)
-            shape = Shape(depth, 1, depth + 1) if depth else Shape(1, 1, 2)
+            shape = DraftShape(depth, 1, depth + 1) if depth else DraftShape(1, 1, 2)
             done = drive(lane, with_shape(config, shape), requests, concurrency=concurrency)
             yield {
                 "depth": depth,

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aerie.contracts.section import Section
+from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import MAX_NODES
 
 
@@ -19,6 +20,10 @@ class LoadShape(Section):
     """See spec.topk."""
     nodes: int = Field(ge=1, le=MAX_NODES)
     """See spec.nodes."""
+
+    @property
+    def shape(self) -> DraftShape:
+        return DraftShape(self.depth, self.topk, self.nodes)
 
 
 class SpecConfig(Section):
@@ -54,3 +59,8 @@ class SpecConfig(Section):
     """Commit this many tokens a step on average, drawn at random and not checked; for measurements only."""
     require_provenance: bool = False
     """Reject a head whose card does not name this target's weights and chat template."""
+
+    @property
+    def shape(self) -> DraftShape:
+        """The shape at every load, if `by_load` has no entries."""
+        return DraftShape(self.depth, self.topk, self.nodes)

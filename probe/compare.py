@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
-from aerie.scheduler.drafting import NO_DRAFT, Drafting, Shape
+from aerie.scheduler.drafting import Drafting
 
 if TYPE_CHECKING:
     from aerie.probe.margins import Divergence, Margins
@@ -44,10 +45,10 @@ class Grid:
     synchronous_at: Sequence[int] = (8,)
     """Concurrencies that are also measured without overlap."""
     max_tokens: int = 32
-    chain: Shape | None = None
-    tree: Shape | None = None
+    chain: DraftShape | None = None
+    tree: DraftShape | None = None
 
-    def shapes(self, config: Config, concurrency: int) -> dict[str, Shape]:
+    def shapes(self, config: Config, concurrency: int) -> dict[str, DraftShape]:
         shape = shape_at(config, concurrency)
         return {"chain": self.chain or chain_of(shape), "tree": self.tree or tree_of(shape)}
 
@@ -84,7 +85,7 @@ class _Path:
     name: str
     config: Config
     lane: Lane
-    shape: Shape
+    shape: DraftShape
     speculation: bool = True
 
 
@@ -98,7 +99,7 @@ class _Bench:
     plain_lane: Lane
     judge: "_Judge"
 
-    def modes(self, concurrency: int) -> Iterator[tuple[str, Config, Shape]]:
+    def modes(self, concurrency: int) -> Iterator[tuple[str, Config, DraftShape]]:
         for mode, shape in self.grid.shapes(self.config, concurrency).items():
             yield mode, with_shape(self.config, shape), shape
         if self.config.spec.by_load:
@@ -175,7 +176,7 @@ def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.tokens_per_s for run in runs]
 
 
-def _cell(mode: str, shape: Shape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
+def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
     whole = joined(runs)
     ratios = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)]
     waits = [run.ttft / other.ttft for run, other in zip(runs, plain, strict=True)]

@@ -10,10 +10,10 @@ from contextlib import closing
 from typing import Any
 
 from aerie.contracts.config import Config
+from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import MakeLane, Prompts, Run
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of
-from aerie.scheduler.drafting import Shape
 
 VALUES = (0.5, 1.0, 1.5, 2.0, 3.0, math.inf)
 TEMPERATURES = (0.6, 1.0)
@@ -50,7 +50,7 @@ def measure_draft_temperatures(
     return cells
 
 
-def _cases(shapes: dict[str, Shape], temperatures: Sequence[float]) -> Iterator[tuple[str, Shape, float]]:
+def _cases(shapes: dict[str, DraftShape], temperatures: Sequence[float]) -> Iterator[tuple[str, DraftShape, float]]:
     for mode, shape in shapes.items():
         for temperature in temperatures:
             yield mode, shape, temperature

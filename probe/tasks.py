@@ -5,10 +5,10 @@ from contextlib import closing
 from typing import Any
 
 from aerie.contracts.config import Config
+from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import Answer, MakeLane, Prompts, Run, joined
 from aerie.probe.shapes import for_lane, label
-from aerie.scheduler.drafting import Shape
 
 PLACES = ((0, 8), (8, 32), (32, 64), (64, 128), (128, 200), (200, None))
 """Positions in an answer where a step began: half-open windows of output tokens."""
@@ -21,7 +21,7 @@ def measure_tasks(
     prompts: Mapping[str, Prompts],
     make_lane: MakeLane,
     *,
-    shapes: Sequence[Shape],
+    shapes: Sequence[DraftShape],
     temperatures: Sequence[float] = (0.0, 0.8, 1.0),
     max_tokens: int = 400,
 ) -> list[dict[str, Any]]:
@@ -58,7 +58,7 @@ def _steps(answer: Answer) -> list[tuple[int, int]]:
     return found
 
 
-def _cell(task: str, shape: Shape, temperature: float, run: Run) -> dict[str, Any]:
+def _cell(task: str, shape: DraftShape, temperature: float, run: Run) -> dict[str, Any]:
     return {
         "task": task,
         "shape": label(shape),
@@ -70,7 +70,7 @@ def _cell(task: str, shape: Shape, temperature: float, run: Run) -> dict[str, An
     }
 
 
-def _all(shape: Shape, temperature: float, runs: list[Run]) -> dict[str, Any]:
+def _all(shape: DraftShape, temperature: float, runs: list[Run]) -> dict[str, Any]:
     """The mean over tasks; positions over all answers."""
     whole = _cell(ALL, shape, temperature, joined(runs))
     return {**whole, "accepted": sum(run.acceptance_length for run in runs) / len(runs)}

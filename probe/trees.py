@@ -8,10 +8,10 @@ from contextlib import closing
 from typing import Any
 
 from aerie.contracts.config import Config
+from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import MakeLane, Prompts
 from aerie.probe.shapes import for_lane
-from aerie.scheduler.drafting import Shape
 
 BUDGETS = (2, 3, 4, 8, 16)
 """Nodes per row, root included."""
@@ -49,6 +49,6 @@ def measure_trees(
     return cells
 
 
-def _rivals(nodes: int, depth: int, topk: int) -> tuple[Shape, Shape]:
+def _rivals(nodes: int, depth: int, topk: int) -> tuple[DraftShape, DraftShape]:
     cap = min(nodes - 1, depth)
-    return Shape(cap, 1, cap + 1), Shape(cap, topk, nodes)
+    return DraftShape(cap, 1, cap + 1), DraftShape(cap, topk, nodes)

@@ -14,15 +14,15 @@ from typing import Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape
 from aerie.contracts.step import MAX_NODES, Lane
 from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined
 from aerie.probe.shapes import for_lane, label, load_shape, with_shape
-from aerie.scheduler.drafting import NO_DRAFT, Shape
 
 LOADS = (1, 2, 4, 8, 16, 32, 64)
-CHAINS = tuple(Shape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))
-TREES = (Shape(3, 2, 6), Shape(4, 3, 8), Shape(5, 4, 12), Shape(6, 4, 16), Shape(7, 4, 24))
+CHAINS = tuple(DraftShape(depth, 1, depth + 1) for depth in (2, 3, 4, 5, 6))
+TREES = (DraftShape(3, 2, 6), DraftShape(4, 3, 8), DraftShape(5, 4, 12), DraftShape(6, 4, 16), DraftShape(7, 4, 24))
 TEMPERATURES = (0.0, 0.8)
 MARGIN = 1.10
 """Lowest ratio of tokens per second to plain decoding."""
@@ -38,7 +38,7 @@ def tune(
     make_lane: MakeLane,
     *,
     loads: Sequence[int] = LOADS,
-    shapes: Sequence[Shape] = (*CHAINS, *TREES),
+    shapes: Sequence[DraftShape] = (*CHAINS, *TREES),
     max_tokens: int = 48,
     say: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[Cell], list[LoadShape]]:
@@ -60,7 +60,7 @@ def tune(
     return cells, merged(best)
 
 
-def choose(speedups: Mapping[Shape, float], largest: int) -> Shape:
+def choose(speedups: Mapping[DraftShape, float], largest: int) -> DraftShape:
     """The fastest shape with at most `largest` nodes that gains enough; otherwise none."""
     gaining = [shape for shape, speedup in speedups.items() if shape.nodes <= largest and speedup >= MARGIN]
     return max(gaining, key=lambda shape: speedups[shape], default=NO_DRAFT)
@@ -79,15 +79,15 @@ def merged(entries: Sequence[LoadShape]) -> list[LoadShape]:
 
 
 def _measure(
-    lane: Lane, config: Config, prompts: Prompts, shapes: Sequence[Shape], load: int, max_tokens: int
-) -> dict[Shape, Cell]:
+    lane: Lane, config: Config, prompts: Prompts, shapes: Sequence[DraftShape], load: int, max_tokens: int
+) -> dict[DraftShape, Cell]:
     """Shapes alternate, so that speed changes of the machine affect all alike: a speed-up is the median over rounds.
 
     Each round has enough requests that most steps run at the full load.
     """
     asked = deque(prompts)
     count = max(12, 2 * load)
-    runs: dict[Shape, list[Run]] = {shape: [] for shape in shapes}
+    runs: dict[DraftShape, list[Run]] = {shape: [] for shape in shapes}
     for shape in shapes:  # first steps of a shape build kernels and touch memory
         few = [prompts[index % len(prompts)] for index in range(min(load, 4))]
         drive(lane, with_shape(config, shape), ask(few, TEMPERATURES, max_tokens=4), concurrency=load)
@@ -100,7 +100,7 @@ def _measure(
     return {shape: _cell(shape, load, own, runs[NO_DRAFT]) for shape, own in runs.items()}
 
 
-def _cell(shape: Shape, load: int, runs: Sequence[Run], plain: Sequence[Run]) -> Cell:
+def _cell(shape: DraftShape, load: int, runs: Sequence[Run], plain: Sequence[Run]) -> Cell:
     whole = joined(runs)
     return {
         "rows": load,

@@ -10,9 +10,9 @@ and they cost time in every step.
 """
 
 import logging
-from dataclasses import dataclass
 
 from aerie.contracts.messages import Generate
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import MAX_NODES
 
@@ -27,39 +27,21 @@ are broken, or another target's.
 """
 
 logger = logging.getLogger("aerie.head")
-
-
 _SWITCHED_OFF = (
     "the draft head is switched off until a restart: a node was accepted in %d of its last %d drafts, and in as few of "
     "those before (%d times in a row). Its weights may be broken or another target's. The text is right all the same"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A step's levels below the root, children kept, and nodes verified for each row, root included."""
-
-    depth: int
-    topk: int
-    nodes: int
-
-    @property
-    def drafts(self) -> bool:
-        return self.depth > 0 and self.nodes > 1
-
-
-NO_DRAFT = Shape(depth=0, topk=1, nodes=1)
-
-
 class Drafting:
     """Chooses draft shapes. `head` says whether the device has a head; without one nothing is drafted."""
 
     def __init__(self, spec: SpecConfig, *, head: bool) -> None:
-        self._by_load: list[tuple[float, Shape]] = []
+        self._by_load: list[tuple[float, DraftShape]] = []
         if head:
-            self._by_load = [(load.rows, Shape(load.depth, load.topk, load.nodes)) for load in spec.by_load]
+            self._by_load = [(load.rows, load.shape) for load in spec.by_load]
             self._by_load.sort(key=lambda entry: entry[0])
-            self._by_load = self._by_load or [(float("inf"), Shape(spec.depth, spec.topk, spec.nodes))]
+            self._by_load = self._by_load or [(float("inf"), spec.shape)]
         self._steps_without = 0
         self._judged = spec.simulate_acceptance is None
         self._drafts = self._useful = self._bad_windows = 0
@@ -73,7 +55,7 @@ class Drafting:
     def max_nodes(self) -> int:
         return max((shape.nodes for _, shape in self._by_load), default=1)
 
-    def shape(self, rows: int) -> Shape:
+    def shape(self, rows: int) -> DraftShape:
         """The shape while `rows` rows run. Beyond the last entry, or once the head is off, nothing is drafted."""
         if self.switched_off:
             return NO_DRAFT
@@ -101,7 +83,7 @@ class Drafting:
             logger.warning(_SWITCHED_OFF, self._useful, self._drafts, BAD_WINDOWS)
         self._drafts = self._useful = 0
 
-    def gives_up(self, shape: Shape) -> bool:
+    def gives_up(self, shape: DraftShape) -> bool:
         """Takes the shape of each decode step; True when the rows that still draft should become plain."""
         self._steps_without = 0 if shape.drafts else self._steps_without + 1
         return self._steps_without >= PATIENCE

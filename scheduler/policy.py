@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from aerie.contracts.config import SchedulerConfig
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Bools, Ints, Longs
-from aerie.scheduler.drafting import NO_DRAFT, Drafting, Shape
+from aerie.scheduler.drafting import Drafting
 from aerie.scheduler.memory import Memory
 from aerie.scheduler.queue import Queue
 from aerie.scheduler.request import Phase, Request
@@ -35,7 +36,7 @@ class DecodeStep:
     bounds: Ints
     nodes: Ints
     drafting: Bools
-    shape: Shape
+    shape: DraftShape
 
 
 class Policy:
@@ -104,7 +105,7 @@ class Policy:
         allowed = np.minimum(columns.max_nodes[rows], np.int32(shape.nodes))
         nodes = np.where(drafting, allowed, np.int32(1))
         depth = min(shape.depth, int(nodes.max()) - 1)
-        return DecodeStep(rows, bounds, nodes, drafting, Shape(depth, shape.topk, shape.nodes))
+        return DecodeStep(rows, bounds, nodes, drafting, DraftShape(depth, shape.topk, shape.nodes))
 
     def _prefill(self) -> PrefillStep | None:
         """Divides one step's tokens among prompts, and admits the waiting requests that get some."""

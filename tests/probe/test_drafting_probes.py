@@ -8,6 +8,7 @@ from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import Lane
 from aerie.probe.draft_temperature import measure_draft_temperatures
@@ -16,7 +17,6 @@ from aerie.probe.shapes import chain_of, for_lane, label, parse_shape, shape_at,
 from aerie.probe.tasks import ALL, by_place, measure_tasks
 from aerie.probe.trees import measure_trees
 from aerie.probe.tune import MARGIN, Cell, merged, tune
-from aerie.scheduler.drafting import NO_DRAFT, Shape
 from aerie.spec.build import reserved_slots
 from tests.probe.conftest import PROMPTS, make_lane
 
@@ -24,19 +24,19 @@ from tests.probe.conftest import PROMPTS, make_lane
 def test_shapes_of_a_config() -> None:
     table = (LoadShape(rows=2, depth=5, topk=4, nodes=16), LoadShape(rows=8, depth=3, topk=1, nodes=4))
     config = Config(spec=SpecConfig(by_load=table))
-    assert shape_at(config, 1) == Shape(5, 4, 16)
-    assert shape_at(config, 8) == shape_at(config, 64) == Shape(3, 1, 4)
-    assert chain_of(Shape(5, 4, 16)) == Shape(5, 1, 6)
-    assert tree_of(Shape(5, 4, 16)) == Shape(5, 4, 16)
-    assert tree_of(Shape(3, 1, 4)) == Shape(3, 4, 8)
-    assert with_shape(config, Shape(6, 2, 9)).spec.by_load == ()
+    assert shape_at(config, 1) == DraftShape(5, 4, 16)
+    assert shape_at(config, 8) == shape_at(config, 64) == DraftShape(3, 1, 4)
+    assert chain_of(DraftShape(5, 4, 16)) == DraftShape(5, 1, 6)
+    assert tree_of(DraftShape(5, 4, 16)) == DraftShape(5, 4, 16)
+    assert tree_of(DraftShape(3, 1, 4)) == DraftShape(3, 4, 8)
+    assert with_shape(config, DraftShape(6, 2, 9)).spec.by_load == ()
     with pytest.raises(ConfigError, match="drafts at no load"):
         shape_at(Config(spec=SpecConfig(depth=0, nodes=1)), 1)
 
 
 @pytest.mark.parametrize("depth", range(1, 60))
 def test_a_tree_of_any_chain_can_be_served(depth: int) -> None:
-    tree = tree_of(Shape(depth, 1, depth + 1))
+    tree = tree_of(DraftShape(depth, 1, depth + 1))
     config = for_lane(Config(), [tree], rows=100)
     assert config.scheduler.max_running == 100
     if tree.topk * (depth - 1) <= 64:
@@ -71,13 +71,13 @@ def test_trees_and_chains_have_equal_nodes_and_depth(config: Config) -> None:
 def test_a_gain_within_the_noise_is_not_taken_and_shapes_do_not_grow(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, large = Shape(2, 1, 3), Shape(2, 2, 4)
+    small, large = DraftShape(2, 1, 3), DraftShape(2, 2, 4)
     planted = {1: (1.5, 1.4), 2: (1.3, 1.6), 4: (1.09, 1.2), 8: (1.3, 1.4)}
     """By load: the speed-ups of the small and of the large shape."""
 
     def measured(
-        lane: Lane, wide: Config, prompts: object, shapes: tuple[Shape, ...], load: int, most: int
-    ) -> dict[Shape, Cell]:
+        lane: Lane, wide: Config, prompts: object, shapes: tuple[DraftShape, ...], load: int, most: int
+    ) -> dict[DraftShape, Cell]:
         speedups = zip(shapes, (1.0, *planted[load]), strict=True)
         return {shape: {"rows": load, "shape": label(shape), "speedup": speedup} for shape, speedup in speedups}
 
@@ -92,25 +92,25 @@ def test_a_speed_up_is_the_median_of_rounds_in_which_shapes_take_turns(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine whose second round takes ten times as long, and whose third is disturbed for one shape."""
-    seconds = {NO_DRAFT: iter((1.0, 10.0, 1.0)), Shape(2, 1, 3): iter((0.5, 5.0, 4.0))}
-    turns: list[Shape] = []
+    seconds = {NO_DRAFT: iter((1.0, 10.0, 1.0)), DraftShape(2, 1, 3): iter((0.5, 5.0, 4.0))}
+    turns: list[DraftShape] = []
 
     def driven(lane: Lane, own: Config, requests: list[Generate], *, concurrency: int) -> Run:
         answers = [Answer(request, 0.0, [1] * request.sampling.max_tokens) for request in requests]
         if requests[0].sampling.max_tokens == 4:
             return Run(answers, 1.0, 1.0, 1.0, {})
-        shape = Shape(own.spec.depth, own.spec.topk, own.spec.nodes)
+        shape = DraftShape(own.spec.depth, own.spec.topk, own.spec.nodes)
         turns.append(shape)
         return Run(answers, next(seconds[shape]), 1.0, 1.0, {})
 
     monkeypatch.setattr("aerie.probe.tune.drive", driven)
-    cells, _ = tune(config, PROMPTS, make_lane, loads=(1,), shapes=(Shape(2, 1, 3),))
-    assert turns == [NO_DRAFT, Shape(2, 1, 3)] * 3
+    cells, _ = tune(config, PROMPTS, make_lane, loads=(1,), shapes=(DraftShape(2, 1, 3),))
+    assert turns == [NO_DRAFT, DraftShape(2, 1, 3)] * 3
     assert [cell["speedup"] for cell in cells] == [1.0, 2.0]
 
 
 def test_tuning_makes_a_table_that_a_config_accepts(config: Config) -> None:
-    shapes = (Shape(2, 1, 3), Shape(2, 2, 4))
+    shapes = (DraftShape(2, 1, 3), DraftShape(2, 2, 4))
     cells, table = tune(config, PROMPTS, make_lane, loads=(1, 3), shapes=shapes, max_tokens=6)
     assert [(cell["rows"], cell["shape"]) for cell in cells] == [
         (rows, shape) for rows in (1, 3) for shape in ("none", "chain 2", "tree 2,2,4")
@@ -136,7 +136,12 @@ def test_a_table_says_nothing_twice() -> None:
 def test_tasks_are_measured_each_and_together(config: Config) -> None:
     prompts = {"code": PROMPTS[:2], "edits": PROMPTS[2:3]}
     cells = measure_tasks(
-        config, prompts, make_lane, shapes=[Shape(2, 1, 3), Shape(2, 2, 4)], temperatures=(0.0,), max_tokens=12
+        config,
+        prompts,
+        make_lane,
+        shapes=[DraftShape(2, 1, 3), DraftShape(2, 2, 4)],
+        temperatures=(0.0,),
+        max_tokens=12,
     )
     assert [(cell["task"], cell["shape"]) for cell in cells] == [
         (task, shape) for shape in ("chain 2", "tree 2,2,4") for task in ("code", "edits", ALL)

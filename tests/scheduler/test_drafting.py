@@ -3,8 +3,9 @@
 import pytest
 
 from aerie.contracts.messages import SpeculationParams
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
-from aerie.scheduler.drafting import NO_DRAFT, PATIENCE, WINDOW_DRAFTS, Drafting, Shape
+from aerie.scheduler.drafting import PATIENCE, WINDOW_DRAFTS, Drafting
 from tests import fakes
 from tests.scheduler.driver import Driver, generate
 
@@ -15,14 +16,20 @@ BY_LOAD = SpecConfig(
 
 @pytest.mark.parametrize(
     ("rows", "shape"),
-    [(1, Shape(4, 2, 9)), (2, Shape(4, 2, 9)), (3, Shape(2, 1, 3)), (8, Shape(2, 1, 3)), (9, NO_DRAFT)],
+    [
+        (1, DraftShape(4, 2, 9)),
+        (2, DraftShape(4, 2, 9)),
+        (3, DraftShape(2, 1, 3)),
+        (8, DraftShape(2, 1, 3)),
+        (9, NO_DRAFT),
+    ],
 )
 def test_shape_by_load(rows, shape):
     assert Drafting(BY_LOAD, head=True).shape(rows) == shape
 
 
 def test_one_shape_for_every_load():
-    assert Drafting(SpecConfig(depth=2, nodes=3), head=True).shape(10_000) == Shape(2, 1, 3)
+    assert Drafting(SpecConfig(depth=2, nodes=3), head=True).shape(10_000) == DraftShape(2, 1, 3)
 
 
 def test_without_a_head_nothing_is_drafted():
