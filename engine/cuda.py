@@ -91,6 +91,7 @@ class Cuda:
             for _ in range(_WARM_UPS):
                 function()
         self.catch_up()
+        torch.cuda.empty_cache()  # a capture does so at its start, and the bytes would count as freed by the graph
         before = torch.cuda.mem_get_info(self.device)[0]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):

@@ -2,7 +2,7 @@
 
 attention    every available backend against `reference`, by rows, nodes and lengths
 graphs       replayed steps commit the same tokens as eager ones
-speculation  plain rows, chains and trees give the same tokens; in 16 bit, margins must explain any difference
+speculation  plain rows, chains and trees give the same tokens, or margins explain the difference
 soak         random arrivals and aborts: every request ends once, and all pages are freed
 
 Uses random weights of a small shape, in fp32 where tokens must be equal. Runs on a CPU too.
@@ -89,7 +89,9 @@ def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max
 def check_speculation(
     config: Config, make_lane: MakeLane, *, dtypes: Sequence[str], requests: int = 8, max_tokens: int = 32
 ) -> Iterator[Cell]:
-    """Compares with plain rows of the same dtype; the margin of the choice must explain a difference in 16 bit."""
+    """Compares with plain rows of the same dtype; the margin of the choice must explain any difference. In fp32 too:
+    the order of a product's sums depends on how many rows it has.
+    """
     with closing(make_lane(config)) as lane:
         prompts = _prompts(requests, lane)
     load = min(8, config.scheduler.max_running)
@@ -97,8 +99,7 @@ def check_speculation(
         temperatures=_TEMPERATURES, concurrencies=(1, load), dtypes=dtypes, synchronous_at=(), max_tokens=max_tokens
     )
     for cell in compare(config, prompts, make_lane, grid):
-        exact = cell["dtype"] == "float32"
-        passed = cell["identical"] == 1 if exact else cell["unexplained"] == 0
+        passed = cell["unexplained"] == 0
         detail = f"identical {cell['identical']:.3f}, unexplained {cell['unexplained']}"
         name = f"{cell['mode']}, {cell['dtype']}, T = {cell['temperature']:g}, {cell['concurrency']} at once"
         yield _cell("speculation", name, passed, detail)

@@ -53,13 +53,14 @@ class CudaLane:
         try:
             with self._runtime.active():
                 self._flying.append(self._worker.launch(plan))
-        except RuntimeError as error:  # torch's errors are RuntimeErrors, as are those of FlashInfer, Triton and cuBLAS
+        except Exception as error:  # of any kind: Triton's are no RuntimeErrors, and libraries assert
             raise _dead(error) from error
 
     def settle(self) -> StepOutput:
+        pending = self._flying.popleft()
         try:
-            return self._flying.popleft().output()
-        except RuntimeError as error:
+            return pending.output()
+        except Exception as error:
             raise _dead(error) from error
 
     def close(self) -> None:
@@ -72,7 +73,7 @@ class CudaLane:
 
 
 def _dead(error: Exception) -> EngineDead:
-    reason = str(error).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
     if isinstance(error, torch.OutOfMemoryError):
         return EngineDead(
             f"the GPU ran out of memory in a step: {reason}; lower engine.memory_share, scheduler.prefill_chunk or "

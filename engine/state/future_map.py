@@ -5,6 +5,7 @@ other one. So rows that are absent from a step keep theirs, and a step in flight
 read.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -67,9 +68,13 @@ class FutureMap:
         """turns, rows [n] int64"""
         found = self._take(self._tables, turns, rows)
         if self.poison:
-            self.bonus[turns, rows] = _POISON_TOKEN
-            self.lengths[turns, rows] = _POISON_LENGTH
-            self.seeds[turns, rows] = torch.nan
+            places = turns * (self._tables.bonus.shape[0] // 2) + rows  # index_fill_: a kernel's constant, no copy
+            for table, value in (
+                (self._tables.bonus, _POISON_TOKEN),
+                (self._tables.lengths, _POISON_LENGTH),
+                (self._tables.seeds, math.nan),
+            ):
+                table.index_fill_(0, places, value)
         return found
 
     def publish(

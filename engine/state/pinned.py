@@ -4,7 +4,7 @@ The host writes one copy while the device may still read the other; an event mar
 the same order have the same device address in every step, which captured graphs rely on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,8 +37,10 @@ class _Slot:
 class PinnedTransfer:
     """Implements engine.state.transfer.Transfer with `size` bytes each way."""
 
-    def __init__(self, runtime: Runtime, size: int) -> None:
+    def __init__(self, runtime: Runtime, size: int, before: Callable[[], None] = lambda: None) -> None:
+        """`before` is called right before every copy to the device."""
         self.device = runtime.device
+        self._before = before
         self._runtime = runtime
         self._size = size
         self._buffer = torch.zeros(size, dtype=torch.uint8, device=runtime.device)
@@ -98,11 +100,13 @@ class PinnedTransfer:
         locked = self._runtime.pinned(values.size * wanted.itemsize)
         np.copyto(locked.numpy().view(wanted).reshape(values.shape), values, casting="unsafe")
         slot.extra.append(locked)
+        self._before()
         sent = locked.to(self.device, non_blocking=True)
         slot.read.record()
         return sent.view(_TORCH[wanted.name]).view(values.shape)
 
     def _send(self, first: int, end: int) -> None:
         slot = self._slots[self._turn]
+        self._before()
         self._buffer[first:end].copy_(slot.going_in[first:end], non_blocking=True)
         slot.read.record()

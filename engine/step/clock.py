@@ -81,28 +81,37 @@ class _Mark:
 class EventClock:
     """By events of a stream. Phases that have not run when a step's times are read are reported with the next step: no
     time is lost, and nothing waits.
+
+    A step begins with the first copy of its plan, not when the host begins to prepare it: while the host prepares, the
+    device is idle.
     """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._marks: list[_Mark] = []
-        self._last = self._event()
+        self._last: Event | None = None
+        """The end of the phase before; None until the device gets work."""
         self._late: list[_Mark] = []
-        self._anchor = (self._last, time.monotonic())
+        self._anchor = (self._event(), time.monotonic())
         """An event that has passed, and the host's time of it."""
 
     def start(self) -> ReadTimes:
         marks: list[_Mark] = []
         self._marks = marks
-        self._last = self._event()
+        self._last = None
         return lambda: self._read(marks)
+
+    def begin(self) -> None:
+        """Call it right before the device gets the first work of a step."""
+        if self._last is None:
+            self._last = self._event()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        since = self._last
         yield
-        self._last = self._event()
-        self._marks.append(_Mark(name, since, self._last))
+        until = self._event()
+        self._marks.append(_Mark(name, self._last or until, until))
+        self._last = until
 
     def stop(self) -> None:
         """The last phase ends when the step ends."""

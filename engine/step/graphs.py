@@ -159,6 +159,7 @@ def recording(state: DeviceState) -> Iterator[Graphs]:
     """Graphs to record into, on the runtime's stream; their cost is added to the capacity report."""
     assert state.runtime is not None
     graphs, began = Graphs(state.runtime), time.monotonic()
+    state.runtime.catch_up()  # weights and tables were written on the stream that loads
     with state.runtime.active():
         yield graphs
     seconds = round(time.monotonic() - began, 2)

@@ -70,7 +70,8 @@ def make_state(
     transfer: Transfer = HostTransfer()
     clock: Clock = StepClock(torch.get_num_threads())
     if runtime is not None:
-        transfer, clock = PinnedTransfer(runtime, _TRANSFER_BYTES), EventClock(runtime)
+        clock = events = EventClock(runtime)
+        transfer = PinnedTransfer(runtime, _TRANSFER_BYTES, before=events.begin)
     device = transfer.device
     return DeviceState(
         target=target,

@@ -62,7 +62,7 @@ class FakeTransfer:
 
     device = GPU
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.sent: list[int] = []
 
     def begin(self) -> None: ...

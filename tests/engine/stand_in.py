@@ -56,12 +56,22 @@ class StandInEvent:
 class NoWaits(TorchDispatchMode):
     """Fails where an operator would wait for a device."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers: list[Tensor] = []
+        """Numbers of Python's: a device fills with one by a kernel, but stores one at indices by a blocking copy."""
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
         indices = args[1] if name in ("aten::index", "aten::index_put", "aten::index_put_") else ()
         by_mask = any(index is not None and index.dtype == torch.bool for index in indices)
         assert name not in _WAITING and not by_mask, f"{name} waits for the device"
-        return func(*args, **(kwargs or {}))
+        if name.startswith("aten::index_put"):
+            assert not any(args[2] is number for number in self._numbers), f"{name} of a number copies it and waits"
+        result = func(*args, **(kwargs or {}))
+        if name == "aten::lift_fresh":
+            self._numbers.append(result)
+        return result
 
 
 class Capture(NoWaits):
@@ -108,6 +118,39 @@ class Capture(NoWaits):
             for old, new in zip(fresh, tree_flatten(func(*args, **kwargs))[0], strict=True):
                 if old is not None and old.numel():
                     old.copy_(new)
+
+
+class Streams(TorchDispatchMode):
+    """Fails where work on the runtime's stream reads what another stream wrote, or the other way round, and nothing has
+    waited in between. `active` and `catch_up` take the place of a runtime's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._on = "the default stream"
+        self._written: dict[int, tuple[str, StorageWeakRef]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for value in tree_flatten((args, kwargs or {}))[0]:
+            if isinstance(value, Tensor):
+                writer, storage = self._written.get(value.untyped_storage().data_ptr(), (self._on, None))
+                stale = writer != self._on and storage is not None and not storage.expired()
+                assert not stale, f"{func._schema.name} on {self._on} did not wait for {writer}"
+        result = func(*args, **(kwargs or {}))
+        for value in tree_flatten(result)[0]:
+            if isinstance(value, Tensor) and value.numel():
+                storage = value.untyped_storage()
+                self._written[storage.data_ptr()] = (self._on, StorageWeakRef(storage))
+        return result
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        before, self._on = self._on, "the runtime's stream"
+        yield
+        self._on = before
+
+    def catch_up(self) -> None:
+        self._written.clear()
 
 
 class StandIn:

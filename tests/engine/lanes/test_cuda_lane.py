@@ -117,6 +117,7 @@ def test_the_last_phase_is_told_with_the_step_after(monkeypatch: pytest.MonkeyPa
     told = []
     for _ in range(3):
         read = clock.start()
+        clock.begin()
         with clock.phase("verify"):
             pass
         LateEvent.open = True
@@ -138,6 +139,7 @@ def test_results_may_be_read_before_their_phase_has_ended(monkeypatch: pytest.Mo
     monkeypatch.setattr(runtime, "event", LateEvent)
     clock = EventClock(runtime)
     read = clock.start()
+    clock.begin()
     LateEvent.open = True
     with clock.phase("verify"):
         pass
@@ -145,10 +147,32 @@ def test_results_may_be_read_before_their_phase_has_ended(monkeypatch: pytest.Mo
     first = read()
     clock._late[0].until.late = False  # type: ignore[attr-defined]
     read = clock.start()
+    clock.begin()
     with clock.phase("verify"):
         pass
     assert first.phases == {} and first.busy == 0 and first.began == first.ended
     assert set(read().phases) == {"verify"}
+
+
+def test_the_host_s_work_before_the_first_copy_is_not_busy_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = StandIn()
+    monkeypatch.setattr(runtime, "event", LateEvent)
+    clock = EventClock(runtime)
+    transfer = PinnedTransfer(runtime, 1 << 12, before=clock.begin)
+    transfer.begin()
+    read = clock.start()
+    with clock.phase("verify"):
+        LateEvent.now += 1000  # the host prepares the step for a second
+        with transfer.together():
+            transfer.put(np.arange(3))
+        transfer.put(np.arange(3))
+    clock.stop()
+    times = read()
+    assert times.busy < 0.1 and times.phases["verify"] == pytest.approx(times.ended - times.began)
+
+
+class TritonLike(Exception):
+    """Triton's errors derive from Exception alone."""
 
 
 class Failing(EchoWorker):
@@ -170,8 +194,8 @@ class Failing(EchoWorker):
 
 
 @pytest.mark.parametrize("at_launch", [True, False])
-@pytest.mark.parametrize("kind", [torch.AcceleratorError, RuntimeError], ids=["torch", "another library"])
-def test_an_error_of_the_device_ends_the_lane(at_launch: bool, kind: type[RuntimeError]) -> None:
+@pytest.mark.parametrize("kind", [torch.AcceleratorError, RuntimeError, TritonLike, AssertionError, ValueError])
+def test_an_error_of_the_device_ends_the_lane(at_launch: bool, kind: type[Exception]) -> None:
     error = kind("CUDA error: an illegal memory access\nCompile with TORCH_USE_CUDA_DSA")
     lane = CudaLane(Failing(error, at_launch=at_launch))
     with pytest.raises(EngineDead, match=r"requests are lost: CUDA error: an illegal memory access$"):

@@ -15,7 +15,7 @@ from aerie.engine.step.graphs import Family, HeldPass, bucket_for, row_buckets
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
 from tests.engine.rounds import Rounds, Row
-from tests.engine.stand_in import HeldDense, NoWaits, StandIn
+from tests.engine.stand_in import HeldDense, NoWaits, StandIn, Streams
 from tests.spec.conftest import MakeWorker
 
 PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
@@ -111,6 +111,16 @@ def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) 
     ]
     rounds.finish(rows, **SHAPES["tree"])
     assert calm.launched > 3
+
+
+def test_recording_waits_for_what_loading_wrote(
+    make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = Streams()
+    for name in ("active", "catch_up"):
+        monkeypatch.setattr(stand_in, name, getattr(streams, name))
+    with streams:
+        CudaLane(make_worker(**SHAPES["chain"])).close()  # type: ignore[arg-type]
 
 
 def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:
