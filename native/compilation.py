@@ -28,7 +28,7 @@ logger = logging.getLogger("aerie.kernels")
 def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, seconds: float) -> Path:
     """The library, from all sources compiled with `command` each and linked. It is written completely or not at all.
 
-    `seconds` is the limit per source. Raises CalledProcessError, TimeoutExpired, or OSError if it cannot be written.
+    `seconds` is the limit for all of them together. Raises CalledProcessError, TimeoutExpired, or OSError if it cannot be written.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
     logger.info("compiling the kernels for this CPU into %s; later starts find them there", library.parent)
@@ -50,16 +50,21 @@ def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, 
 
 
 class _Compilers:
-    """The running compilers; each leads a process group, since a compiler has child processes."""
+    """The running compilers; each leads a process group, since a compiler has child processes. All of them end before
+    `seconds` have passed.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
+        self._end = time.monotonic() + seconds
         self._running: set[int] = set()
         self._lock = Lock()
         self._stopped = False
 
     def run(self, command: Sequence[str], scratch: str) -> None:
         """Raises CalledProcessError and TimeoutExpired. Nothing of the command is left running."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise subprocess.TimeoutExpired(list(command), left)
         with self._lock:
             if self._stopped:
                 raise subprocess.CalledProcessError(_FAILED, list(command), stderr=b"stopped")
@@ -68,7 +73,7 @@ class _Compilers:
             )
             self._running.add(process.pid)
         try:
-            _, said = process.communicate(timeout=self._seconds)  # until all of its children, too, have closed stderr
+            _, said = process.communicate(timeout=left)  # until all of its children, too, have closed stderr
         except subprocess.TimeoutExpired:
             _kill(process.pid)
             process.communicate()

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from ctypes import POINTER, c_bool, c_char_p, c_float, c_int64, c_long, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_float, c_int64, c_long, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,13 @@ from aerie.native.march import March, lacking, march_of, runnable
 logger = logging.getLogger("aerie.kernels")
 
 SOURCES = Path(__file__).parent / "src"
-_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fPIC")
+_FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-pthread", "-fPIC")
 _COMPILERS = ("c++", "g++", "clang++")
 _NO_COMPILER = "there is no C++ compiler (Debian: g++)"
 _VERSION_SECONDS = 20
-_SECONDS = 600
-"""Seconds per source, for a busy machine; an idle one needs a few. After a timeout the next process compiles all
-sources again.
+_SECONDS = 300
+"""Seconds for all sources together, for a busy machine; an idle one needs twenty. After a timeout the next process
+compiles all sources again.
 """
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
@@ -40,6 +40,10 @@ _SIGNATURES: dict[str, list[type]] = {
     "layout": [c_char_p],
     "panel_size": [],
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
+    "multiplied_in_turn": [c_void_p] * 3 + [c_long] * 2,
+    "multiply_adds": [c_void_p, c_long],
+    "read_through": [c_void_p, c_long],
+    "use_threads": [c_long],
     "swiglu": [c_void_p] * 9 + [c_long] * 3,
     "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
@@ -66,7 +70,12 @@ _SIGNATURES: dict[str, list[type]] = {
     "selected": [c_void_p] * 9 + [c_long] * 3,
 }
 """Parameter types of each function; addresses are not checked."""
-_RESULTS: dict[str, Any] = {"layout": POINTER(c_int64), "panel_size": c_long}
+_RESULTS: dict[str, Any] = {
+    "layout": POINTER(c_int64),
+    "multiply_adds": c_double,
+    "panel_size": c_long,
+    "read_through": c_float,
+}
 """Result types of the functions that return something."""
 
 
@@ -162,7 +171,9 @@ def _compiled(compiler: str, kept: Path, march: March) -> Path:
             f"the kernels cannot be kept in {kept}: {error.strerror}; AERIE_KERNELS names another folder"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{compiler} took more than {_SECONDS} seconds") from error
+        raise Unavailable(
+            f"{compiler} took more than {_SECONDS} seconds for the kernels, and is stopped; the next start tries again"
+        ) from error
     except subprocess.CalledProcessError as error:
         raise Unavailable(f"{compiler} failed: {error.stderr.decode(errors='replace')[-500:]}") from error
 

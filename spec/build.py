@@ -134,7 +134,7 @@ def _precision(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels, *, own: b
             "use here; set spec.quantization=auto",
             param="spec.quantization",
         )
-    return Precision.INT8_DRAFTS if own and can and spec.quantization != "none" else Precision.STORED
+    return Precision.INT8 if own and can and spec.quantization != "none" else Precision.STORED
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

@@ -10,8 +10,6 @@ from aerie.engine.model.matrix import Matrix, Rounded, rounded
 from aerie.engine.model.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
-_FEW = 12
-"""Up to so many tokens, one thread on the packed form keeps up with three on the columns."""
 
 
 class Precision(Enum):
@@ -21,18 +19,14 @@ class Precision(Enum):
     """Keeps them."""
     INT8 = "int8"
     """Rounds them to 8 bits."""
-    INT8_DRAFTS = "int8 drafts"
-    """Rounds those that few tokens are multiplied by. A head's logits may depend on how many tokens there are; a
-    target's must not.
-    """
 
 
 class Projection:
     """`weight` [out, in] and `bias` [out] of a linear map; inputs are [tokens, in].
 
     In fp32 on a CPU the matrix is stored by column. Weights that are 16-bit numbers anyway, such as those of a bf16
-    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One thread
-    always reads the packed form; several threads share the columns once there are many tokens
+    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One form serves
+    any number of tokens, so that a token's result does not depend on how many there are
     (docs/decisions/0005-packed-weights.md). Weights rounded to 8 bits have the packed form only.
     """
 
@@ -50,20 +44,18 @@ class Projection:
         self._bias = bias
         self.packed_bias = None if bias is None else bias.float()
         self._dtype = weight.dtype
-        self.packed: Packed | None
-        """The form for few tokens, if there is one."""
-        self.few = _ALL
-        """Up to so many tokens the packed form is read."""
+        self.packed: Packed | None = None
+        """The packed form, if there is one."""
         self._matrix: Tensor | None = None
         if isinstance(weight, Rounded):
             self.packed = kernels[pack_int8](weight)
-            return
-        int8 = precision is Precision.INT8_DRAFTS
-        self.packed = kernels[pack_int8](rounded(weight)) if int8 else kernels[pack](weight)
-        if self.packed is None or torch.get_num_threads() > 1:
-            self.few = 0 if self.packed is None else _FEW
-            by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
-            self._matrix = weight.t().contiguous() if by_columns else weight.t()
+        else:
+            self.packed = kernels[pack](weight)
+            if self.packed is None:
+                by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
+                self._matrix = weight.t().contiguous() if by_columns else weight.t()
+        self.few = 0 if self.packed is None else _ALL
+        """Up to so many tokens the packed form is read."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x W^T + b"""

@@ -1,7 +1,7 @@
 """Attention on a CPU in C++ (native/src/attention.cpp): keys are read in place, and a query's result does not depend on
 the rest of the batch.
 
-It runs on one thread. If there are several, batches of many queries go to the `cpu` backend.
+Queries are split among the library's threads, so their number changes no result.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,6 @@ from aerie.engine.state.kv_pool import KVPool
 from aerie.native.library import library, missing
 from aerie.native.numbers import LANES, TYPES
 
-_MOST_ALONE = 16
-"""Up to this many queries over all rows, one thread keeps up with several."""
 _DIMS = (*range(LANES, 129, LANES), 256)
 
 
@@ -70,26 +68,19 @@ class CppAttention:
 
     name = "cpp"
 
-    def __init__(self) -> None:
-        self._shared = CpuAttention()
-
     def plan(self, inputs: AttentionInputs) -> object:
-        queries, rows = int(inputs.qo_indptr[-1]), inputs.prefix_lens.shape[0]
-        if queries > _MOST_ALONE and torch.get_num_threads() > 1:
-            return self._shared.plan(inputs)
+        rows = inputs.prefix_lens.shape[0]
         assert inputs.prefix_lens.dtype is torch.int64  # a kernel gets only addresses and cannot check it
         arrays = (inputs.qo_indptr, inputs.kv_indptr, inputs.kv_indices, inputs.prefix_lens)
         first, second, third, fourth = (array.data_ptr() for array in arrays)
         return _Plan(inputs, (first, second, third, fourth), rows, inputs.words)
 
     def see(self, planned: object, words: Tensor) -> object:
-        if not isinstance(planned, _Plan):
-            return self._shared.see(planned, words)  # type: ignore[arg-type]
+        assert isinstance(planned, _Plan)
         return _Plan(planned.inputs, planned.addresses, planned.rows, words)
 
     def run(self, planned: object, query: Tensor, pool: KVPool, layer: int) -> Tensor:
-        if not isinstance(planned, _Plan):
-            return self._shared.run(planned, query, pool, layer)  # type: ignore[arg-type]
+        assert isinstance(planned, _Plan)
         tokens, heads, dim = query.shape
         words = planned.words
         wide, out = query.float(), torch.empty(tokens, heads, dim)

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "crew.h"
 #include "kernels.h"
 #include "scores.h"
 #include "vectors.h"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr long kScores = 1 << 18;  // one MiB
 constexpr long kBlock = 16;        // head sizes are multiples of this
+constexpr long kAlone = 4;         // queries that are not worth a second thread
 
 struct Rows {
   const int32_t *qo_indptr, *kv_indptr, *pages;
@@ -150,18 +152,18 @@ class Gaze {
   long begin_ = 0;
 };
 
-// As many queries at a time as have their scores in the cache.
+// The queries from `first` to `last` of a row, as many at a time as have their scores in the cache.
 template <class Number, int Parts>
-void look(float* out, const float* query, long stride, long prefix, long queries, const int64_t* words, const Rows& rows,
-          Sight<Number>& sight) {
+void look(float* out, const float* query, long stride, long prefix, long first, long last, const int64_t* words,
+          const Rows& rows, Sight<Number>& sight) {
   Gaze<Number, Parts> gaze(out, query, stride, prefix, words, rows, sight);
   const long most = std::max(kScores / (rows.heads * sight.stride), 1L);
-  sight.scores.resize(std::min(most, queries) * rows.heads * sight.stride);
-  for (long begin = 0; begin < queries; begin += most) gaze.look(begin, std::min(begin + most, queries));
+  sight.scores.resize(std::min(most, last - first) * rows.heads * sight.stride);
+  for (long begin = first; begin < last; begin += most) gaze.look(begin, std::min(begin + most, last));
 }
 
 template <class Number>
-using Look = void (*)(float*, const float*, long, long, long, const int64_t*, const Rows&, Sight<Number>&);
+using Look = void (*)(float*, const float*, long, long, long, long, const int64_t*, const Rows&, Sight<Number>&);
 
 template <class Number, int... Blocks>
 struct Looks {
@@ -174,30 +176,39 @@ Look<Number> for_heads_of(long dim) {
   return dim == 256 ? look<Number, 256 / kLanes> : Looks<Number, 1, 2, 3, 4, 5, 6, 7, 8>::of[dim / kBlock - 1];
 }
 
+// Those of the batch's queries `begin` to `end` that are of one row.
+template <class Number>
+void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows, long row, long begin,
+            long end, Sight<Number>& sight) {
+  const long slot_size = 2 * rows.kv_heads * rows.dim;
+  const int32_t* own = rows.pages + rows.kv_indptr[row];
+  // Plans cover every position, except those of rows that are done: these may look where they have no page.
+  const long covered = (rows.kv_indptr[row + 1] - rows.kv_indptr[row]) * rows.page_size;
+  const long first = rows.qo_indptr[row], queries = rows.qo_indptr[row + 1] - first;
+  const long prefix = std::min<long>(rows.prefixes[row], covered);
+  const long reach = std::min(prefix + (rows.words ? std::max<long>(queries, 64) : queries), covered);
+  sight.slots.clear();
+  for (long page = 0; page * rows.page_size < reach; ++page) {  // dividing per position would cost as much as all
+    const Number* start = pool + own[page] * rows.page_size * slot_size;
+    for (long at = 0; at < std::min(rows.page_size, reach - page * rows.page_size); ++at)
+      sight.slots.push_back(start + at * slot_size);
+  }
+  sight.stride = (reach + kLanes - 1) / kLanes * kLanes + kLanes;
+  for_heads_of<Number>(rows.dim)(out + first * rows.heads * rows.dim, query + first * stride, stride, prefix,
+                                 std::max(begin - first, 0L), std::min(end - first, queries),
+                                 rows.words ? rows.words + first : nullptr, rows, sight);
+}
+
 template <class Number>
 void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows) {
-  const long slot_size = 2 * rows.kv_heads * rows.dim;
-  const Look<Number> look = for_heads_of<Number>(rows.dim);
-  static thread_local Sight<Number> sight;
-  sight.keys.resize(rows.heads);
-  for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;
-  for (long row = 0; row < rows.count; ++row) {
-    const int32_t* own = rows.pages + rows.kv_indptr[row];
-    // Plans cover every position, except those of rows that are done: these may look where they have no page.
-    const long covered = (rows.kv_indptr[row + 1] - rows.kv_indptr[row]) * rows.page_size;
-    const long first = rows.qo_indptr[row], queries = rows.qo_indptr[row + 1] - first;
-    const long prefix = std::min<long>(rows.prefixes[row], covered);
-    const long reach = std::min(prefix + (rows.words ? std::max<long>(queries, 64) : queries), covered);
-    sight.slots.clear();
-    for (long page = 0; page * rows.page_size < reach; ++page) {  // dividing per position would cost as much as all
-      const Number* start = pool + own[page] * rows.page_size * slot_size;
-      for (long at = 0; at < std::min(rows.page_size, reach - page * rows.page_size); ++at)
-        sight.slots.push_back(start + at * slot_size);
-    }
-    sight.stride = (reach + kLanes - 1) / kLanes * kLanes + kLanes;
-    look(out + first * rows.heads * rows.dim, query + first * stride, stride, prefix, queries,
-         rows.words ? rows.words + first : nullptr, rows, sight);
-  }
+  in_parts(rows.qo_indptr[rows.count], kAlone, [=, &rows](long begin, long end) {
+    static thread_local Sight<Number> sight;
+    sight.keys.resize(rows.heads);
+    for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;
+    for (long row = 0; row < rows.count; ++row)
+      if (rows.qo_indptr[row] < end && begin < rows.qo_indptr[row + 1])
+        attend(out, query, stride, pool, rows, row, begin, end, sight);
+  });
 }
 
 }  // namespace

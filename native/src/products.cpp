@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "crew.h"
 #include "kernels.h"
 #include "tile.h"
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // their sums over a strip fit the cache
 constexpr long kStrip = 512 / kPanel;                                 // panels
+constexpr long kAlone = 1 << 17;                                     // multiply-adds, not worth a second thread
 constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded against cache conflicts
 
 template <class Weight>
@@ -93,21 +95,30 @@ void put(float* sums, const Product<Weight>& product, long tokens, long output, 
   }
 }
 
+// The panels from `begin` to `end` of a product, for tokens in blocks.
+template <class Weight>
+void multiply(const Product<Weight>& product, const float* blocks, const Cut& cut, long begin, long end) {
+  static thread_local std::vector<float> sums;
+  sums.resize(cut.tokens * kPitch);
+  for (long panel = begin; panel < end; panel += kStrip) {
+    const long panels = std::min(kStrip, end - panel);
+    for (long token = 0; token < cut.tokens; ++token) std::fill_n(&sums[token * kPitch], panels * kPanel, 0.0f);
+    for (long first = 0; first < product.inputs; first += kDepth)
+      sum_up(sums.data(), blocks + first / kDepth * cut.tokens * kStride, product, cut, panel, panels, first);
+    put(sums.data(), product, cut.tokens, panel * kPanel, std::min(panels * kPanel, product.outputs - panel * kPanel));
+  }
+}
+
 template <class Weight>
 void multiply(Product<Weight> product, long tokens) {
-  static thread_local std::vector<float> blocks, sums;
+  static thread_local std::vector<float> blocks;
   const long all = (product.outputs + kPanel - 1) / kPanel, blocks_of_tokens = (tokens + kMostTokens - 1) / kMostTokens;
   for (long part = 0; part < blocks_of_tokens; ++part) {
     const Cut cut{(part + 1) * tokens / blocks_of_tokens - part * tokens / blocks_of_tokens};
     arrange(blocks, product.x, cut.tokens, product.inputs);
-    sums.resize(cut.tokens * kPitch);
-    for (long panel = 0; panel < all; panel += kStrip) {
-      const long panels = std::min(kStrip, all - panel);
-      for (long token = 0; token < cut.tokens; ++token) std::fill_n(&sums[token * kPitch], panels * kPanel, 0.0f);
-      for (long first = 0; first < product.inputs; first += kDepth)
-        sum_up(sums.data(), blocks.data() + first / kDepth * cut.tokens * kStride, product, cut, panel, panels, first);
-      put(sums.data(), product, cut.tokens, panel * kPanel, std::min(panels * kPanel, product.outputs - panel * kPanel));
-    }
+    const float* const arranged = blocks.data();
+    in_parts(all, kAlone / (kPanel * product.inputs * cut.tokens),
+             [&, arranged](long begin, long end) { multiply(product, arranged, cut, begin, end); });
     product.x += cut.tokens * product.inputs;
     product.out += cut.tokens * product.outputs;
   }

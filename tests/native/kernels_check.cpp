@@ -1,5 +1,5 @@
 // The C++ kernels against loops in double, for a machine that Python's tests do not reach: an emulated one. Prints what is
-// wrong, and ends with the number of things that are. tests/engine/test_neon.py compiles and runs it.
+// wrong, and ends with the number of things that are. tests/native/test_neon.py compiles and runs it.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -17,7 +17,7 @@ HIDDEN, INNER = 48, 80
 def projection(out: int, wide: int, dtype: torch.dtype, *, biased: bool, rounds: bool) -> Projection:
     bias = torch.randn(out).bfloat16().to(dtype) if biased else None
     weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype)
-    return Projection(weight, bias, CPP, Precision.INT8_DRAFTS if rounds else Precision.STORED)
+    return Projection(weight, bias, CPP, Precision.INT8 if rounds else Precision.STORED)
 
 
 def layer(dim: int, dtype: torch.dtype, *, beside: bool = False, rich: bool = False) -> Layer:

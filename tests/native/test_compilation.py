@@ -45,3 +45,11 @@ def test_what_fails_or_takes_too_long_leaves_nothing(
     with pytest.raises(error):
         compiled(compiler(tmp_path, end), [Path("a.cpp")], tmp_path / "kept/library.so", seconds=seconds)
     assert not list((tmp_path / "kept").iterdir())
+
+
+def test_the_limit_is_for_all_sources_together(tmp_path: Path) -> None:
+    """After it nothing else is started: six sources do not take six times as long."""
+    with pytest.raises(subprocess.TimeoutExpired):
+        sources = [Path(f"{name}.cpp") for name in "abcdef"]
+        compiled(compiler(tmp_path, "sleep 1000"), sources, tmp_path / "kept/library.so", seconds=0.3)
+    assert len((tmp_path / "calls").read_text().splitlines()) <= 2

@@ -75,7 +75,7 @@ def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> No
 def test_mlp(hidden: int, inner: int, rounds: bool, biased: bool, dtype: torch.dtype) -> None:
     def projection(out: int, wide: int) -> Projection:
         weight = (torch.randn(out, wide) * wide**-0.5).bfloat16().to(dtype)
-        precision = Precision.INT8_DRAFTS if rounds else Precision.STORED
+        precision = Precision.INT8 if rounds else Precision.STORED
         return Projection(weight, torch.randn(out).to(dtype) if biased else None, CPP, precision)
 
     weights = MlpWeights(projection(2 * inner, hidden), projection(hidden, inner), inner)

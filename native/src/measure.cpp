@@ -1,0 +1,42 @@
+// What native/choice measures: products one after the other, as in a step, and the limits of this CPU on one thread.
+#include "kernels.h"
+#include "vectors.h"
+
+using namespace aerie;
+
+// x [tokens, inputs], with as many inputs as each matrix has -> out, overwritten by each product.
+extern "C" void multiplied_in_turn(float* out, const float* x, const Matrix* matrices, long count, long tokens) {
+  for (const Matrix* matrix = matrices; matrix < matrices + count; ++matrix)
+    multiplied(out, x, matrix->panels, matrix->scales, matrix->bias, tokens, matrix->outputs, matrix->inputs, false);
+}
+
+// `rounds` multiply-adds of each of as many independent vectors as a product has sums, all in registers; numbers
+// [kLanes] are overwritten. Returns the number of multiply-adds of floats.
+extern "C" double multiply_adds(float* numbers, long rounds) {
+  constexpr long count = kRegisters - 4;
+  Floats sums[count];
+  const Floats factor = load(numbers);
+  for (long i = 0; i < count; ++i) sums[i] = factor * static_cast<float>(i);
+  for (long round = 0; round < rounds; ++round)
+#pragma GCC unroll 32
+    for (long i = 0; i < count; ++i) sums[i] += factor * sums[i];
+  Floats total{};
+  for (long i = 0; i < count; ++i) total += sums[i];
+  store(numbers, total);
+  return static_cast<double>(rounds) * count * kLanes;
+}
+
+// Reads `count` floats from front to back.
+extern "C" float read_through(const float* numbers, long count) {
+  constexpr long at_once = 8;
+  Floats sums[at_once] = {};
+  for (long i = 0; i + at_once * kLanes <= count; i += at_once * kLanes)
+#pragma GCC unroll 8
+    for (long part = 0; part < at_once; ++part) {
+      __builtin_prefetch(numbers + i + part * kLanes + 1024);
+      sums[part] += load(numbers + i + part * kLanes);
+    }
+  Floats total{};
+  for (const Floats& part : sums) total += part;
+  return sum(total);
+}
