@@ -28,7 +28,8 @@ logger = logging.getLogger("aerie.kernels")
 def compiled(command: Sequence[str], sources: Sequence[Path], library: Path, *, seconds: float) -> Path:
     """The library, from all sources compiled with `command` each and linked. It is written completely or not at all.
 
-    `seconds` is the limit for all of them together. Raises CalledProcessError, TimeoutExpired, or OSError if it cannot be written.
+    `seconds` is the limit for all of them together. Raises CalledProcessError, TimeoutExpired, or OSError if it cannot
+    be written.
     """
     library.parent.mkdir(parents=True, exist_ok=True)
     logger.info("compiling the kernels for this CPU into %s; later starts find them there", library.parent)

@@ -25,8 +25,8 @@ class Projection:
     """`weight` [out, in] and `bias` [out] of a linear map; inputs are [tokens, in].
 
     In fp32 on a CPU the matrix is stored by column. Weights that are 16-bit numbers anyway, such as those of a bf16
-    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One form serves
-    any number of tokens, so that a token's result does not depend on how many there are
+    checkpoint, are packed in 16 bits and widened while they are read: fp32 arithmetic on half the bytes. One form
+    serves any number of tokens, so that a token's result does not depend on how many there are
     (docs/decisions/0005-packed-weights.md). Weights rounded to 8 bits have the packed form only.
     """
 
