@@ -17,7 +17,6 @@ from tests.native.cpp_here import CPP, needs_cpp
 def test_a_cpu_s_backends_equal_the_reference(
     shape: tuple[list[int], list[int]], page: int, tree: bool, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aerie.native.kernels.attention._MOST_ALONE", 1 << 20)  # whatever threads the tests run on
     lengths, counts = shape
     inputs, pool = case(lengths, counts, page=page, tree=tree)
     query = torch.randn(sum(counts), 4, 16)
