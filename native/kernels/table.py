@@ -1,5 +1,7 @@
 """The C++ kernels of a CPU, by reference, and whether `engine.kernels` selects them. Called by the composition root."""
 
+import torch
+
 from aerie.contracts.errors import ConfigError
 from aerie.engine.attention import compiled_attention, host_attention
 from aerie.engine.bindings import Kernels
@@ -19,7 +21,7 @@ from aerie.native.kernels import choose as choices
 from aerie.native.kernels import compact as moves
 from aerie.native.kernels import mlp as mlps
 from aerie.native.kernels import slots as places
-from aerie.native.library import library_name, missing
+from aerie.native.library import library, library_name, missing
 from aerie.spec.drafters.frontier import advance, children
 from aerie.spec.round.round import compact
 from aerie.spec.trees.accept import accept
@@ -67,6 +69,7 @@ def choose_cpp(setting: str) -> Kernels:
     """
     why = missing()
     if why is None:
+        library().use_threads(torch.get_num_threads())
         return cpp_kernels()
     if setting == "cpp":
         raise ConfigError(f"engine.kernels is cpp, and {why}; set engine.kernels=auto", param="engine.kernels")
