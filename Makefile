@@ -147,5 +147,5 @@ size: ## lines of Python, C++, tests and docs by top-level folder
 experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (docs/training.md; hours)
 	@$(BIN)/python -m aerie.experiments
 
-demo-model: $(STAMP) ## train the demo target and its head again (docs/training.md says how long)
-	@$(BIN)/python -m aerie.train all configs/train/demo.yaml
+demo-model: $(STAMP) ## train a pair like the demo's: target and head (docs/training.md says how long)
+	@$(BIN)/aerie train all configs/train/demo.yaml

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import torch
 
-from aerie.train.recital.config import load_config
-from aerie.train.recital.pretrain import pretrain
+from aerie.train.demo.config import DocstringTarget
+from aerie.train.demo.corpus.pretrain import pretrain
+from aerie.train.pipeline.config import load_pipeline
 
 HOME = Path(__file__).resolve().parents[1]
 
@@ -25,18 +26,12 @@ def train_target(out: Path, device: str, *, steps: int, tokens: int) -> None:
     """Trains the target of configs/train/demo.yaml; keeps a finished one."""
     if (out / "model.safetensors").exists():
         return
-    given = load_config(HOME / "configs/train/demo.yaml").target
-    run = given.model_copy(
-        update={
-            "corpus": str(HOME / given.corpus),
-            "out": str(out),
-            "work": f"{out}-work",
-            "steps": steps,
-            "tokens_per_batch": tokens,
-        }
-    )
+    loaded = load_pipeline(HOME / "configs/train/demo.yaml")
+    given = loaded.pretrain
+    assert isinstance(given, DocstringTarget)
+    run = given.model_copy(update={"corpus": str(HOME / given.corpus), "steps": steps, "tokens_per_batch": tokens})
     with torch.device(device):  # everything that training creates is created there
-        pretrain(run)
+        pretrain(run, out, seed=loaded.seed)
 
 
 def train_head(target: Path, work: Path, device: str, settings: list[str]) -> Path:

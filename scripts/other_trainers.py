@@ -90,8 +90,9 @@ def _data(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm) -> Path:
         return path
     each = arm.answers // len(arm.domains)
     samples = [sample for domain in arm.domains for sample in answers(proxy, pair, domain, each)]
-    teacher = Teacher(pair.folder, (*default_boundaries(pair.layers), pair.layers))
-    hidden = teacher.model.config.hidden_size
+    boundaries, longest = (*default_boundaries(pair.layers), pair.layers), max(len(sample.ids) for sample in samples)
+    teacher = Teacher(pair.folder, boundaries, longest=longest, threads=proxy.threads)
+    hidden = teacher.end.model.hidden_size
     states = [teacher.show(n, torch.tensor([sample.ids])).taps[0].bfloat16() for n, sample in enumerate(samples)]
     trained = Path(proxy.work) / "heads" / identity(proxy, experiment, arm, experiment.seeds[0]) / "head"
     maps = load_file(trained / "model.safetensors")

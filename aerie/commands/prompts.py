@@ -8,8 +8,8 @@ from pathlib import Path
 
 from aerie.contracts.config import Config
 from aerie.server.text.tokenizer import Tokenizer
-from aerie.train.recital.docstrings import read
-from aerie.train.recital.questions import HELD_OUT, ask
+from aerie.train.demo.corpus.docstrings import read
+from aerie.train.demo.corpus.questions import HELD_OUT, ask
 
 _CORPUS = Path(str(resources.files("aerie.train"))) / "data" / "docstrings.jsonl.gz"
 

@@ -9,7 +9,7 @@ import typer
 def train_command(
     stage: Annotated[
         str,
-        typer.Argument(help="prompts, filter, respond, features, vocabulary, train, evaluate, export, or all"),
+        typer.Argument(help="target, prompts, filter, respond, features, vocabulary, train, evaluate, export, or all"),
     ],
     config: Annotated[Path, typer.Argument(help="A file of configs/train/")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value")] = None,

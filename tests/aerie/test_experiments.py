@@ -25,9 +25,9 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "configs"
     folder.mkdir()
     proxy: dict[str, Any] = yaml.safe_load(Path("configs/train/experiments/proxy.yaml").read_text())
-    proxy["target"] |= {"out": str(tmp_path / "target"), "work": str(tmp_path / "run"), "steps": 2, "vocabulary": 400}
-    proxy["target"] |= {"tokens_per_batch": 128, "longest": 64, "threads": 1, "checkpoint_every": 2}
-    proxy["target"]["architecture"] |= ARCHITECTURE | {"num_key_value_heads": 1, "head_dim": 16}
+    proxy["pretrain"] |= {"steps": 2, "vocabulary": 400}
+    proxy["pretrain"] |= {"tokens_per_batch": 128, "longest": 64, "threads": 1, "checkpoint_every": 2}
+    proxy["pretrain"]["architecture"] |= ARCHITECTURE | {"num_key_value_heads": 1, "head_dim": 16}
     proxy |= {"work": str(tmp_path / "work"), "entries": 24, "sources": 6, "longest_text": 80, "draft_vocabulary": 300}
     proxy |= {"questions": 2, "max_tokens": 5, "threads": 1, "held_out": 0.4}
     (folder / "proxy.yaml").write_text(yaml.safe_dump(proxy))

@@ -1,4 +1,4 @@
-"""A tiny corpus, tokenizer, target and head for the tests of training."""
+"""A tiny corpus, tokenizer and target for the tests of training."""
 
 from pathlib import Path
 
@@ -6,12 +6,23 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from aerie.train.recital import pretrain
-from aerie.train.recital.config import Architecture, HeadRun, TargetRun, TrainConfig
-from aerie.train.recital.docstrings import Entry, read, write
+from aerie.train.demo.config import Architecture, DocstringTarget
+from aerie.train.demo.corpus.docstrings import Entry, read, write
+from aerie.train.demo.corpus.pretrain import build_tokenizer
+from aerie.train.demo.model import export, fresh_model
 from tests.house import HOME
 
 CORPUS = HOME / "train/data/docstrings.jsonl.gz"
+ARCHITECTURE = Architecture(
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=8,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=16,
+    max_position_embeddings=256,
+    tie_word_embeddings=True,
+)
 
 
 @pytest.fixture(scope="session")
@@ -20,64 +31,51 @@ def entries() -> list[Entry]:
     return [entry for entry in read(CORPUS) if len(entry.text) < 60][:24]
 
 
-@pytest.fixture
-def config(tmp_path: Path, entries: list[Entry]) -> TrainConfig:
-    write(tmp_path / "corpus.jsonl.gz", entries)
-    architecture = Architecture(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=8,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-    )
-    common = {"tokens_per_batch": 128, "longest": 96, "warmup": 2, "decay": 0.3, "seed": 0, "threads": 1}
-    target = TargetRun(
-        corpus=str(tmp_path / "corpus.jsonl.gz"),
-        out=str(tmp_path / "target"),
-        work=str(tmp_path / "target-work"),
-        vocabulary=400,
-        architecture=architecture,
-        steps=4,
-        matrix_rate=0.01,
-        vector_rate=0.01,
-        checkpoint_every=2,
-        **common,
-    )
-    head = HeadRun(
-        out=str(tmp_path / "head"),
-        work=str(tmp_path / "head-work"),
-        intermediate_size=48,
-        draft_vocabulary=300,
-        depth=3,
-        renderings=2,
-        step_decay=0.8,
-        answer_temperatures=(0.0, 0.8),
-        steps=4,
-        matrix_rate=0.01,
-        vector_rate=0.01,
-        clip=0.5,
-        checkpoint_every=2,
-        **common,
-    )
-    return TrainConfig(target=target, head=head, preview=str(tmp_path / "preview"))
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory, entries: list[Entry]) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl.gz"
+    write(path, entries)
+    return path
 
 
-@pytest.fixture
-def tokenizer(config: TrainConfig, entries: list[Entry]) -> PreTrainedTokenizerFast:
-    return pretrain.build_tokenizer(config.target, entries)
+@pytest.fixture(scope="session")
+def tokenizer(entries: list[Entry]) -> PreTrainedTokenizerFast:
+    return build_tokenizer(400, entries)
 
 
-@pytest.fixture
-def target(config: TrainConfig, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
-    """A random target, saved where the config says."""
+@pytest.fixture(scope="session")
+def target(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+    """A random Llama of 8 layers with its tokenizer; its residual branches do something, as a trained one's do."""
+    out = tmp_path_factory.mktemp("pair") / "target"
     torch.manual_seed(0)
-    model = pretrain.build(config.target, tokenizer)
-    with torch.no_grad():  # training begins with residual branches at zero; taps that differ are wanted here
+    model = fresh_model(ARCHITECTURE, tokenizer)
+    with torch.no_grad():
         for weight in model.parameters():
             if not weight.any():
                 weight.normal_(std=0.05)
-    pretrain.export(model, tokenizer, Path(config.target.out))
-    return model.float()
+    export(model, tokenizer, out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def llama(target: Path) -> LlamaForCausalLM:
+    return LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+
+
+@pytest.fixture
+def recital(corpus: Path) -> DocstringTarget:
+    """Four steps on the tiny corpus."""
+    return DocstringTarget(
+        kind="docstrings",
+        corpus=str(corpus),
+        vocabulary=400,
+        architecture=ARCHITECTURE,
+        steps=4,
+        tokens_per_batch=128,
+        longest=96,
+        matrix_rate=0.01,
+        vector_rate=0.01,
+        warmup=2,
+        decay=0.3,
+        checkpoint_every=2,
+    )

@@ -10,9 +10,9 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from aerie.train.demo.batches import Sample
 from aerie.train.demo.tasks.dice import SYLLABLES
 from aerie.train.demo.tasks.exercise import Exercise, Message
-from aerie.train.recital.conversations import Sample
 
 SPECIAL = ("<|bos|>", "<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>")
 MARKS = (

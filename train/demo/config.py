@@ -1,25 +1,68 @@
-"""What the config of demo pair 2 says."""
+"""The section `pretrain` of a pipeline: which small target is trained, and how."""
 
-from pathlib import Path
+from typing import Annotated, Literal
 
-import yaml
 from pydantic import Field
 
-from aerie.train.recital.config import Architecture, EagleRun, Run, Strict
+from aerie.contracts.section import Section
 
 
-class ThinStart(Strict):
+class Architecture(Section):
+    """The fields of a Llama `config.json` that a run chooses."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+
+class Pretraining(Section):
+    """Fields common to both kinds of text."""
+
+    vocabulary: int
+    """Ids of the tokenizer."""
+    architecture: Architecture
+    steps: int
+    tokens_per_batch: int
+    longest: int
+    """Ids kept per conversation."""
+    matrix_rate: float
+    """Rate of Muon, which updates matrices."""
+    vector_rate: float
+    """Rate of AdamW, which updates the rest."""
+    warmup: int
+    """Steps over which the rates rise."""
+    decay: float
+    """Share of the steps over which the rates fall to zero, at the end."""
+    checkpoint_every: int
+    threads: int = 1
+
+
+class DocstringTarget(Pretraining):
+    """A target that recites docstrings."""
+
+    kind: Literal["docstrings"]
+    corpus: str
+    """File of entries, .jsonl.gz."""
+    license: str = "PSF-2.0"
+    """License of the text; prompts drawn from it carry it."""
+
+
+class ThinStart(Section):
     """A run that begins with fewer layers, each step of which costs less; copying is learnt as soon."""
 
     layers: int = Field(ge=1)
     steps: int = Field(ge=0)
 
 
-class TaskRun(Run):
-    """Pre-training of a target on generated tasks."""
+class TaskTarget(Pretraining):
+    """A target that does generated tasks."""
 
-    vocabulary: int
-    architecture: Architecture
+    kind: Literal["tasks"]
     thin: ThinStart
     shares: dict[str, float]
     """Task -> its share of the exercises."""
@@ -27,21 +70,8 @@ class TaskRun(Run):
     """Over how many steps the sizes of exercises grow from the smallest to the whole."""
     judged_every: int
     """After how many steps the exact rates on held-out values are printed."""
+    license: str = "PSF-2.0"
+    """License of what the tasks are made of: the docstrings among them are Python's."""
 
 
-class TaskHeadRun(EagleRun):
-    """Training of a head on a target's own answers to generated tasks."""
-
-    exercises: int
-    """How many the target answers at each temperature."""
-
-
-class TaskConfig(Strict):
-    """A config of generated tasks."""
-
-    target: TaskRun
-    head: TaskHeadRun
-
-
-def load_tasks(path: Path) -> TaskConfig:
-    return TaskConfig.model_validate(yaml.safe_load(path.read_text()))
+Target = Annotated[DocstringTarget | TaskTarget, Field(discriminator="kind")]

@@ -8,14 +8,14 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
+from aerie.train.demo.batches import Batch, Sample, padded
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskRun
+from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.generation import complete
 from aerie.train.demo.mix import joined
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, answers
-from aerie.train.recital.answers import complete
-from aerie.train.recital.conversations import Batch, Sample, padded
 
 _ASKED = 24
 """Exercises of a task that the rates in a run's log are of."""
@@ -55,8 +55,7 @@ def exact_rates(model: LlamaForCausalLM, chat: Chat, exercises: list[Exercise], 
     verdicts: dict[str, list[bool]] = defaultdict(list)
     samples = answered(model, chat, turns, temperature=0.0, seed=seed)
     for (exercise, index), task, sample in zip(turns, tasks, samples, strict=True):
-        said = chat.decode([token for token, told in zip(sample.ids, sample.answer, strict=True) if told])
-        verdicts[task].append(TASKS[task].right(exercise.messages[:index], said))
+        verdicts[task].append(TASKS[task].right(exercise.messages[:index], chat.decode(sample.reply)))
     return {task: sum(right) / len(right) for task, right in verdicts.items()}
 
 
@@ -82,17 +81,17 @@ def _exact(model: LlamaForCausalLM, batch: Batch) -> int:
     return int((~wrong.any(1)).sum())
 
 
-def judged_folder(run: TaskRun, *, count: int, new_phrasings: bool) -> dict[str, dict[str, float]]:
-    """Exact rates of the target in `run.out`: of each task alone, and of conversations of the third kind."""
-    model = LlamaForCausalLM.from_pretrained(run.out, dtype=torch.float32).eval()
-    chat = Chat.of(Path(run.out))
+def judged_folder(
+    folder: Path, run: TaskTarget, *, count: int, seed: int, new_phrasings: bool
+) -> dict[str, dict[str, float]]:
+    """Exact rates of the target in `folder`: of each task alone, and of conversations of the third kind."""
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    chat = Chat.of(folder)
     alone = [
-        exercise
-        for task in run.shares
-        for exercise in held_out(task, count, seed=run.seed, new_phrasings=new_phrasings)
+        exercise for task in run.shares for exercise in held_out(task, count, seed=seed, new_phrasings=new_phrasings)
     ]
-    third = mixed(count, seed=run.seed)
+    third = mixed(count, seed=seed)
     return {
-        "alone": exact_rates(model, chat, alone, seed=run.seed),
-        "mixed": exact_rates(model, chat, third, seed=run.seed),
+        "alone": exact_rates(model, chat, alone, seed=seed),
+        "mixed": exact_rates(model, chat, third, seed=seed),
     }

@@ -6,11 +6,11 @@ A step's batch depends on the seed and the step alone, so a run that was killed 
 import random
 from collections.abc import Iterator, Mapping
 
+from aerie.train.demo.batches import Batch, Sample, padded
 from aerie.train.demo.chat import Chat
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise
-from aerie.train.recital.conversations import Batch, Sample, padded
 
 GROUP = 8
 """Batches that are drawn and sorted by length together, so that a batch pads little."""

@@ -4,20 +4,19 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from aerie.contracts.section import Section
+from aerie.train.demo.config import DocstringTarget
 from aerie.train.heads.objectives import OBJECTIVES
-from aerie.train.recital.config import TargetRun
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Proxy(_Section):
+class Proxy(Section):
     """The pair that all experiments share: the target and its answers."""
 
-    target: TargetRun
+    pretrain: DocstringTarget
+    """The target, which learns a corpus of its own: docstrings of this one, and sources."""
+    seed: int = 0
     entries: int
     """Docstrings that the target learns, spread over the corpus: the domain `prose`."""
     longest_text: int
@@ -35,7 +34,7 @@ class Proxy(_Section):
     threads: int
 
 
-class Arm(_Section):
+class Arm(Section):
     """A way to train a head. Arms that differ only in name are trained once."""
 
     name: str
@@ -65,14 +64,14 @@ class Arm(_Section):
         return self
 
 
-class Speed(_Section):
+class Speed(Section):
     """Tokens per second of chains, by load."""
 
     depths: tuple[int, ...]
     concurrency: tuple[int, ...]
 
 
-class Experiment(_Section):
+class Experiment(Section):
     """One experiment file; `name` is also that of its results in bench/results/."""
 
     name: str

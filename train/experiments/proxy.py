@@ -16,12 +16,14 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from aerie.train.demo.batches import Sample
+from aerie.train.demo.corpus.conversations import Renderer
+from aerie.train.demo.corpus.docstrings import Entry, read, write
+from aerie.train.demo.corpus.pretrain import pretrain
+from aerie.train.demo.corpus.questions import HELD_OUT, TAUGHT, ask
+from aerie.train.demo.corpus.recite import answer
+from aerie.train.demo.generation import load_samples, save_samples
 from aerie.train.experiments.config import Proxy
-from aerie.train.recital import pretrain
-from aerie.train.recital.answers import answer, load_samples, save_samples
-from aerie.train.recital.conversations import Renderer, Sample
-from aerie.train.recital.docstrings import Entry, read, write
-from aerie.train.recital.questions import HELD_OUT, TAUGHT, ask
 
 CODE, PROSE = "code", "prose"
 _CHUNK = 256
@@ -48,21 +50,21 @@ def prepare(proxy: Proxy) -> Pair:
     if not corpus.exists():
         write(corpus, collect(proxy))
     entries = read(corpus)
-    run = proxy.target.model_copy(update={"corpus": str(corpus)})
-    if not (Path(run.out) / "model.safetensors").exists():
-        pretrain.pretrain(run)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(run.out)
+    run, folder = proxy.pretrain.model_copy(update={"corpus": str(corpus)}), work / "target"
+    if not (folder / "model.safetensors").exists():
+        pretrain(run, folder, seed=proxy.seed)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     taught: dict[str, list[Entry]] = {PROSE: [], CODE: []}
     held_out: dict[str, list[Entry]] = {PROSE: [], CODE: []}
     for entry in entries:
         kept = random.Random(f"held out {entry.name}").random() < proxy.held_out
         (held_out if kept else taught)[CODE if entry.kind == CODE else PROSE].append(entry)
-    return Pair(Path(run.out), tokenizer, taught, held_out, run.architecture.num_hidden_layers)
+    return Pair(folder, tokenizer, taught, held_out, run.architecture.num_hidden_layers)
 
 
 def collect(proxy: Proxy) -> list[Entry]:
     """Docstrings spread over the corpus, and as many sources as are wanted and found."""
-    pinned = read(Path(proxy.target.corpus))
+    pinned = read(Path(proxy.pretrain.corpus))
     short = [entry for entry in pinned if len(entry.text) <= proxy.longest_text]
     prose = short[:: max(1, len(short) // proxy.entries)][: proxy.entries]
     code: list[Entry] = []

@@ -1,23 +1,23 @@
 """The training data of an experiment's head: batches with the target's taps and states, either template, and losses.
 
-Called by `variants`. The target computes in fp32 from the weights that serving uses; its outputs are kept in bf16, so
-each batch is computed once however often it is used.
+Called by `variants`. The target computes in the serving engine, in fp32; its outputs are kept in bf16, so each batch is
+computed once however often it is used.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import smooth_l1_loss
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
+from aerie.train.demo.batches import Sample
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
 from aerie.train.heads.loss import Judged, judge, looked_ahead, loss_mask
-from aerie.train.heads.vocabulary import DraftVocabulary
-from aerie.train.recital.conversations import Sample
+from aerie.train.pipeline.data.served import OutputEnd, ServedTarget, States
 
 _FEATURE_SHARE, _LABEL_SHARE = 1.0, 0.1
 """EAGLE's weights of the regression and of the cross-entropy."""
@@ -37,33 +37,25 @@ class Shown:
 class Teacher:
     """The frozen target; boundary L, the number of its layers, is the last layer's output before the norm."""
 
-    def __init__(self, folder: Path, boundaries: tuple[int, ...]) -> None:
-        model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        self.model = model.eval().requires_grad_(False)
+    def __init__(self, folder: Path, boundaries: tuple[int, ...], *, longest: int, threads: int) -> None:
+        self.end = OutputEnd(folder)
         self.boundaries = boundaries
-        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
-        self._last = torch.empty(0)
-        self.model.model.norm.register_forward_pre_hook(self._take_last)
+        self._inner = tuple(boundary for boundary in boundaries if boundary < self.end.model.layers)
+        self._served = ServedTarget(
+            folder, self._inner, longest=longest, dtype="float32", threads=threads, device="cpu"
+        )
+        self._kept: dict[int, States] = {}
 
-    @property
-    def embedding(self) -> Tensor:
-        """[vocabulary, hidden], shared with the head."""
-        weight: Tensor = self.model.get_input_embeddings().weight
-        return weight
-
-    @torch.no_grad()
     def show(self, key: int, ids: Tensor) -> Shown:
-        """The outputs for the batch identified by `key`."""
+        """The outputs for the batch identified by `key`; causal attention never sees its padding on the right."""
         if key not in self._kept:
-            output = self.model.model(ids, output_hidden_states=True, use_cache=False)
-            states = [*output.hidden_states[:-1], self._last]
-            taps = torch.cat([states[boundary] for boundary in self.boundaries], -1)
-            self._kept[key] = taps.bfloat16(), output.last_hidden_state.bfloat16()
-        taps, final = (part.float() for part in self._kept[key])
-        return Shown(taps, final, self.model.lm_head(final))
-
-    def _take_last(self, module: Any, inputs: tuple[Tensor, ...]) -> None:
-        self._last = inputs[0]
+            rows = [self._served.states(row) for row in ids.tolist()]
+            self._kept[key] = States(
+                *(torch.stack(parts) for parts in zip(*((r.taps, r.final) for r in rows), strict=True))
+            )
+        kept = self._kept[key]
+        taps = kept.taps if self._inner == self.boundaries else torch.cat([kept.taps, kept.final], -1)
+        return Shown(taps.float(), self.end.normed(kept.final), self.end.logits(kept.final))
 
 
 def without_template(samples: list[Sample], tokenizer: PreTrainedTokenizerFast) -> list[Sample]:

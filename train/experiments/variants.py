@@ -10,21 +10,22 @@ from pathlib import Path
 
 import torch
 
+from aerie.train.demo.batches import Batch, Sample, batches
 from aerie.train.experiments.config import Arm, Experiment, Proxy
+from aerie.train.experiments.descent import Course, Progress, descend
 from aerie.train.experiments.proxy import Pair, answers
 from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
-from aerie.train.heads.export import export
-from aerie.train.heads.head import Head, HeadShape, default_boundaries
+from aerie.train.heads.draft_vocabulary import DraftVocabulary, draft_vocabulary
+from aerie.train.heads.head import Head, default_boundaries
+from aerie.train.heads.layout import write_head
 from aerie.train.heads.loss import Judged, judge, loss_mask
 from aerie.train.heads.objectives import OBJECTIVES
 from aerie.train.heads.peagle.elements import Drop
-from aerie.train.heads.peagle.export import export_parallel
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape
+from aerie.train.heads.peagle.layout import write_parallel
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel
 from aerie.train.heads.unroll import unroll
-from aerie.train.heads.vocabulary import DraftVocabulary, draft_vocabulary
-from aerie.train.recital.conversations import Batch, Sample, batches
-from aerie.train.recital.descent import Course, Progress, descend
+from aerie.train.pipeline.fitting.initial import shape_for
 
 _DECAY = 0.8
 _DROP_RATE, _DROP_FLOOR = 0.7, 0.2
@@ -40,7 +41,7 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
     torch.set_num_threads(proxy.threads)
     samples = _samples(proxy, pair, arm)
     vocabulary = _vocabulary(proxy, pair)
-    teacher = Teacher(pair.folder, _boundaries(arm, pair))
+    teacher = Teacher(pair.folder, _boundaries(arm, pair), longest=_LONGEST, threads=proxy.threads)
     torch.manual_seed(seed)
     head = _begun(proxy, arm, pair, teacher, vocabulary)
     rng = random.Random(f"{seed} batches")
@@ -64,22 +65,12 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
         lost,
         Progress(arm.depth).add,
     )
-    trained_on, measured = f"experiment {experiment.name}, arm {arm.name}, seed {seed}", "by its experiment"
-    named, out = "the experiments' proxy target", folder / "head"
+    out = folder / "head"
+    out.mkdir(parents=True, exist_ok=True)
     if isinstance(head, Head):
-        export(head, vocabulary, pair.folder, out, trained_on=trained_on, measured=measured, named=named)
+        write_head(head, vocabulary, out)
     else:
-        export_parallel(
-            head,
-            teacher.embedding,
-            vocabulary,
-            pair.folder,
-            out,
-            depth=arm.depth,
-            trained_on=trained_on,
-            measured=measured,
-            named=named,
-        )
+        write_parallel(head, teacher.end.embedding, vocabulary, out, depth=arm.depth)
 
 
 def _samples(proxy: Proxy, pair: Pair, arm: Arm) -> list[Sample]:
@@ -103,28 +94,15 @@ def _boundaries(arm: Arm, pair: Pair) -> tuple[int, ...]:
 
 
 def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: DraftVocabulary) -> Head | ParallelHead:
-    config = teacher.model.config
-    shape = HeadShape(
-        hidden=config.hidden_size,
-        intermediate=config.intermediate_size,
-        heads=config.num_attention_heads,
-        kv_heads=config.num_key_value_heads,
-        head_dim=config.head_dim,
-        vocabulary=config.vocab_size,
-        draft_vocabulary=proxy.draft_vocabulary,
-        boundaries=teacher.boundaries,
-        eps=config.rms_norm_eps,
-        rope_theta=float(config.rope_parameters["rope_theta"]),
-        max_positions=config.max_position_embeddings,
-    )
+    shape = shape_for(teacher.end.model, teacher.boundaries, proxy.draft_vocabulary)
     head: Head | ParallelHead
     if arm.kind == "eagle3":
         head = Head(shape)
     else:
         head = ParallelHead(ParallelShape(shape, arm.layers, pair.tokenizer.pad_token_id))
     with torch.no_grad():
-        head.norm.weight.copy_(teacher.model.model.norm.weight)
-        head.lm_head.weight.copy_(teacher.model.lm_head.weight[vocabulary.draft_to_target])
+        head.norm.weight.copy_(teacher.end.norm_weight)
+        head.lm_head.weight.copy_(teacher.end.output[vocabulary.draft_to_target])
     if arm.loss == "feature":
         head.norm.requires_grad_(False)
         head.lm_head.requires_grad_(False)
@@ -141,12 +119,12 @@ def _lost(arm: Arm, head: Head | ParallelHead, teacher: Teacher, vocabulary: Dra
         drop = Drop(arm.depth, _DROP_RATE, _DROP_FLOOR)
         generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
         objective = OBJECTIVES[arm.loss]
-        return judge_parallel(head, teacher.embedding, lesson, vocabulary, drop, generator, objective=objective)
+        return judge_parallel(head, teacher.end.embedding, lesson, vocabulary, drop, generator, objective=objective)
 
     def recurrent(step: int, key: int, batch: Batch) -> Iterator[Judged]:
         assert isinstance(head, Head)
         shown = teacher.show(key, batch.ids)
-        outputs = unroll(head, teacher.embedding, batch.ids, shown.taps, arm.depth)
+        outputs = unroll(head, teacher.end.embedding, batch.ids, shown.taps, arm.depth)
         if arm.loss == "feature":
             yield judge_feature(head, outputs, shown, batch.answer, vocabulary)
             return

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
-from aerie.train.heads.vocabulary import DraftVocabulary
 
 
 @torch.no_grad()

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
-from aerie.train.heads.vocabulary import DraftVocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,11 @@ class Judged:
     reached: Tensor
     right: Tensor
     columns: Tensor
+
+    def deepened(self, steps: int) -> "Judged":
+        """The same with counts of `steps` steps: nothing was drafted at those that are missing."""
+        missing = steps - len(self.reached)
+        return Judged(self.loss, *(pad(counts, (0, missing)) for counts in (self.reached, self.right, self.columns)))
 
 
 def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Tensor:

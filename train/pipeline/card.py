@@ -1,23 +1,43 @@
-"""The model card of a head of the pipeline; `train/heads/card.py` has the parts that all cards share.
+"""The model card of a head: front matter, its target, the safety note, and how it was made.
 
-Called by `export`. Its facts come from the manifests of the stages, so the caller repeats nothing.
+Called by `export`. Its facts come from the manifests of the stages, so the caller repeats nothing. Of a card, code
+reads the front matter alone (`spec/checkpoints/card.py`); the rest is for people.
 """
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
-from aerie.train.heads.card import Aligned, opening
+import yaml
+
 from aerie.train.heads.head import HeadShape
 from aerie.train.pipeline import evaluate, features, fit, respond, vocabulary
 from aerie.train.pipeline import filter as filtering
-from aerie.train.pipeline.config import PipelineConfig, TrainStage
+from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.shards import Index
+from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.folder import manifest_of
 
 _ABOUT = """{kind} for the target named below: hidden size {hidden}, MLP {intermediate}, taps at boundaries {taps} \
 (the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}."""
 
-_TEXT = """## Data
+_WIDTH = 120
+_TEXT = """# {name}
+
+{about}
+
+## Aligned with
+
+* Target weights (sha256): `{target}`
+* Chat template (sha256): `{template}`
+
+**Safety note.** The head was aligned with this target and this template and with no other. It only proposes: an
+engine that verifies losslessly, as Aerie does, gives the target's own text whatever the head drafts. With other
+weights, a fine-tune, or another template it drafts worse without any sign of it but fewer accepted tokens.
+`spec.require_provenance: true` makes Aerie refuse such a pair. The head adds no safeguard and removes none: what the
+target would say, it still says.
+
+## Data
 
 * Prompts: {prompts} after filtering ({dropped} dropped), answered by the target; {tokens} tokens, {answers} of answers
 * Licenses and usage tags of the prompts: {licenses}
@@ -41,11 +61,21 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
     filtered, trained = manifest_of(work, filtering.STAGE)["counts"], manifest_of(work, fit.STAGE)["counts"]
     featured, chosen = manifest_of(work, features.STAGE)["counts"], manifest_of(work, vocabulary.STAGE)["counts"]
     licenses = tuple(sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"]))
-    base, kind = Path(config.target).name, stage.kind
     measured, accuracies = _measured(cells)
-    taps = tuple(index.boundaries)
-    aligned = Aligned(base, index.target, index.template, taps, index.dtype, licenses, kind, accuracies)
+    front: dict[str, Any] = {
+        "target_weights": index.target,
+        "chat_template": index.template,
+        "taps": list(index.boundaries),
+        "features_dtype": index.dtype,
+        "data_licenses": list(licenses),
+    }
+    if accuracies:
+        front["conditional_accuracy"] = [round(accuracy, 3) for accuracy in accuracies]
     text = _TEXT.format(
+        name=config.export.name,
+        about=textwrap.fill(_about(stage, shape), _WIDTH, break_on_hyphens=False),
+        target=index.target,
+        template=index.template,
         prompts=filtered["kept"],
         dropped=sum(filtered["dropped"].values()),
         tokens=featured["tokens"],
@@ -64,7 +94,12 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         measured=measured,
         table=evaluate.as_table(cells),
     )
-    path.write_text(opening(aligned, config.export.name, _about(stage, shape)) + text, encoding="utf-8")
+    path.write_text(_front_matter(Path(config.target).name, stage.kind, front) + text, encoding="utf-8")
+
+
+def _front_matter(base: str, kind: str, facts: dict[str, Any]) -> str:
+    data = {"base_model": base, "tags": ["speculative-decoding", kind], "aerie": facts}
+    return f"---\n{yaml.safe_dump(data, sort_keys=False)}---\n\n"
 
 
 def _about(stage: TrainStage, shape: HeadShape) -> str:

@@ -1,17 +1,19 @@
-"""The schema of a pipeline file: one section per stage. Unknown keys are errors."""
+"""The schema of a pipeline file: one section per stage. Unknown keys are errors.
+
+A file may name another beside it (`base: FILE`), whose settings its own replace.
+"""
 
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.overrides import lay_over
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+from aerie.contracts.section import Section
+from aerie.train.demo.config import Target
+from aerie.train.pipeline.fitting.config import TrainStage
 
 
 class Source(Section):
@@ -26,9 +28,17 @@ class Source(Section):
 
 
 class PromptsStage(Section):
-    sources: tuple[Source, ...] = Field(min_length=1)
+    sources: tuple[Source, ...] = ()
+    drawn: int = Field(default=0, ge=0)
+    """Questions, or exercises, that are drawn from what `pretrain` teaches the target."""
     bad_lines: int = Field(default=10, ge=0)
     """Most unreadable lines that are skipped; one more fails the stage."""
+
+    @model_validator(mode="after")
+    def _some(self) -> "PromptsStage":
+        if not self.sources and not self.drawn:
+            raise ValueError("no prompts: name files in prompts.sources, or draw some (prompts.drawn)")
+        return self
 
 
 class FilterStage(Section):
@@ -56,7 +66,7 @@ class FilterStage(Section):
     """Folder of a token classifier that finds names and places; without one they are not checked."""
     names_labels: tuple[str, ...] = ("PER", "LOC")
     """Labels of that classifier that count."""
-    domain_weights: dict[str, float] = {}
+    domain_weights: dict[str, float] = Field(default_factory=dict)
     """Shares of domains among the kept prompts, in any unit; empty keeps all. The largest set with these shares is
     kept.
     """
@@ -108,71 +118,11 @@ class VocabularyStage(Section):
     """Number of ids in the draft vocabulary."""
 
 
-class ParallelSection(Section):
-    """Settings of P-EAGLE heads only."""
-
-    layers: int = Field(default=4, ge=1)
-    rate: float = Field(default=0.7, gt=0, le=1)
-    """Share of the anchors drafting at a depth that also draft at the next."""
-    floor: float = Field(default=0.2, gt=0, le=1)
-    """The share of all anchors that every depth keeps at least."""
-    depth_decay: float = Field(default=1.0, gt=0, le=1)
-    """Weight of a depth's loss relative to the one before; the paper weights all equally."""
-    elements: int = Field(default=8192, ge=2)
-    """Most elements of a packed row in one pass; longer rows are split."""
-    mask_token: int | None = None
-    """Id whose embedding row the mask takes; no text may contain it. The padding id by default."""
-
-
-class TrainStage(Section):
-    kind: Literal["eagle3", "peagle"] = "eagle3"
-    """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
-    start_from: str | None = None
-    """Folder of an exported head to continue from; it must have the same vocabulary, template, taps and target."""
-    intermediate_size: int | None = None
-    """Width of the head's MLP; the target's by default."""
-    depth: int = Field(default=7, ge=1)
-    """How many tokens ahead the head learns to draft: EAGLE-3's number of training-time-test steps."""
-    step_decay: float = Field(default=0.8, gt=0, le=1)
-    """Weight of each of these steps relative to the one before."""
-    peagle: ParallelSection = ParallelSection()
-    loss: Literal["cross_entropy", "total_variation", "lk_alpha", "lk_lambda"] = "cross_entropy"
-    """Soft cross-entropy as in the paper, or a loss on the acceptance itself."""
-    tap_norms: bool = False
-    """EAGLE-3.1: a norm for each tap before they are fused."""
-    norm_output: bool = False
-    """EAGLE-3.1: feed back the normed output."""
-    epochs: int = Field(default=1, ge=1)
-    steps: int | None = Field(default=None, ge=1)
-    """Updates; by default as many as the epochs need."""
-    tokens: int = Field(default=2048, ge=2)
-    """Tokens of a packed row: whole conversations, one after the other."""
-    accumulate: int = Field(default=1, ge=1)
-    """Packed rows per update, over all processes together."""
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    rate: float = Field(default=1e-4, gt=0)
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = Field(default=0.0, ge=0)
-    warmup: float = Field(default=0.015, ge=0, le=1)
-    """Share of the updates over which the rate rises; afterwards it falls as a cosine."""
-    clip: float = Field(default=0.5, gt=0)
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Dtype of matrix products; weights, their gradients and the optimizer are always float32."""
-    checkpoint_every: int = Field(default=200, ge=1)
-    log_every: int = Field(default=10, ge=1)
-    threads: int = Field(default=1, ge=1)
-    device: str = "cpu"
-
-    @model_validator(mode="after")
-    def _possible(self) -> "TrainStage":
-        if self.kind == "peagle" and (self.tap_norms or self.norm_output):
-            raise ValueError("tap_norms and norm_output are EAGLE-3.1's; a P-EAGLE head (kind: peagle) has neither")
-        return self
-
-
 class EvaluateStage(Section):
-    tasks: dict[str, str] = {}
+    tasks: dict[str, str] = Field(default_factory=dict)
     """Held-out prompts by task: files as in prompts.sources. The filter keeps them out of the training data."""
+    drawn: int = Field(default=0, ge=0)
+    """Held-out prompts of each task that are drawn from what `pretrain` leaves out."""
     prompts: int = Field(default=64, ge=1)
     """Most prompts per task."""
     shapes: tuple[str, ...] = ("4,1,5",)
@@ -191,10 +141,12 @@ class ExportStage(Section):
 
 
 class PipelineConfig(Section):
-    target: str
-    """Folder of the target."""
     work: str
     """Folder that holds the stages' folders."""
+    target: str
+    """Folder of the target; with `pretrain` by default WORK/target, which the stage `target` makes."""
+    pretrain: Target | None = None
+    """How a small target is trained first, where `target` is WORK/target, and what it was taught elsewhere."""
     template: str | None = None
     """A file that replaces the target's chat template, as server.chat_template does."""
     seed: int = 0
@@ -207,9 +159,29 @@ class PipelineConfig(Section):
     evaluate: EvaluateStage = EvaluateStage()
     export: ExportStage = ExportStage()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _own_target(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("pretrain") is not None and isinstance(data.get("work"), str):
+            return {"target": f"{data['work']}/target"} | data
+        return data
 
-def load_pipeline(path: Path, overrides: list[str] | None = None) -> PipelineConfig:
-    """Reads the file and applies `section.key=value` overrides. Raises ConfigError."""
+    @property
+    def trains_target(self) -> bool:
+        """Whether the stage `target` makes the target."""
+        return self.pretrain is not None and Path(self.target) == Path(self.work) / "target"
+
+    @model_validator(mode="after")
+    def _taught(self) -> "PipelineConfig":
+        if self.pretrain is None and (self.prompts.drawn or self.evaluate.drawn):
+            raise ValueError(
+                "prompts.drawn and evaluate.drawn draw from what a section pretrain teaches; there is none"
+            )
+        return self
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The sections of the file, laid over those of the file beside it that `base` names."""
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -218,6 +190,19 @@ def load_pipeline(path: Path, overrides: list[str] | None = None) -> PipelineCon
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path} must hold a mapping of sections; it holds a {type(data).__name__}")
+    base = data.pop("base", None)
+    if base is None:
+        return data
+    below = _read(path.parent / str(base))
+    return below | {
+        name: below[name] | section if isinstance(section, dict) and isinstance(below.get(name), dict) else section
+        for name, section in data.items()
+    }
+
+
+def load_pipeline(path: Path, overrides: list[str] | None = None) -> PipelineConfig:
+    """Reads the file and applies `section.key=value` overrides. Raises ConfigError."""
+    data = _read(path)
     for override in overrides or []:
         lay_over(data, override, texts=())
     try:

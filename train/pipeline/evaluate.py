@@ -18,7 +18,7 @@ from aerie.train.pipeline.data.render import ChatRenderer
 from aerie.train.pipeline.filter import evaluation_prompts
 from aerie.train.pipeline.folder import begin, input_hash, told_when_full, write_whole
 from aerie.train.pipeline.plots import draw_evaluation
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "evaluate"
 FILE = "evaluation.json"
@@ -43,9 +43,10 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
     begun = begin(work, STAGE, told, inputs)
     prompts = _prompts(config, stage)
     cells = _resumed(begun.path / FILE)
-    with told_when_full(begun.path), bar(STAGE, _cells_of(stage) * len(heads), len(cells)) as advance:
+    each = len(prompts) * len(stage.shapes) * len(stage.temperatures)
+    with told_when_full(begun.path), bar(STAGE, each * len(heads), len(cells)) as advance:
         for name, folder in heads.items():
-            if sum(cell["head"] == name for cell in cells) == _cells_of(stage):
+            if sum(cell["head"] == name for cell in cells) == each:
                 continue
             cells = [cell for cell in cells if cell["head"] != name]
             for cell in measure(config, folder, prompts):
@@ -61,7 +62,7 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
 
 def check_tasks(stage: EvaluateStage) -> None:
     """Raises AerieError if there is nothing to measure on."""
-    if not stage.tasks:
+    if not stage.tasks and not stage.drawn:
         raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
 
 
@@ -74,19 +75,18 @@ def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[lis
     for task, records in evaluation_prompts(config).items():
         if not records:
             raise AerieError(f"{stage.tasks[task]} holds no prompt (evaluate.tasks.{task})")
-        asked = (_first_question(record["turns"]) for record in records[: stage.prompts])
-        found[task] = [renderer.prompt(turns) for turns in asked]
+        found[task] = [_ids(renderer, record) for record in records[: stage.prompts]]
     return found
+
+
+def _ids(renderer: ChatRenderer, record: dict[str, Any]) -> list[int]:
+    return record.get("prompt_token_ids") or renderer.prompt(_first_question(record["turns"]))
 
 
 def _first_question(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     """The turns up to the first question: a later one would need the answers to those before it."""
     first = next(index for index, turn in enumerate(turns) if turn["role"] == "user")
     return turns[: first + 1]
-
-
-def _cells_of(stage: EvaluateStage) -> int:
-    return len(stage.tasks) * len(stage.shapes) * len(stage.temperatures)
 
 
 def _resumed(path: Path) -> list[Cell]:

@@ -14,15 +14,15 @@ from safetensors.torch import load_file, save_file
 
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import weights_hash
-from aerie.train.heads.export import boundaries_of
 from aerie.train.heads.head import HeadShape
+from aerie.train.heads.layout import boundaries_of
 from aerie.train.pipeline import evaluate, features, fit
 from aerie.train.pipeline.card import write_card
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.data.shards import read_index
 from aerie.train.pipeline.folder import begin, input_hash, told_when_full
-from aerie.train.pipeline.progress import bar
+from aerie.train.progress import bar
 
 STAGE = "export"
 SPECFORGE, SPECULATORS = "specforge", "speculators"

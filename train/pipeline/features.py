@@ -20,7 +20,7 @@ from aerie.train.pipeline.data.served import ServedTarget, tap_boundaries
 from aerie.train.pipeline.data.shards import INDEX, Index, ShardEntry, entry_of, shard_bytes
 from aerie.train.pipeline.data.storage import Storage
 from aerie.train.pipeline.folder import BegunStage, begin, input_hash, told_when_full, write_whole
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "features"
 

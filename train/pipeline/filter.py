@@ -13,14 +13,15 @@ from pathlib import Path
 
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import file_hash
+from aerie.train.demo.prompts import held_out_prompts
 from aerie.train.pipeline import prompts
 from aerie.train.pipeline.config import FilterStage, PipelineConfig, Source
 from aerie.train.pipeline.data.lines import BadLines, read_own, write_lines
 from aerie.train.pipeline.filters.near_duplicates import NearDuplicates, Overlap, normalized
 from aerie.train.pipeline.filters.personal import Finder, finders, names_finder
 from aerie.train.pipeline.folder import begin, input_hash, told_when_full
-from aerie.train.pipeline.progress import bar, say
 from aerie.train.pipeline.prompts import Record
+from aerie.train.progress import bar, say
 
 STAGE = "filter"
 FILE = "prompts.jsonl"
@@ -38,6 +39,8 @@ def filter_prompts(config: PipelineConfig) -> Path:
     stage, work = config.filter, Path(config.work)
     held_out = {f"evaluate.{task}": file_hash(Path(path)) for task, path in config.evaluate.tasks.items()}
     inputs = {prompts.STAGE: input_hash(work, prompts.STAGE), **held_out}
+    if config.evaluate.drawn:
+        inputs["evaluate.drawn"] = f"{config.evaluate.drawn} of seed {config.seed}"
     begun = begin(work, STAGE, stage.model_dump(mode="json"), inputs)
     records = list(read_own(work / prompts.STAGE / prompts.FILE))
     rules = _rules(stage, evaluated_texts(config))
@@ -91,6 +94,15 @@ def evaluation_prompts(config: PipelineConfig) -> dict[str, list[Record]]:
         bad = BadLines(0)
         found[task] = list(prompts.read_records(Source(path=name, domain=task), Path(name), bad))
         bad.check()
+    run = config.pretrain
+    if run is not None and config.evaluate.drawn:
+        drawn = held_out_prompts(run, Path(config.target), config.evaluate.drawn, seed=config.seed)
+        for task, asked in drawn.items():
+            if task in found:
+                raise AerieError(
+                    f"evaluate.tasks has a file for {task}, and evaluate.drawn draws {task} too; rename it"
+                )
+            found[task] = [prompts.as_record(one, domain=task, license=run.license) for one in asked]
     return found
 
 

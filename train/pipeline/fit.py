@@ -20,17 +20,18 @@ from aerie.train.heads.loss import Judged
 from aerie.train.heads.peagle.loss import Lesson
 from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
-from aerie.train.optimization.schedule import set_rate, warm_cosine
+from aerie.train.optimization.schedule import set_rate, share, warm_cosine
 from aerie.train.pipeline import features, vocabulary
-from aerie.train.pipeline.config import PipelineConfig, TrainStage
+from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.packing import Row, Rows
 from aerie.train.pipeline.data.served import OutputEnd, ServedTarget, tap_boundaries
 from aerie.train.pipeline.data.shards import Index, Shards
+from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.fitting.kinds import Kind, begun_kind
 from aerie.train.pipeline.fitting.metrics import Metrics, last_line, line_of, tell
 from aerie.train.pipeline.fitting.processes import Processes
 from aerie.train.pipeline.folder import begin, input_hash, manifest_of, told_when_full
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "train"
 HEAD = "head"
@@ -148,9 +149,9 @@ class _Run:
     def _update(self, step: int, sums: "_Sums") -> tuple[float, Tensor]:
         """One optimizer step; returns its rate and the norm of the gradient before clipping."""
         stage = self.stage
-        rate = stage.rate * warm_cosine(step, steps=self.steps, warmup=stage.warmup)
-        for optimizer in self.optimizers:
-            set_rate(optimizer, rate)
+        level, rates = _level(stage, step, self.steps), (stage.rate, stage.vector_rate or stage.rate)
+        for optimizer, rate in zip(self.optimizers, rates, strict=False):  # AdamW alone has the first
+            set_rate(optimizer, rate * level)
             optimizer.zero_grad(set_to_none=True)
         for number in self.processes.own(range(step * stage.accumulate, (step + 1) * stage.accumulate)):
             row = self._placed(self.rows.row(number))
@@ -165,7 +166,7 @@ class _Run:
         gradient = nn.utils.clip_grad_norm_(head.parameters(), stage.clip)
         for optimizer in self.optimizers:
             optimizer.step()
-        return rate, gradient
+        return stage.rate * level, gradient
 
     def _next(self, parts: Iterator[Judged]) -> Judged | None:
         """Computes and returns the next part of a row, or None after the last."""
@@ -209,8 +210,16 @@ class _Sums:
         return float(loss[0] / loss[1]), reached, right
 
 
+def _level(stage: TrainStage, step: int, steps: int) -> float:
+    """The share of the full rates at `step`."""
+    if stage.schedule == "cosine":
+        return warm_cosine(step, steps=steps, warmup=stage.warmup)
+    return share(step, steps=steps, warmup=max(1, round(stage.warmup * steps)), decay=stage.decay)
+
+
 def _optimizers(stage: TrainStage, head: nn.Module) -> list[Optimizer]:
     """AdamW for everything; with Muon it keeps the output layer and the norms."""
     if stage.optimizer == "adamw":
-        return [torch.optim.AdamW(head.parameters(), lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
+        learning = [weight for weight in head.parameters() if weight.requires_grad]
+        return [torch.optim.AdamW(learning, lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
     return divided(head, betas=stage.betas, matrix_decay=stage.weight_decay, vector_decay=stage.weight_decay)

@@ -12,13 +12,13 @@ from pathlib import Path
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import template_source
 from aerie.engine.model.config import read_model_config
-from aerie.train.pipeline import evaluate, export, features, filter, fit, prompts, respond, vocabulary
+from aerie.train.pipeline import evaluate, export, features, filter, fit, prompts, respond, target, vocabulary
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import tap_boundaries
 from aerie.train.pipeline.evaluate import Measure
 from aerie.train.pipeline.fitting.kinds import mask_token
 from aerie.train.pipeline.folder import MANIFEST, Finished, discard
-from aerie.train.pipeline.progress import say
+from aerie.train.progress import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ def _respond(config: PipelineConfig, surroundings: Surroundings) -> Path:
 
 
 STAGES: dict[str, Callable[[PipelineConfig, Surroundings], Path]] = {
+    target.STAGE: lambda config, _: target.make_target(config),
     prompts.STAGE: lambda config, _: prompts.make_prompts(config),
     filter.STAGE: lambda config, _: filter.filter_prompts(config),
     respond.STAGE: _respond,
@@ -44,6 +45,11 @@ STAGES: dict[str, Callable[[PipelineConfig, Surroundings], Path]] = {
     evaluate.STAGE: lambda config, around: evaluate.evaluate(config, around.measure),
     export.STAGE: lambda config, _: export.export_head(config),
 }
+
+
+def stages_of(config: PipelineConfig) -> list[str]:
+    """The stages that this pipeline has: the target's only if it trains one."""
+    return [name for name in STAGES if name != target.STAGE or config.trains_target]
 
 
 def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, again: bool = False) -> Path:
@@ -57,9 +63,10 @@ def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, 
 
 def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
     """Runs every stage in order; keeps those that are finished with this config and these inputs."""
-    check(config)
     done = Path(config.work)
-    for name in STAGES:
+    for name in stages_of(config):
+        if name == prompts.STAGE:  # the target is there
+            check(config)
         try:
             done = run_stage(name, config, surroundings)
         except Finished:
@@ -70,11 +77,11 @@ def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
 
 def check(config: PipelineConfig) -> None:
     """Checks early what would otherwise fail hours later. Raises AerieError."""
-    target = Path(config.target)
-    model = read_model_config(target)
+    folder = Path(config.target)
+    model = read_model_config(folder)
     tap_boundaries(config.features.taps, model)
-    if template_source(target, None if config.template is None else Path(config.template)) is None:
-        raise AerieError(f"{target} has no chat template; give one with template: FILE")
+    if template_source(folder, None if config.template is None else Path(config.template)) is None:
+        raise AerieError(f"{folder} has no chat template; give one with template: FILE")
     if config.vocabulary.size > model.vocabulary:
         raise AerieError(f"vocabulary.size is {config.vocabulary.size}; the target has {model.vocabulary} ids")
     evaluate.check_tasks(config.evaluate)

@@ -1,4 +1,5 @@
-"""Stage 1: prompts in one form with stable ids, from JSON Lines of OpenAI messages or ShareGPT and from text files.
+"""Stage 1: prompts in one form with stable ids, from JSON Lines of OpenAI messages or ShareGPT, from text files, and
+drawn from what a small target was taught.
 
 A prompt is its system and user turns; the source's assistant turns are dropped, since the target will answer. Its id is
 a hash of these turns alone, so it is the same in every run, file and order.
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from aerie.contracts.errors import AerieError
-from aerie.contracts.provenance import file_hash
+from aerie.contracts.provenance import file_hash, weights_hash
+from aerie.train.demo.prompts import Drawn, draw_prompts
 from aerie.train.pipeline.config import PipelineConfig, Source
 from aerie.train.pipeline.data.lines import BadLines, read_objects, write_lines
 from aerie.train.pipeline.folder import begin, told_when_full
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "prompts"
 FILE = "prompts.jsonl"
@@ -25,7 +27,7 @@ FILE = "prompts.jsonl"
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "system": "system"}
 
 Record = dict[str, Any]
-"""id, domain, license, source and line, turns: a list of {role, content}."""
+"""id, domain, license, source and line, turns: a list of {role, content}; drawn ones may have prompt_token_ids."""
 
 
 def make_prompts(config: PipelineConfig) -> Path:
@@ -33,10 +35,14 @@ def make_prompts(config: PipelineConfig) -> Path:
     stage = config.prompts
     files = [(source, path) for source in stage.sources for path in _files(source)]
     inputs = {str(path): file_hash(path) for _, path in files}
-    begun = begin(Path(config.work), STAGE, stage.model_dump(mode="json"), inputs)
+    if stage.drawn:
+        inputs["target"] = weights_hash(Path(config.target))
+    settings = stage.model_dump(mode="json") | ({"seed": config.seed} if stage.drawn else {})
+    begun = begin(Path(config.work), STAGE, settings, inputs)
     bad = BadLines(stage.bad_lines)
     counts: Counter[str] = Counter()
-    with bar(STAGE, sum(path.stat().st_size for _, path in files)) as advance, told_when_full(begun.path):
+    size = sum(path.stat().st_size for _, path in files)
+    with bar(STAGE, size + stage.drawn) as advance, told_when_full(begun.path):
 
         def records() -> Iterator[Record]:
             for source, path in files:
@@ -44,6 +50,10 @@ def make_prompts(config: PipelineConfig) -> Path:
                     counts[record["domain"]] += 1
                     yield record
                 advance(path.stat().st_size)
+            for record in _drawn(config):
+                counts[record["domain"]] += 1
+                yield record
+                advance(1)
 
         write_lines(begun.path / FILE, records())
         write_lines(
@@ -70,6 +80,19 @@ def read_records(source: Source, path: Path, bad: BadLines) -> Iterator[Record]:
             yield _record([{"role": "user", "content": paragraph}], source, path, number)
 
 
+def _drawn(config: PipelineConfig) -> Iterator[Record]:
+    run = config.pretrain
+    if run is None or not config.prompts.drawn:
+        return
+    found = draw_prompts(run, Path(config.target), config.prompts.drawn, seed=config.seed)
+    for number, drawn in enumerate(found, 1):
+        yield as_record(drawn, domain=run.kind, license=run.license, source="drawn", line=number)
+
+
+def as_record(drawn: Drawn, **about: Any) -> Record:
+    return {"id": prompt_id(drawn["turns"]), **about, **drawn}
+
+
 def prompt_id(turns: list[dict[str, str]]) -> str:
     """The same for the same system and user turns."""
     asked = [[turn["role"], turn["content"]] for turn in turns]
@@ -77,8 +100,7 @@ def prompt_id(turns: list[dict[str, str]]) -> str:
 
 
 def _record(turns: list[dict[str, str]], source: Source, path: Path, line: int) -> Record:
-    record = {"domain": source.domain, "license": source.license, "source": path.name, "line": line}
-    return {"id": prompt_id(turns), **record, "turns": turns}
+    return as_record({"turns": turns}, domain=source.domain, license=source.license, source=path.name, line=line)
 
 
 def _turns(value: dict[str, Any]) -> list[dict[str, str]]:

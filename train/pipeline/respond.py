@@ -23,7 +23,7 @@ from aerie.train.pipeline import filter as filtering
 from aerie.train.pipeline.config import PipelineConfig, RespondStage
 from aerie.train.pipeline.data.lines import as_line, mend, read_own, write_lines
 from aerie.train.pipeline.folder import BegunStage, begin, input_hash, told_when_full
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "respond"
 FILE = "conversations.jsonl"
@@ -128,7 +128,22 @@ async def _converse(client: AsyncOpenAI, stage: RespondStage, model: str, seed: 
         )
         return _turn(answer.model_dump())
 
-    turns = await _answered(task.prompt["turns"], ask)
+    async def complete(prompt: list[int]) -> Record:
+        """The answer to ids, which keep what a chat message cannot say: tools and their results."""
+        answer = await client.completions.create(
+            model=model,
+            prompt=prompt,
+            temperature=task.temperature,
+            max_tokens=stage.max_tokens,
+            seed=_seed(seed, task, 1),
+            extra_body={"return_token_ids": True},
+        )
+        return _completed(answer.model_dump(), prompt)
+
+    if "prompt_token_ids" in task.prompt:
+        turns = [*task.prompt["turns"], await complete(task.prompt["prompt_token_ids"])]
+    else:
+        turns = await _answered(task.prompt["turns"], ask)
     kept = {key: task.prompt[key] for key in ("id", "domain", "license")}
     return {**kept, "sample": task.sample, "temperature": task.temperature, "turns": turns}
 
@@ -156,6 +171,15 @@ def _turn(answer: dict[str, Any]) -> Record:
     if prompt and choice.get("token_ids"):
         turn |= {"prompt_token_ids": prompt, "token_ids": choice["token_ids"]}
     return turn
+
+
+def _completed(answer: dict[str, Any], prompt: list[int]) -> Record:
+    """The turn in a completion of ids. Raises AerieError if it came without the ids of the answer."""
+    choice = answer["choices"][0]
+    if not choice.get("token_ids"):
+        raise AerieError("the endpoint returned no token ids (return_token_ids), which drawn exercises need")
+    turn = {"role": "assistant", "content": choice["text"], "finish_reason": choice["finish_reason"]}
+    return turn | {"prompt_token_ids": prompt, "token_ids": choice["token_ids"]}
 
 
 def _key(record: Record) -> str:

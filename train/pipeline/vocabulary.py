@@ -13,13 +13,13 @@ from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config import read_model_config
-from aerie.train.heads.vocabulary import DraftVocabulary, draft_vocabulary
+from aerie.train.heads.draft_vocabulary import DraftVocabulary, draft_vocabulary
 from aerie.train.pipeline import features
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.render import ChatRenderer
 from aerie.train.pipeline.data.shards import Shards
 from aerie.train.pipeline.folder import begin, input_hash, told_when_full, write_whole
-from aerie.train.pipeline.progress import bar, say
+from aerie.train.progress import bar, say
 
 STAGE = "vocabulary"
 FILE = "vocabulary.safetensors"

@@ -52,7 +52,7 @@ def test_a_stage_runs_once_and_anew_only_when_asked(config_file: Path, tmp_path:
 
 
 def test_errors_say_what_to_do(config_file: Path) -> None:
-    with pytest.raises(AerieError, match=r"'cook' is not a stage; stages are prompts, filter, .*, and all"):
+    with pytest.raises(AerieError, match=r"'cook' is not a stage; stages are target, prompts, filter, .*, and all"):
         invoke("cook", config_file)
     with pytest.raises(AerieError, match=r"no output in .*run it first: aerie train prompts"):
         invoke("filter", config_file)

@@ -1,18 +1,15 @@
 """A tiny run on generated tasks."""
 
-from pathlib import Path
-
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 from aerie.train.demo import pretrain
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskRun, ThinStart
-from aerie.train.recital.config import Architecture
+from aerie.train.demo.config import Architecture, TaskTarget, ThinStart
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
+def run(monkeypatch: pytest.MonkeyPatch) -> TaskTarget:
     """Six steps, of which two are thin."""
     monkeypatch.setattr(pretrain, "_TOKENIZED", 30)
     monkeypatch.setattr(pretrain, "_DOCSTRING_WEIGHT", 1)
@@ -28,9 +25,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
         max_position_embeddings=512,
         tie_word_embeddings=True,
     )
-    return TaskRun(
-        out=str(tmp_path / "target"),
-        work=str(tmp_path / "work"),
+    return TaskTarget(
+        kind="tasks",
         vocabulary=700,
         architecture=architecture,
         thin=ThinStart(layers=2, steps=2),
@@ -43,18 +39,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TaskRun:
         vector_rate=0.01,
         warmup=2,
         decay=0.3,
-        seed=0,
-        threads=1,
         checkpoint_every=2,
         judged_every=3,
     )
 
 
 @pytest.fixture
-def tokenizer(run: TaskRun) -> PreTrainedTokenizerFast:
-    return pretrain.build_tokenizer(run)
+def words(run: TaskTarget) -> PreTrainedTokenizerFast:
+    """The tokenizer of the run."""
+    return pretrain.build_tokenizer(run, seed=0)
 
 
 @pytest.fixture
-def chat(tokenizer: PreTrainedTokenizerFast) -> Chat:
-    return Chat(tokenizer)
+def chat(words: PreTrainedTokenizerFast) -> Chat:
+    return Chat(words)

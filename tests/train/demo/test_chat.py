@@ -15,9 +15,9 @@ from aerie.train.demo.tasks.exercise import Exercise, answers
 TOKENS = {"bos_token": "<|bos|>"}
 
 
-def test_names_and_digits_have_the_same_ids_wherever_they_stand(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_names_and_digits_have_the_same_ids_wherever_they_stand(words: PreTrainedTokenizerFast) -> None:
     def pieces(text: str) -> list[str]:
-        return list(tokenizer.tokenize(text))
+        return list(words.tokenize(text))
 
     name = pieces("Tomaru")
     assert len(name) <= 4

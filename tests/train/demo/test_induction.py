@@ -4,15 +4,13 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from aerie.train.demo.config import Architecture
 from aerie.train.demo.induction import induce
-from aerie.train.recital.config import Architecture
-from aerie.train.recital.pretrain import fresh_model
+from aerie.train.demo.model import fresh_model
 
 
 @pytest.mark.parametrize("circuit", [True, False])
-def test_an_untrained_model_goes_on_with_what_it_has_read_before(
-    tokenizer: PreTrainedTokenizerFast, circuit: bool
-) -> None:
+def test_an_untrained_model_goes_on_with_what_it_has_read_before(words: PreTrainedTokenizerFast, circuit: bool) -> None:
     torch.manual_seed(0)
     architecture = Architecture(
         hidden_size=256,
@@ -24,10 +22,10 @@ def test_an_untrained_model_goes_on_with_what_it_has_read_before(
         max_position_embeddings=512,
         tie_word_embeddings=True,
     )
-    model = fresh_model(architecture, tokenizer)
+    model = fresh_model(architecture, words)
     if circuit:
         induce(model)
-    said = torch.randperm(len(tokenizer))[:60]
+    said = torch.randperm(len(words))[:60]
     with torch.inference_mode():
         likeliest = model(torch.cat([said, said])[None]).logits[0, 60:-1].argmax(-1)
     right = float((likeliest == said[1:]).float().mean())

@@ -11,14 +11,16 @@ from transformers import PreTrainedTokenizerFast
 
 from aerie.train.demo import judge
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskRun, load_tasks
+from aerie.train.demo.config import TaskTarget
 from aerie.train.demo.mix import GROUP, Mix, draw, joined
-from aerie.train.demo.pretrain import build, deepen, pretrain
+from aerie.train.demo.model import export, fresh_model
+from aerie.train.demo.pretrain import build, deepen
+from aerie.train.demo.target import train_target
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import answers
 from aerie.train.optimization import checkpoint
-from aerie.train.recital.pretrain import fresh_model
+from aerie.train.pipeline.config import load_pipeline
 from tests.house import HOME
 
 CONFIG = HOME / "configs/train/tasks.yaml"
@@ -41,27 +43,25 @@ def _dying(saves: int) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("saves", [1, 2], ids=["thin", "whole"])
-def test_a_resumed_run_is_the_undisturbed_one(run: TaskRun, saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pretrain(run)
-    again = run.model_copy(update={"work": run.work + "-2", "out": run.out + "-2"})
-    with monkeypatch.context() as patch, pytest.raises(_Killed):
-        patch.setattr(checkpoint, "save", _dying(saves))
-        pretrain(again)
-    pretrain(again)
-    for name in ("model.safetensors", "tokenizer.json", "chat_template.jinja"):
-        assert (Path(again.out) / name).read_bytes() == (Path(run.out) / name).read_bytes()
-
-
-def test_a_run_says_its_loss_and_its_exact_rates(run: TaskRun, capsys: pytest.CaptureFixture[str]) -> None:
-    pretrain(run)
-    lines = [line for line in capsys.readouterr().out.splitlines() if " exact " in line]
+def test_a_resumed_run_is_the_undisturbed_one(
+    run: TaskTarget, saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calm, again = tmp_path / "calm", tmp_path / "again"
+    train_target(run, calm, seed=0)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " exact " in line]
     assert [line.split()[1] for line in lines] == ["3", "6"]
     assert set(json.loads(lines[0].split(" exact ")[1])) == set(run.shares)
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(checkpoint, "save", _dying(saves))
+        train_target(run, again, seed=0)
+    train_target(run, again, seed=0)
+    for name in ("model.safetensors", "tokenizer.json", "chat_template.jinja"):
+        assert (again / name).read_bytes() == (calm / name).read_bytes()
 
 
-def test_a_deepened_model_says_what_the_thin_one_said(run: TaskRun, tokenizer: PreTrainedTokenizerFast) -> None:
+def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
-    thin, deep = build(run, tokenizer, 2), fresh_model(run.architecture, tokenizer)
+    thin, deep = build(run, words, 2), fresh_model(run.architecture, words)
     with torch.no_grad():
         for weight in thin.parameters():
             if not weight.any():
@@ -110,7 +110,7 @@ def test_the_third_kind_is_longer_and_of_several_tasks() -> None:
 
 
 def test_exact_rates_are_those_of_the_answers(
-    run: TaskRun, tokenizer: PreTrainedTokenizerFast, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    run: TaskTarget, words: PreTrainedTokenizerFast, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exercises = [part for task in ("counting", "stories") for part in judge.held_out(task, 4, seed=0)]
     exercises.append(joined(exercises[:2]))
@@ -125,18 +125,27 @@ def test_exact_rates_are_those_of_the_answers(
         return list(found)
 
     monkeypatch.setattr(judge, "complete", told)
-    rates = judge.exact_rates(build(run, tokenizer, 2), chat, exercises, seed=0)
+    rates = judge.exact_rates(build(run, words, 2), chat, exercises, seed=0)
     assert rates["stories"] == 1.0 and rates["counting"] == pytest.approx(5 / 6)
 
 
 def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
-    run: TaskRun, tokenizer: PreTrainedTokenizerFast
+    run: TaskTarget, words: PreTrainedTokenizerFast
 ) -> None:
     torch.manual_seed(0)
-    rates = judge.forced_rates(build(run, tokenizer, 2), Chat(tokenizer), ["counting"], seed=0)
+    rates = judge.forced_rates(build(run, words, 2), Chat(words), ["counting"], seed=0)
     assert rates == {"counting": 0.0}
 
 
 def test_the_recipe_is_read_and_names_every_task() -> None:
-    run = load_tasks(CONFIG).target
-    assert set(run.shares) == set(TASKS) and run.architecture.head_dim == 64
+    run = load_pipeline(CONFIG).pretrain
+    assert isinstance(run, TaskTarget) and set(run.shares) == set(TASKS) and run.architecture.head_dim == 64
+
+
+def test_a_target_s_folder_is_judged_by_task(run: TaskTarget, words: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+    run = run.model_copy(update={"shares": {"counting": 1.0, "tools": 1.0}})
+    torch.manual_seed(0)
+    export(fresh_model(run.architecture, words), words, tmp_path)
+    rates = judge.judged_folder(tmp_path, run, count=1, seed=0, new_phrasings=True)
+    assert set(rates["alone"]) == set(run.shares)
+    assert all(rate == 0 for rate in rates["alone"].values())  # it is random

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import acceptance_length, judge, loss_mask
-from aerie.train.heads.vocabulary import DraftVocabulary
 
 #        bos user q  asst A  B  end user q  asst C  end
 _TURNS = [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]

@@ -1,46 +1,13 @@
-"""A tiny random target with a chat template, prompts for it, and a pipeline over both."""
+"""Prompts for the tiny random target, and a pipeline over both."""
 
 import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
+from aerie.train.demo.config import DocstringTarget
 from aerie.train.pipeline.config import PipelineConfig
-from aerie.train.recital import pretrain
-from aerie.train.recital.config import Architecture, TargetRun
-from aerie.train.recital.docstrings import read
-from tests.house import HOME
 from tests.train.pipeline.tiny import ENGINE, HELD_OUT, QUESTIONS, changed, run_to, write_prompts
-
-CORPUS = HOME / "train/data/docstrings.jsonl.gz"
-
-
-@pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama of 8 layers with its tokenizer; its residual branches do something, as a trained one's do."""
-    out = tmp_path_factory.mktemp("pipeline") / "target"
-    architecture = Architecture(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=8,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-    )
-    run = TargetRun.model_construct(vocabulary=400, architecture=architecture)
-    entries = [entry for entry in read(CORPUS) if len(entry.text) < 60][:24]
-    tokenizer = pretrain.build_tokenizer(run, entries)
-    torch.manual_seed(0)
-    model = pretrain.build(run, tokenizer)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if not weight.any():
-                weight.normal_(std=0.05)
-    pretrain.export(model, tokenizer, out)
-    return out
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +38,15 @@ def ready(shared: PipelineConfig, tmp_path: Path) -> PipelineConfig:
 def pipeline(tmp_path: Path, target: Path) -> PipelineConfig:
     """One with nothing done."""
     return make_pipeline(tmp_path, target)
+
+
+@pytest.fixture
+def taught(pipeline: PipelineConfig, tmp_path: Path, recital: DocstringTarget) -> PipelineConfig:
+    """One that trains its target first, and draws its prompts from what that learns."""
+    work = str(tmp_path / "taught")
+    prompts, held_out = {"sources": [], "drawn": 6}, {"tasks": {}, "drawn": 2, "max_tokens": 4}
+    own = {"work": work, "target": f"{work}/target", "pretrain": recital.model_dump()}
+    return changed(pipeline, **own, prompts=prompts, evaluate=held_out, filter={"near_duplicate": 1})
 
 
 def make_pipeline(folder: Path, target: Path) -> PipelineConfig:

@@ -62,12 +62,13 @@ class Endpoint:
             self.bodies.append(body)
             if self.asked <= self.failing:
                 return 503, {"error": {"message": "no room", "type": "overloaded_error"}}
-            prompt = asyncio.run(self._tokenizer.encode_chat(body["messages"], {}))
+            prompt = body.get("prompt") or asyncio.run(self._tokenizer.encode_chat(body["messages"], {}))
             sampling = SamplingParams(temperature=body["temperature"], max_tokens=body["max_tokens"], seed=body["seed"])
             request = Generate(id="one", prompt=prompt, sampling=sampling)
             found = drive(self._lane, self._config, [request], concurrency=1).answers[0]
-        message = {"role": "assistant", "content": self._tokenizer.decode(found.tokens)}
-        choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": found.finish}
+        text = self._tokenizer.decode(found.tokens)
+        said = {"text": text} if "prompt" in body else {"message": {"role": "assistant", "content": text}}
+        choice: dict[str, Any] = {"index": 0, "finish_reason": found.finish, **said}
         answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "tiny", "choices": [choice]}
         if self._token_ids and body.get("return_token_ids"):
             choice["token_ids"] = found.tokens

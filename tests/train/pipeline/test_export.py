@@ -17,7 +17,7 @@ from aerie.engine.model.config import read_model_config
 from aerie.spec.build import build_worker
 from aerie.spec.checkpoints.card import Origin, origin_of, promised
 from aerie.spec.checkpoints.loader import load_head, open_head
-from aerie.train.heads.export import load_exported
+from aerie.train.heads.layout import load_exported
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.evaluate import as_table, conditional

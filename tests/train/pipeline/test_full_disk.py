@@ -2,7 +2,6 @@
 
 import io
 import resource
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -13,9 +12,10 @@ from aerie.contracts.errors import AerieError
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.folder import manifest_of
 from aerie.train.pipeline.order import STAGES, run_stage
-from tests.train.pipeline.tiny import SURROUNDINGS, changed, run_to, tree_bytes
+from tests.train.pipeline.tiny import SURROUNDINGS, elsewhere, run_to, tree_bytes
 
 ROOM = {
+    "target": 20_000,
     "prompts": 800,
     "filter": 1100,
     "respond": 2000,
@@ -42,18 +42,15 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_full_disk_fails_clearly_and_the_next_start_ends_in_the_same_bytes(
-    shared: PipelineConfig, tmp_path: Path, stage: str
+    shared: PipelineConfig, taught: PipelineConfig, tmp_path: Path, stage: str
 ) -> None:
-    run_to(shared, "export")
-    config = changed(shared, work=str(tmp_path))
-    for earlier in STAGES:
-        if earlier == stage:
-            break
-        shutil.copytree(Path(shared.work) / earlier, tmp_path / earlier)
+    calm = taught if stage == "target" else shared
+    run_to(calm, "export" if calm is shared else stage)
+    config = elsewhere(calm, tmp_path, before=stage)
     with files_of_at_most(ROOM[stage]), pytest.raises(AerieError, match=r"disk of .* is full .*free some room"):
         run_stage(stage, config, SURROUNDINGS)
     assert not (tmp_path / stage).exists()
     assert not list((tmp_path / f"{stage}.partial").glob("shard-*"))
     with pytest.raises(AerieError, match="it was begun and not finished"):
         manifest_of(tmp_path, stage)
-    assert tree_bytes(run_stage(stage, config, SURROUNDINGS)) == tree_bytes(Path(shared.work) / stage)
+    assert tree_bytes(run_stage(stage, config, SURROUNDINGS)) == tree_bytes(Path(calm.work) / stage)

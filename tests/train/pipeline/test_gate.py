@@ -7,7 +7,7 @@ from openai import OpenAI
 
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.lines import read_own
-from aerie.train.pipeline.order import STAGES, Surroundings, run_stage
+from aerie.train.pipeline.order import Surroundings, run_stage, stages_of
 from aerie.train_engine import measure_head, served, served_target
 from tests.house import HOME
 from tests.train.pipeline.tiny import ENGINE, changed, write_prompts
@@ -31,7 +31,7 @@ def test_a_conversation_by_heart_is_accepted_to_its_depth(pipeline: PipelineConf
         respond={"max_tokens": ANSWER},
         train={"steps": 40, "rate": 2e-3, "depth": DEPTH + 1, "checkpoint_every": 100, "log_every": 10, "clip": 5.0},
     )
-    for name in STAGES:
+    for name in stages_of(config):
         run_stage(name, config, Surroundings(served_target, measure_head))
     head = Path(config.work) / "export/specforge"
     words = [f"spec.head={head}", f"spec.depth={DEPTH}", f"spec.nodes={DEPTH + 1}", "spec.require_provenance=true"]

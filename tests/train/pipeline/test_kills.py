@@ -1,7 +1,6 @@
 """SIGKILL at any stage, then the same start again: the bytes of an undisturbed run."""
 
 import os
-import shutil
 import signal
 import sys
 import traceback
@@ -12,9 +11,10 @@ import pytest
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.order import STAGES, Surroundings, run_stage
 from tests.train.pipeline.endpoint import Endpoint
-from tests.train.pipeline.tiny import SURROUNDINGS, changed, run_to, tree_bytes
+from tests.train.pipeline.tiny import SURROUNDINGS, changed, elsewhere, run_to, tree_bytes
 
 BEGUN = {
+    "target": "checkpoint/state.json",
     "respond": "journal.jsonl",
     "features": "shard-00000.safetensors",
     "train": "checkpoint/state.json",
@@ -45,13 +45,12 @@ def kill_when_begun(stage: str, config: PipelineConfig, surroundings: Surroundin
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_a_killed_stage_ends_in_the_same_bytes(shared: PipelineConfig, tmp_path: Path, stage: str) -> None:
-    run_to(shared, "export")
-    config = changed(shared, work=str(tmp_path))
-    for earlier in STAGES:
-        if earlier == stage:
-            break
-        shutil.copytree(Path(shared.work) / earlier, tmp_path / earlier)
+def test_a_killed_stage_ends_in_the_same_bytes(
+    shared: PipelineConfig, taught: PipelineConfig, tmp_path: Path, stage: str
+) -> None:
+    calm = taught if stage == "target" else shared
+    run_to(calm, "export" if calm is shared else stage)
+    config = elsewhere(calm, tmp_path, before=stage)
     if stage == "respond":
         with Endpoint(Path(config.target)) as endpoint:
             told = changed(config, respond={"url": endpoint.url, "concurrency": 1})
@@ -60,6 +59,6 @@ def test_a_killed_stage_ends_in_the_same_bytes(shared: PipelineConfig, tmp_path:
     else:
         kill_when_begun(stage, config, SURROUNDINGS)
         folder = run_stage(stage, config, SURROUNDINGS)
-    expected = tree_bytes(Path(shared.work) / stage)
+    expected = tree_bytes(Path(calm.work) / stage)
     assert tree_bytes(folder) == expected
     assert not (tmp_path / f"{stage}.partial").exists()

@@ -11,7 +11,7 @@ from aerie.contracts.errors import AerieError, ConfigError
 from aerie.engine.model.config import read_model_config
 from aerie.spec.checkpoints.card import origin_of
 from aerie.spec.checkpoints.loader import open_head
-from aerie.train.heads.export import boundaries_of
+from aerie.train.heads.layout import boundaries_of
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.fitting.kinds import mask_token
 from aerie.train.pipeline.folder import discard

@@ -2,11 +2,11 @@
 
 import torch
 
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import judge, loss_mask
 from aerie.train.heads.objectives import OBJECTIVES
 from aerie.train.heads.unroll import unroll
-from aerie.train.heads.vocabulary import DraftVocabulary
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.packing import Rows, rows_of_epoch
 from aerie.train.pipeline.data.shards import Shards

@@ -2,12 +2,13 @@
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from aerie.train.pipeline.config import PipelineConfig
-from aerie.train.pipeline.order import STAGES, Surroundings, run_stage
+from aerie.train.pipeline.order import Surroundings, run_stage, stages_of
 from aerie.train_engine import measure_head
 from tests.train.pipeline.endpoint import Endpoint
 
@@ -26,7 +27,7 @@ def changed(config: PipelineConfig, **sections: Any) -> PipelineConfig:
     """The same pipeline with some settings of some sections changed."""
     data = config.model_dump()
     for name, values in sections.items():
-        data[name] = data[name] | values if isinstance(values, dict) else values
+        data[name] = (data[name] or {}) | values if isinstance(values, dict) else values
     return PipelineConfig.model_validate(data)
 
 
@@ -41,13 +42,22 @@ SURROUNDINGS = Surroundings(answered_in_place, measure_head)
 
 def run_to(config: PipelineConfig, last: str) -> Path:
     """The stages up to `last`; those that are there are kept."""
-    for name in STAGES:
+    for name in stages_of(config):
         folder = Path(config.work) / name
         if not folder.exists():
             run_stage(name, config, SURROUNDINGS)
         if name == last:
             return folder
     raise AssertionError(last)
+
+
+def elsewhere(config: PipelineConfig, work: Path, *, before: str) -> PipelineConfig:
+    """The same pipeline in another work folder, which has copies of the stages before one."""
+    names = stages_of(config)
+    for earlier in names[: names.index(before)]:
+        shutil.copytree(Path(config.work) / earlier, work / earlier)
+    own = {"target": str(work / "target")} if config.trains_target else {}
+    return changed(config, work=str(work), **own)
 
 
 def tree_bytes(folder: Path) -> dict[str, bytes]:

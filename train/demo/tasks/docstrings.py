@@ -3,10 +3,10 @@
 from functools import cache
 from pathlib import Path
 
+from aerie.train.demo.corpus.docstrings import read
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import patterns, read_any
-from aerie.train.recital.docstrings import read
 
 TAUGHT = patterns("What does {name} do?", "What is {name}?", "Explain {name}.", "help({name})")
 NEW = patterns("Can you tell me what {name} does?", "Describe {name}.")

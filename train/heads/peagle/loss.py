@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
 from aerie.train.heads.peagle.elements import Drop, Elements, elements, kept_anchors, seen, segments
 from aerie.train.heads.peagle.head import ParallelHead
 from aerie.train.heads.unroll import rope
-from aerie.train.heads.vocabulary import DraftVocabulary
 
 
 @dataclass(frozen=True, slots=True)

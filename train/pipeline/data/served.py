@@ -94,8 +94,12 @@ class OutputEnd:
     @torch.no_grad()
     def logits(self, final: Tensor) -> Tensor:
         """[..., hidden] before the norm, of any dtype -> [..., vocabulary] in fp32."""
+        return self.normed(final) @ self.output.T
+
+    def normed(self, final: Tensor) -> Tensor:
+        """[..., hidden] before the norm, of any dtype -> the same after it, in fp32."""
         # In torch, whatever kernels the process has selected: a killed run must end in the same bytes.
-        return normed(final.float(), self._norm.gain, self._norm.floor) @ self.output.T
+        return normed(final.float(), self._norm.gain, self._norm.floor)
 
 
 def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:

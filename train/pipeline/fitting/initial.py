@@ -5,6 +5,7 @@ difference: training would silently spoil it.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.config import ModelConfig
 from aerie.spec.checkpoints.card import origin_of
 from aerie.train.heads.borrow import borrow
-from aerie.train.heads.export import boundaries_of, load_exported, specforge_config
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
-from aerie.train.heads.peagle.export import load_parallel_head
+from aerie.train.heads.layout import boundaries_of, load_exported, specforge_config
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
-from aerie.train.heads.vocabulary import DraftVocabulary
-from aerie.train.pipeline.config import TrainStage
+from aerie.train.heads.peagle.layout import load_parallel_head
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.data.shards import Index
+from aerie.train.pipeline.fitting.config import TrainStage
 
 Exported = tuple[dict[str, Any], dict[str, Tensor]]
 """Config and weights."""
@@ -54,7 +56,7 @@ def first_parallel(
             return load_parallel_head(folder, shape)
     torch.manual_seed(seed)
     head = ParallelHead(shape)
-    start_from(head, {name: tensor.float() for name, tensor in begun.items()})
+    start_from(head, {name: tensor.float() for name, tensor in begun.items()}, kept=stage.peagle.keep_start)
     return head
 
 
@@ -70,21 +72,26 @@ def _borrowed(shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVoca
 
 
 def _shape(stage: TrainStage, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> HeadShape:
-    model = end.model
+    shape = shape_for(end.model, index.boundaries, len(vocabulary.draft_to_target), stage.intermediate_size)
+    return replace(shape, tap_norms=stage.tap_norms, norm_output=stage.norm_output)
+
+
+def shape_for(
+    model: ModelConfig, boundaries: tuple[int, ...], draft_vocabulary: int, intermediate: int | None = None
+) -> HeadShape:
+    """A head as wide as the target, and its MLP too unless `intermediate` says otherwise."""
     return HeadShape(
         hidden=model.hidden_size,
-        intermediate=stage.intermediate_size or model.intermediate_size,
+        intermediate=intermediate or model.intermediate_size,
         heads=model.heads,
         kv_heads=model.kv_heads,
         head_dim=model.head_dim,
         vocabulary=model.vocabulary,
-        draft_vocabulary=len(vocabulary.draft_to_target),
-        boundaries=index.boundaries,
+        draft_vocabulary=draft_vocabulary,
+        boundaries=boundaries,
         eps=model.norm_eps,
         rope_theta=model.rope.theta,
         max_positions=model.max_positions,
-        tap_norms=stage.tap_norms,
-        norm_output=stage.norm_output,
     )
 
 

@@ -4,6 +4,7 @@ Called by `fit`, which does not distinguish them. EAGLE-3 is unrolled by trainin
 drafts from one pass over elements, of which conditional drop keeps a part.
 """
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,19 +16,20 @@ from transformers import AutoTokenizer
 
 from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config import read_model_config
-from aerie.train.heads.export import write_head
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
+from aerie.train.heads.layout import write_head
 from aerie.train.heads.loss import Judged, judge
 from aerie.train.heads.objectives import OBJECTIVES
 from aerie.train.heads.peagle.elements import Drop
-from aerie.train.heads.peagle.export import write_parallel
 from aerie.train.heads.peagle.head import ParallelHead
+from aerie.train.heads.peagle.layout import write_parallel
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel
 from aerie.train.heads.unroll import unroll
-from aerie.train.heads.vocabulary import DraftVocabulary
-from aerie.train.pipeline.config import PipelineConfig, TrainStage
+from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.data.shards import Index
+from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.fitting.initial import first_head, first_parallel
 
 
@@ -49,22 +51,36 @@ class Recurrent:
     """EAGLE-3. `embedding` [vocabulary, hidden] is the target's."""
 
     stage: TrainStage
+    seed: int
     head: Head
     embedding: Tensor
     vocabulary: DraftVocabulary
 
     def judge(self, number: int, row: Lesson) -> Iterator[Judged]:
-        outputs = unroll(self.head, self.embedding, row.ids, row.taps, self.stage.depth, row.documents)
-        yield judge(
+        stage = self.stage
+        depth, decay = (self._drawn(number), 1.0) if stage.draw_depth else (stage.depth, stage.step_decay)
+        outputs = unroll(self.head, self.embedding, row.ids, row.taps, depth, row.documents)
+        judged = judge(
             self.head,
             outputs,
             row.logits,
             row.answer,
             self.vocabulary,
             documents=row.documents,
-            decay=self.stage.step_decay,
-            objective=OBJECTIVES[self.stage.loss],
+            decay=decay,
+            objective=OBJECTIVES[stage.loss],
         )
+        yield judged.deepened(stage.depth)
+
+    def _drawn(self, number: int) -> int:
+        """The depth of a row: more than k with probability step_decay^k, whichever process takes it.
+
+        On average this is the sum of losses weighted by step_decay^k, at the cost of 4 steps instead of 7 (decay 0.8).
+        """
+        rng, depth = random.Random(f"{self.seed} depth {number}"), 1
+        while depth < self.stage.depth and rng.random() < self.stage.step_decay:
+            depth += 1
+        return depth
 
     def write(self, folder: Path) -> None:
         write_head(self.head.cpu(), self.vocabulary, folder)
@@ -104,7 +120,7 @@ def begun_kind(config: PipelineConfig, index: Index, chosen: DraftVocabulary, en
     placed = DraftVocabulary(chosen.draft_to_target.to(device), chosen.size, chosen.coverage)
     if stage.kind == "eagle3":
         head = first_head(stage, config.seed, target, index, chosen)
-        return Recurrent(stage, head.to(device), end.embedding, placed)
+        return Recurrent(stage, config.seed, head.to(device), end.embedding, placed)
     parallel = first_parallel(stage, config.seed, target, index, chosen, mask_token(config))
     return Parallel(stage, config.seed, parallel.to(device), end.embedding, placed)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from aerie.contracts.errors import AerieError
 from aerie.train.heads.loss import acceptance_length
 from aerie.train.pipeline.data.lines import as_line, mend
-from aerie.train.pipeline.progress import say
+from aerie.train.progress import say
 
 FILE = "metrics.jsonl"
 

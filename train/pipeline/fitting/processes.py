@@ -36,6 +36,8 @@ class Processes:
     def add_gradients(self, model: nn.Module) -> None:
         """Sums gradients over the processes, in place; a process without rows counts as zero."""
         for weight in model.parameters():
+            if not weight.requires_grad:
+                continue
             if weight.grad is None:
                 weight.grad = torch.zeros_like(weight)
             self.add(weight.grad)

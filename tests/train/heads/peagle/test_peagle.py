@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
 from aerie.train.heads.peagle.elements import Drop, elements, kept_anchors, seen, segments
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel, outputs
 from aerie.train.heads.unroll import rope, rotate, unroll
-from aerie.train.heads.vocabulary import DraftVocabulary
 
 DEPTH, MASK = 4, 49
 ALL = Drop(DEPTH, 1.0, 1.0)

@@ -1,0 +1,63 @@
+"""Conversations as token ids with marked answers, and the padded batches that training reads."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_POOL = 256
+"""Conversations that are sorted by length together, to reduce padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One conversation: its ids, and for each id whether it belongs to an answer (the closing `<|end|>` included)."""
+
+    ids: list[int]
+    answer: list[bool]
+
+    @property
+    def reply(self) -> list[int]:
+        """The ids of its answers."""
+        return [token for token, is_answer in zip(self.ids, self.answer, strict=True) if is_answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`ids` [rows, length] right-padded, `answer` [rows, length] bool, False on padding."""
+
+    ids: Tensor
+    answer: Tensor
+
+
+def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
+    """Batches of at most `tokens` padded tokens, or of one sample; samples of similar length share a batch."""
+    found: list[list[Sample]] = []
+    for start in range(0, len(samples), _POOL):
+        found += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
+    rng.shuffle(found)
+    return (padded(batch, longest) for batch in found)
+
+
+def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[Sample]]:
+    batch: list[Sample] = []
+    for sample in samples:
+        if batch and (len(batch) + 1) * min(len(sample.ids), longest) > tokens:
+            yield batch
+            batch = []
+        batch.append(sample)
+    yield batch
+
+
+def padded(samples: list[Sample], longest: int) -> Batch:
+    """One batch, as wide as its longest sample, but at most `longest`."""
+    width = min(longest, max(len(sample.ids) for sample in samples))
+    ids = torch.zeros(len(samples), width, dtype=torch.long)
+    answer = torch.zeros(len(samples), width, dtype=torch.bool)
+    for row, sample in enumerate(samples):
+        size = min(width, len(sample.ids))
+        ids[row, :size] = torch.tensor(sample.ids[:size])
+        answer[row, :size] = torch.tensor(sample.answer[:size])
+    return Batch(ids, answer)

@@ -1,1 +1,0 @@
-"""The demo pair: a target that recites docstrings, and its heads."""
