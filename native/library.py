@@ -62,7 +62,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "advanced": [c_void_p] * 9 + [c_long] * 6,
     "decoded": [c_void_p] * 2,
     "prefilled": [c_void_p] * 3,
-    "prompts_followed": [*[c_void_p] * 3, c_char_p],
+    "prompts_extended": [*[c_void_p] * 3, c_char_p],
     "round_drafted": [c_void_p] * 3,
     "round_verified": [c_void_p] * 2,
     "round_accepted": [c_void_p] * 3,

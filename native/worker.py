@@ -16,7 +16,7 @@ from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.native.layouts import check_layouts
 from aerie.native.library import library
-from aerie.native.structs.draft import drafts_of, drafts_plainly, fits
+from aerie.native.structs.draft import drafts_of, drafts_plainly, drafts_with, fits
 from aerie.native.structs.head import native_head
 from aerie.native.structs.model import NativeBody, native_body
 from aerie.native.structs.plan import Plans, answer_of
@@ -33,7 +33,8 @@ class NativeWorker:
         self.fallback = fallback
         self._state = fallback.state
         self.plans = Plans(fallback.state, target)
-        self._head = native_head(fallback.head) if isinstance(fallback, SpecWorker) else None
+        self._head = native_head(fallback.drafter) if isinstance(fallback, SpecWorker) else None
+        self._drafts = isinstance(fallback, SpecWorker) and drafts_with(fallback.drafter)
 
     @property
     def capacity(self) -> Capacity:
@@ -41,7 +42,7 @@ class NativeWorker:
 
     @torch.inference_mode()
     def step(self, plan: StepPlan, answer: Answering) -> None:
-        """Answers before it extends the head."""
+        """Answers before it extends the drafter."""
         self._state.needs.note(plan)
         if plan.prefill is not None:
             ran = self._read_prompts(plan, answer)
@@ -71,9 +72,9 @@ class NativeWorker:
         return True
 
     def _read_prompts(self, plan: StepPlan, answer: Answering) -> bool:
-        work, head, followed = plan.prefill, self._head, any(plan.drafting)
+        work, head, extends = plan.prefill, self._head, any(plan.drafting)
         assert work is not None
-        if followed and (head is None or work.token_ids.size > head.body.most):
+        if extends and (head is None or work.token_ids.size > head.body.most):
             return False
         step = self.plans.step_of(plan, work.token_ids.size)
         if step is None:
@@ -81,17 +82,17 @@ class NativeWorker:
         state, kernels = self._state, library()
         state.transfer.begin()
         committed = answer_of(plan, 1, state.clock.start())
-        prompts = prompts_of(work, head.taps if head is not None and followed else None)
+        prompts = prompts_of(work, head.taps if head is not None and extends else None)
         with state.clock.phase("prefill"):
             stage_changes(plan, state.tables, state.transfer)()
             kernels.prefilled(committed.words, ctypes.byref(step), ctypes.byref(prompts))
-        if head is None or not followed:
+        if head is None or not extends:
             state.clock.stop()
             answer(committed.output())
             return True
         answer(committed.output())
         with state.clock.phase("extend"):
-            kernels.prompts_followed(
+            kernels.prompts_extended(
                 ctypes.byref(step), ctypes.byref(prompts), ctypes.byref(head.struct), plan.drafting.tobytes()
             )
         state.clock.stop()
@@ -100,16 +101,15 @@ class NativeWorker:
     def _draft(self, plan: StepPlan, answer: Answering) -> bool:
         work, head, worker = plan.decode, self._head, self.fallback
         assert work is not None and isinstance(worker, SpecWorker)
-        step = self.plans.step_of(plan, int(sum(work.nodes))) if head is not None and fits(head, plan, work) else None
-        if head is None or step is None:
+        if head is None or not self._drafts or not fits(head, plan, work):
             return False
-        config = worker.head.config
-        if not drafts_plainly(worker.spec, config, step, trees=work.topk > 1):
+        step = self.plans.step_of(plan, int(sum(work.nodes)))
+        if step is None or not drafts_plainly(worker.spec, step, trees=work.topk > 1):
             return False
         state, kernels, phase = self._state, library(), self._state.clock.phase
         state.transfer.begin()
         committed = answer_of(plan, work.depth + 1, state.clock.start())
-        given = ctypes.byref(step), ctypes.byref(drafts_of(head, config, worker.spec, work))
+        given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, work))
         with phase("draft"):
             stage_changes(plan, state.tables, state.transfer)()
             kernels.round_drafted(committed.words, *given)

@@ -27,7 +27,7 @@ from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.state.row_tables import RowTables
 from aerie.probe.device_time import microseconds
 from aerie.spec.kernels.table import triton_failures, triton_kernels
-from aerie.spec.round.round import compact
+from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import Candidates, candidate_count, select
 
@@ -151,9 +151,9 @@ def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
         device=device,
     )
     state = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)
-    roots = SimpleNamespace(owners=owners, lengths=torch.full_like(owners, 3))
+    lengths = torch.full_like(owners, 3)
     path = 2 * torch.arange(_DEPTH + 1, device=device).expand(rows, -1)
-    return Case(compact, "", (state, roots, path.contiguous()), {})
+    return Case(compact, "", (state, owners, lengths, path.contiguous()), {})
 
 
 def _candidates(rows: int, generator: torch.Generator) -> Candidates:

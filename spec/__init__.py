@@ -1,12 +1,12 @@
-"""EAGLE-3: the draft head, drafting, trees, seed-coupled acceptance, and the worker that runs them around the target.
+"""Speculation: draft heads, drafters, trees, seed-coupled acceptance, and the worker that runs them around the target.
 
 The parts, each of which imports only parts above it:
 
 heads        the forward pass of a head, (F0)..(F8), its config and vocabulary
 checkpoints  a checkpoint of any known format -> one normal form -> a head; which head a target has
 trees        trees of drafted tokens; `accept`: which of them are accepted
-drafters     drafts: chains and best-first trees, level by level or all levels at once
-round        one device round: open, draft, verify, accept, extend, publish
+drafters     what a drafter is, and the kinds of them: EAGLE-3 and P-EAGLE
+round        one round on the device: open, draft, verify, accept, extend, publish
 kernels      the same operations as Triton kernels, and which of them a worker runs
 worker       runs a plan as a round, as the plain worker's step, or as a recorded graph; `build` makes it from a Config
 

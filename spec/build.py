@@ -6,40 +6,26 @@ Called by the composition root. Checks shapes here once, so that no step meets o
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import MAX_NODES
-from aerie.engine.attention import make_attention
-from aerie.engine.attention.inputs import AttentionShape
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.build import (
-    build_plain_worker,
-    load_target,
-    make_capacity,
-    multiplies_int8,
-    read_target,
-    runtime_of,
-)
+from aerie.engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, plan_sizes
-from aerie.engine.model.config import ROPE_KINDS, ModelConfig
-from aerie.engine.model.projection import Precision
-from aerie.engine.state.kv_pool import KVPool
+from aerie.engine.model.config import ModelConfig
 from aerie.engine.step.graphs import attention_of, recording, row_buckets
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import make_state
 from aerie.spec.checkpoints.card import check_origin
-from aerie.spec.checkpoints.loader import HeadCheckpoint, load_head, open_head
 from aerie.spec.checkpoints.registry import head_of, locate, read_pairs
-from aerie.spec.drafters.draft import scratch_slots
-from aerie.spec.heads.head import Head
+from aerie.spec.drafters.drafter import Deployment, Drafter, ScratchSlots, recordable
+from aerie.spec.drafters.registry import kind_of
 from aerie.spec.round.graphs import RoundGraphs
+from aerie.spec.round.round import Round
 from aerie.spec.worker import SpecWorker
 
 logger = logging.getLogger("aerie.spec")
@@ -66,75 +52,36 @@ def build_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker |
 
 
 def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels: Kernels = REFERENCES) -> SpecWorker:
-    """A worker of the target and the head in `folder`."""
+    """A worker of the target and the drafter in `folder`."""
     check_simulation(config.spec)
     device = resolve_device(config)
+    kind = kind_of(folder)
     dtype = resolve_dtype(config, model.dtype, device)
-    checkpoint = open_head(
-        folder,
-        model,
-        dtype,
-        device,
-        dummy=config.model.weights == "dummy",
-        any_rope=config.engine.kind == "sglang-model",
-    )
-    reserve = reserved_slots(config.spec, parallel=checkpoint.config.parallel)
-    shape = checkpoint.config
-    added = HeadSizes(2 * shape.layers * shape.kv_heads * shape.head_dim, checkpoint.bytes)
-    sizes = plan_sizes(config, model, reserve=reserve, head=added)
-    target = load_target(config, model, sizes, shape.taps, kernels)
-    pool = KVPool(
-        layers=shape.layers,
-        pages=sizes.pages,
-        page_size=sizes.page_size,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        dtype=sizes.dtype,
-        device=device,
-    )
-    head_attention = make_attention(
-        config.engine.attention,
-        AttentionShape(shape.heads, shape.kv_heads, shape.head_dim, sizes.page_size, sizes.dtype, device),
-        kernels,
-    )
-    own = shape.rope.kind in ROPE_KINDS
-    weights = load_head(checkpoint, target, kernels, _precision(config.spec, dtype, kernels, own=own))
-    if own:
-        head = Head(shape, weights, pool, head_attention, positions=sizes.max_length + reserve + 1, kernels=kernels)
-    else:
-        from aerie.spec.heads.sglang import SglangHead
-
-        head = SglangHead(folder, shape, weights, pool, head_attention, kernels)
-    report = _report(checkpoint, head, target.bytes)
+    checkpoint = kind.open(folder, Deployment(config, model, dtype, device, kernels))
+    needs = checkpoint.needs
+    reserve = reserved_slots(config.spec, needs.scratch_slots)
+    sizes = plan_sizes(config, model, reserve=reserve, head=HeadSizes(needs.kv_numbers, checkpoint.bytes))
+    target = load_target(config, model, sizes, needs.taps, kernels)
+    drafter = checkpoint.load(target, sizes)
+    named = {"head": str(folder), "head_kind": kind.name, "head_format": checkpoint.format}
+    report = named | _report(drafter, target.bytes)
     state = make_state(
         target,
         make_capacity(config, target, sizes, kernels=kernels, drafts=True, extra=report),
-        seed_width=shape.hidden,
+        seed_width=needs.seed_width,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
         kernels=kernels,
         runtime=runtime_of(device),
     )
-    drafting: Any = head.attention
-    capturable = attention_of(state) if config.engine.graphs and hasattr(drafting, "hold") else None
-    if state.runtime is None or capturable is None:
-        return SpecWorker(state, head, config.spec)
+    phases = Round(state, drafter, config.spec)
+    attention = attention_of(state) if config.engine.graphs else None
+    if state.runtime is None or attention is None or not recordable(drafter):
+        return SpecWorker(phases)
     with recording(state) as graphs:
-        rounds = RoundGraphs(state, head, config.spec, graphs, capturable, row_buckets(sizes.rows))
-        plain = PlainGraphs(state, graphs, capturable)
-    return SpecWorker(state, head, config.spec, rounds=rounds, plain=plain)
-
-
-def _precision(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels, *, own: bool) -> Precision:
-    """Of the head's matrices; `own`: Aerie runs its layers. Raises ConfigError if int8 is set and not available."""
-    can = multiplies_int8(dtype, kernels)
-    if own and spec.quantization == "int8" and not can:
-        raise ConfigError(
-            "spec.quantization is int8, which the C++ kernels of a CPU compute with, and they are not in "
-            "use here; set spec.quantization=auto",
-            param="spec.quantization",
-        )
-    return Precision.INT8 if own and can and spec.quantization != "none" else Precision.STORED
+        rounds = RoundGraphs(phases, drafter, graphs, attention, row_buckets(sizes.rows))
+        plain = PlainGraphs(state, graphs, attention)
+    return SpecWorker(phases, rounds=rounds, plain=plain)
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:
@@ -168,14 +115,14 @@ def shapes(spec: SpecConfig) -> list[Shape]:
     ]
 
 
-def reserved_slots(spec: SpecConfig, *, parallel: bool = False) -> int:
-    """Slots past a row's bound that a step may write: tree nodes, scratch of the head, pairs to extend.
+def reserved_slots(spec: SpecConfig, scratch_slots: ScratchSlots) -> int:
+    """Slots past a row's bound that a step may write: tree nodes, scratch of the drafter, pairs to extend.
 
-    Raises ConfigError if the head's scratch does not fit one ancestor word.
+    Raises ConfigError if the drafter's scratch does not fit one ancestor word.
     """
     reserve = 1
     for shape in shapes(spec):
-        scratch = scratch_slots(shape.topk, shape.depth, parallel=parallel)
+        scratch = scratch_slots(shape.topk, shape.depth)
         if scratch > MAX_NODES:
             raise ConfigError(
                 f"{shape.key} expands topk * (depth - 1) = {scratch} nodes of a row; at most {MAX_NODES} fit: "
@@ -197,14 +144,12 @@ def check_simulation(spec: SpecConfig) -> None:
         )
 
 
-def _report(checkpoint: HeadCheckpoint, head: Head, target_bytes: int) -> dict[str, str | int | float | bool | None]:
+def _report(drafter: Drafter, target_bytes: int) -> dict[str, str | int | float | bool | None]:
+    needs = drafter.needs
     return {
-        "head": str(checkpoint.folder),
-        "head_kind": "peagle" if checkpoint.config.parallel else "eagle3",
-        "head_format": checkpoint.config.source,
-        "head_taps": ", ".join(str(tap) for tap in checkpoint.config.taps),
-        "head_bytes": head.weights.bytes,
-        "head_share": round(head.weights.bytes / target_bytes, 4),
-        "head_kv_bytes": head.pool.bytes,
-        "draft_vocabulary": checkpoint.config.draft_vocabulary,
+        "head_taps": ", ".join(str(tap) for tap in needs.taps),
+        "head_bytes": drafter.bytes,
+        "head_share": round(drafter.bytes / target_bytes, 4),
+        "head_kv_bytes": drafter.kv_bytes,
+        "draft_vocabulary": needs.draft_vocabulary,
     }

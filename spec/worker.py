@@ -1,15 +1,15 @@
-"""The speculative worker: draft -> verify -> accept -> compact -> extend, in one device round for a batch.
+"""The speculative worker: one round of draft, verify, accept and extend for a batch.
 
 Implements contracts.step.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
-either. It runs each step as one of four kinds, `draft_step`, `follow_step`, `decode_step` or `prefill_step`, or as a
-recorded graph. If no row extends the head, the step *is* the plain worker's.
+either. It runs each step as one of four kinds, `draft_step`, `extend_step`, `decode_step` or `prefill_step`, or as a
+recorded graph. If no row extends the drafter, the step *is* the plain
+worker's.
 """
 
 from collections.abc import Callable
 
 import torch
 
-from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
 from aerie.engine.step.batch import stage_changes
@@ -18,32 +18,31 @@ from aerie.engine.step.decode import decode_step
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.prefill import prefill_step
 from aerie.engine.step.results import Pending, send
-from aerie.engine.step.state import DeviceState
-from aerie.spec.heads.head import Head
-from aerie.spec.round.extend_step import follow_step
+from aerie.spec.drafters.drafter import Drafter
+from aerie.spec.round.extend_step import extend_step
 from aerie.spec.round.graphs import RoundGraphs
+from aerie.spec.round.round import Round
 from aerie.spec.round.step import Sent, draft_step
 
 
 class SpecWorker:
-    """A target and its head.
+    """A target and its drafter.
 
-    Rows that a plan marks as drafting extend the head; the others cost what plain ones do.
+    Rows that a plan marks as drafting extend the drafter; the others cost what plain ones do.
     """
 
     def __init__(
         self,
-        state: DeviceState,
-        head: Head,
-        spec: SpecConfig,
+        phases: Round,
         *,
         rounds: RoundGraphs | None = None,
         plain: PlainGraphs | None = None,
     ) -> None:
         """Steps that neither `rounds` nor `plain` has recorded are launched kernel by kernel."""
-        self.state = state
-        self.head = head
-        self.spec = spec
+        self.state = phases.state
+        self.drafter: Drafter = phases.drafter
+        self.spec = phases.spec
+        self._phases = phases
         self._rounds = rounds
         self._plain_graphs = plain
 
@@ -57,7 +56,7 @@ class SpecWorker:
         return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        """Runs a step. Answers before it extends the head."""
+        """Runs a step. Answers before it extends the drafter."""
         self._run(plan, lambda pending: answer(pending.output()))
 
     def launch(self, plan: StepPlan) -> Pending:
@@ -83,7 +82,7 @@ class SpecWorker:
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
-            draft_step(self.state, self.head, self.spec, plan, times, sent)
+            draft_step(self._phases, plan, times, sent)
             return
         state, rounds, phase = self.state, self._rounds, self.state.clock.phase
         with phase("draft"):
@@ -105,7 +104,7 @@ class SpecWorker:
         if self._plain_graphs is not None and bucket is not None:
             sent(self._plain_graphs.launch(bucket, plan, times))
         elif any(plan.drafting):
-            follow_step(self.state, self.head, plan, times, sent)
+            extend_step(self.state, self.drafter, plan, times, sent)
         else:
             step = decode_step if plan.prefill is None else prefill_step
             sent(step(self.state, plan, times))
@@ -117,4 +116,4 @@ def drafts(plan: StepPlan) -> bool:
     if work is None or work.depth == 0:
         return False
     rows = zip(plan.drafting, work.nodes, strict=True)
-    return any(followed and nodes > 1 for followed, nodes in rows)
+    return any(drafting and nodes > 1 for drafting, nodes in rows)

@@ -150,7 +150,7 @@ def test_the_house_obeys(rule: Rule) -> None:
         (misplaced_libraries, "scheduler/policy.py", "import torch.nn"),
         (misplaced_libraries, "engine/lanes/cpu.py", "from pickle import loads"),
         (misplaced_libraries, "aerie/serve.py", "def f():\n    from fastapi import FastAPI"),
-        (misplaced_libraries, "spec/drafters/draft.py", "import flashinfer"),
+        (misplaced_libraries, "spec/drafters/eagle3.py", "import flashinfer"),
         (pickled, "engine/model/weights.py", "torch.load(path)"),
         (pickled, "engine/lanes/frames.py", "np.load(path, allow_pickle=True)"),
         (pickled, "server/dispatch/client.py", "await socket.send_pyobj(message)"),

@@ -153,7 +153,7 @@ def test_code_blocks_are_code(page: Path) -> None:
 def test_each_check_catches_what_is_wrong() -> None:
     assert missing_links(PAGES[0], "[a](docs/nowhere.md)") == ["docs/nowhere.md"]
     assert missing_paths("see `engine/nothing.py`, and `engine/*.py`") == ["engine/nothing.py"]
-    assert unknown_settings("`spec.dept=3`, spec.depth, spec/drafters/draft.py") == ["spec.dept"]
+    assert unknown_settings("`spec.dept=3`, spec.depth, spec/drafters/eagle3.py") == ["spec.dept"]
     assert unknown_commands("make tests\naerie probe compere X\naerie probe compare X --jsn a\n`aerie chat`") == [
         "make tests",
         "aerie probe compere X",

@@ -4,10 +4,9 @@ from torch import Tensor
 
 from aerie.engine.step.state import DeviceState
 from aerie.native.library import library
-from aerie.spec.drafters.draft import Roots
 
 
-def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
+def compact(state: DeviceState, owners: Tensor, lengths: Tensor, path: Tensor) -> None:
     pool, tables = state.target.pool, state.tables
     rows, width = path.shape
     keys = pool.keys  # a slot's values lie right after its keys
@@ -15,8 +14,8 @@ def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
     library().moved(
         keys.data_ptr(),
         path.data_ptr(),
-        roots.owners.data_ptr(),
-        roots.lengths.data_ptr(),
+        owners.data_ptr(),
+        lengths.data_ptr(),
         tables.pages.data_ptr(),
         rows,
         width,

@@ -23,7 +23,7 @@ from aerie.native.kernels import mlp as mlps
 from aerie.native.kernels import slots as places
 from aerie.native.library import library, library_name, missing
 from aerie.spec.drafters.frontier import advance, children
-from aerie.spec.round.round import compact
+from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.ranking import log_likelihood
 from aerie.spec.trees.tree import select

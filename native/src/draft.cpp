@@ -1,5 +1,5 @@
 // A head's draft in one call: level by level, it reads tokens off its last output and runs a pass over the next nodes.
-// The references in torch are spec/drafters/draft.py and spec/drafters/frontier.py.
+// The references in torch are spec/drafters/eagle3.py and spec/drafters/frontier.py.
 #include <algorithm>
 #include <vector>
 

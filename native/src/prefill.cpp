@@ -71,15 +71,15 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   for (long row = 0; row < count; ++row) chunks.rows.publish(step, row, chunks.chosen[row], nullptr);
 }
 
-// Each pair is a chunk's tap and the token after it; at a prompt's end that is the chosen one. For rows `followed`
+// Each pair is a chunk's tap and the token after it; at a prompt's end that is the chosen one. For rows that `extends`
 // [count].
-extern "C" void prompts_followed(const Step* given, const Prompts* prompts, const Head* head, const bool* followed) {
+extern "C" void prompts_extended(const Step* given, const Prompts* prompts, const Head* head, const bool* extends) {
   const Step& step = *given;
   const Chunks& chunks = chunks_;
   const long hidden = head->body.hidden, wide = head->fuse.inputs;
   std::vector<int64_t> owners, starts, counts;
   for (long row = 0; row < step.count; ++row) {
-    if (!followed[row]) continue;
+    if (!extends[row]) continue;
     owners.push_back(chunks.owners[row]);
     starts.push_back(chunks.starts[row]);
     counts.push_back(chunks.counts[row]);
@@ -89,7 +89,7 @@ extern "C" void prompts_followed(const Step* given, const Prompts* prompts, cons
   pass.lay({owners.data(), starts.data(), static_cast<long>(owners.size())}, counts.data());
   for (long row = 0, own = 0, ended = 0, token = 0, i = 0; row < step.count; ++row) {
     const long count = chunks.counts[row];
-    if (followed[row]) {
+    if (extends[row]) {
       for (long place = 0; place < count; ++place, ++i) {
         const long after = place + 1 < count ? prompts->tokens[token + place + 1]
                            : prompts->last[row] ? chunks.chosen[ended] : prompts->next[row];
@@ -106,9 +106,9 @@ extern "C" void prompts_followed(const Step* given, const Prompts* prompts, cons
   pass.run(stream.data(), nullptr);
   for (long row = 0, ended = 0, end = 0; row < step.count; ++row) {
     std::vector<char> seed(step.futures->seed_bytes);
-    if (followed[row]) end += chunks.counts[row];
+    if (extends[row]) end += chunks.counts[row];
     if (!prompts->last[row]) continue;
-    if (followed[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head->body.halves);
+    if (extends[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head->body.halves);
     chunks.rows.publish(step, ended, chunks.chosen[ended], seed.data());
     ++ended;
   }

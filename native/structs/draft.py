@@ -8,7 +8,8 @@ from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import DecodeWork, StepPlan
 from aerie.native.structs.head import NativeHead
 from aerie.native.structs.plan import Step
-from aerie.spec.heads.config import HeadConfig
+from aerie.spec.drafters.drafter import Drafter
+from aerie.spec.drafters.eagle3 import Eagle3
 
 
 class Drafts(ctypes.Structure):
@@ -20,13 +21,19 @@ class Drafts(ctypes.Structure):
     )
 
 
-def drafts_plainly(spec: SpecConfig, config: HeadConfig, step: Step, *, trees: bool) -> bool:
-    """Whether the head drafts level by level without noise and filters, and the target's choice decides acceptance.
+def drafts_with(drafter: Drafter) -> bool:
+    """Whether src/draft.cpp drafts as this drafter does. Others draft in torch, and are extended in C++ if they have a
+    head (native_head).
+    """
+    return type(drafter) is Eagle3
+
+
+def drafts_plainly(spec: SpecConfig, step: Step, *, trees: bool) -> bool:
+    """Whether drafts need no noise and no filters, and the target's choice decides acceptance.
     Filters cannot change the most likely token, which is all that chains need.
     """
     return (
-        not config.parallel
-        and spec.simulate_acceptance is None
+        spec.simulate_acceptance is None
         and (not step.samples or math.isinf(spec.draft_temperature))
         and not (step.filters and trees)
     )
@@ -37,7 +44,7 @@ def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
     return all(plan.drafting) and plan.rows.size * work.topk <= head.body.most
 
 
-def drafts_of(head: NativeHead, config: HeadConfig, spec: SpecConfig, work: DecodeWork) -> Drafts:
+def drafts_of(head: NativeHead, spec: SpecConfig, work: DecodeWork) -> Drafts:
     heats = None
     if work.topk > 1:
         given = spec.edge_temperatures[: work.depth]
@@ -47,9 +54,9 @@ def drafts_of(head: NativeHead, config: HeadConfig, spec: SpecConfig, work: Deco
         None if heats is None else ctypes.addressof(heats),
         ctypes.addressof(head.taps),
         work.nodes.tobytes(),
-        len(config.taps),
+        len(head.taps),
         work.depth,
-        min(work.topk, config.draft_vocabulary),
+        min(work.topk, head.draft_vocabulary),
         math.log(spec.confidence_threshold) if spec.confidence_threshold else -math.inf,
     )
     made.kept = heats

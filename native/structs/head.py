@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from aerie.native.layers import Matrix, Norm, norm_at
 from aerie.native.products import addresses_of
 from aerie.native.structs.model import Model, NativeBody, native_body
+from aerie.spec.drafters.drafter import Drafter
+from aerie.spec.drafters.head_drafter import HeadDrafter
 from aerie.spec.heads.head import Head
 
 
@@ -27,10 +29,12 @@ class NativeHead:
     body: NativeBody
     pre_norms: "ctypes.Array[Norm]"
     taps: "ctypes.Array[c_int64]"
+    draft_vocabulary: int
 
 
-def native_head(head: Head) -> NativeHead | None:
-    """None if the kernels cannot run it."""
+def native_head(drafter: Drafter) -> NativeHead | None:
+    """The head with which a drafter is extended; None if it has none that the kernels can run."""
+    head = drafter.head if isinstance(drafter, HeadDrafter) else None
     if type(head) is not Head:
         return None
     weights, body = head.weights, native_body(head.body)
@@ -46,4 +50,5 @@ def native_head(head: Head) -> NativeHead | None:
         len(norms),
         head.config.norm_output,
     )
-    return NativeHead(struct, body, norms, (c_int64 * len(head.config.taps))(*head.config.taps))
+    config = head.config
+    return NativeHead(struct, body, norms, (c_int64 * len(config.taps))(*config.taps), config.draft_vocabulary)

@@ -20,7 +20,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 _PREFIX = re.compile(r"^(draft_model\.|eagle_module\.|module\.|model\.)+")
 _DROPPED = re.compile(r"(^|\.)(verifier_lm_head|verifier_norm)\.|rotary_emb\.inv_freq$")
 _AUX_NORMS = {"aux_norm_low": "fc_norm.0", "aux_norm_mid": "fc_norm.1", "aux_norm_high": "fc_norm.2"}
-_MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")
+MASK_KEYS = ("mask_token_id", "pard_token", "ptd_token_id")
 """Keys that producers use for the id of the mask token."""
 
 
@@ -59,7 +59,7 @@ def detect(config: Mapping[str, Any], shapes: Shapes) -> str:
 
 def _foreign(config: Mapping[str, Any], shapes: Shapes) -> str | None:
     if "mask_hidden" not in shapes and any(
-        config.get(key) not in (None, False) for key in (*_MASK_KEYS, "parallel_drafting")
+        config.get(key) not in (None, False) for key in (*MASK_KEYS, "parallel_drafting")
     ):
         return "a parallel head without mask_hidden, so no P-EAGLE head (or an incomplete one)"
     if _architecture(config) == "Eagle3DeepseekV2ForCausalLM" or _any(shapes, "q_a_proj", "kv_a_proj_with_mqa"):
@@ -135,26 +135,7 @@ def head_config(config: Mapping[str, Any], shapes: Shapes, *, target_layers: int
         pre_norm=_pre_norm(config, shapes),
         norm_before_residual=bool(_nested(config, "norm_before_residual", False)),
         norm_output=bool(_nested(config, "norm_output", False)),
-        mask_token=_mask_token(config, shapes, vocabulary) if source == "peagle" else None,
     )
-
-
-def _mask_token(config: Mapping[str, Any], shapes: Shapes, vocabulary: int) -> int:
-    """The id of the mask slots' embedding in the head's embedding table, which the checkpoint must contain."""
-    found: int | None = next((config[key] for key in _MASK_KEYS if isinstance(config.get(key), int)), None)
-    if found is None or not 0 <= found < vocabulary:
-        raise ConfigError(
-            f"the P-EAGLE head's mask token is {found}; one of {', '.join(_MASK_KEYS)} in its config.json must be an "
-            f"id of 0 .. {vocabulary - 1}",
-            param="spec.head",
-        )
-    if "embed_tokens.weight" not in shapes:
-        raise ConfigError(
-            "the P-EAGLE head has no embed_tokens.weight, so no trained embedding of its mask token; "
-            "the checkpoint is incomplete",
-            param="spec.head",
-        )
-    return found
 
 
 def head_numbers(config: Mapping[str, Any]) -> ConfigNumbers:

@@ -67,7 +67,7 @@ def open_head(
     """
     weights: Source
     shapes: Shapes
-    told = _json(folder / "config.json")
+    told = read_config(folder)
     if dummy:
         shapes = head_shapes(told, target_hidden=target.hidden_size)
         weights = DummyWeights(dtype, device, shapes)
@@ -86,7 +86,7 @@ def load_head(
     kernels: Kernels = REFERENCES,
     precision: Precision = Precision.STORED,
 ) -> HeadWeights:
-    """Reads every tensor.
+    """Reads every tensor that has not been taken yet.
 
     The embedding is the target's if the checkpoint has none; so is a missing output layer (`_output`).
     """
@@ -110,19 +110,11 @@ def load_head(
         output=parts.projected(_output(checkpoint, target, ids)),
         embeddings=_embeddings(checkpoint, target),
         draft_to_target=ids,
-        mask_hidden=_mask_hidden(checkpoint, wide) if config.parallel else None,
         own_output="lm_head.weight" in weights,
         own_embeddings="embed_tokens.weight" in weights,
     )
     weights.finish()
     return head
-
-
-def _mask_hidden(checkpoint: HeadCheckpoint, wide: int) -> Tensor:
-    """[1, wide]; checkpoints put one or two dimensions of size 1 before it."""
-    weights = checkpoint.weights
-    leading = len(weights.shapes()["mask_hidden"]) - 1
-    return weights.take("mask_hidden", (*[1] * leading, wide)).view(1, wide)
 
 
 def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
@@ -182,7 +174,19 @@ def _layer(config: HeadConfig, parts: Parts, index: int) -> Layer:
     )
 
 
-def _json(path: Path) -> dict[str, object]:
+def has_tensor(folder: Path, name: str) -> bool:
+    """Whether a head's folder has a tensor of this canonical name. A folder that cannot be read has none: opening it
+    says why.
+    """
+    try:
+        return name in Weights(folder, torch.float32, rename=normalized_name)
+    except ConfigError:
+        return False
+
+
+def read_config(folder: Path) -> dict[str, object]:
+    """The config.json of a draft head. Raises ConfigError."""
+    path = folder / "config.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

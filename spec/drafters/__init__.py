@@ -1,1 +1,3 @@
-"""How drafts are made: chains and best-first trees level by level, or all levels in one pass (P-EAGLE)."""
+"""How drafts are made. `drafter` is the protocol, `registry` has the kinds: EAGLE-3 drafts level by level, P-EAGLE all
+levels in one pass.
+"""

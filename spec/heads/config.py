@@ -43,13 +43,6 @@ class HeadConfig:
     norm_before_residual: bool = False
     norm_output: bool = False
     """Whether the next level's input is the normed output instead of the pre-norm output."""
-    mask_token: int | None = None
-    """The id whose embedding a P-EAGLE head's mask slots read. None: the head drafts level by level."""
-
-    @property
-    def parallel(self) -> bool:
-        """Whether one pass drafts all levels: `peagle` heads do, `eagle3` heads do not."""
-        return self.mask_token is not None
 
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:

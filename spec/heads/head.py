@@ -1,7 +1,7 @@
 """The EAGLE-3 head's forward pass, equations (F0)..(F8) of EAGLE-3 (Li et al., 2025), on the engine's layer parts and a
 KV pool.
 
-`draft` runs it on a few tokens a level, `extend` on the pairs of committed tokens. Invariant: `forward` returns the
+Drafters run it on a few tokens a level, and on the pairs of committed tokens. Invariant: `forward` returns the
 *pre-norm* output; `read` alone decides whether the next level gets it or its norm.
 """
 
@@ -39,8 +39,6 @@ class HeadWeights:
     """[vocabulary, hidden]: the head's if its checkpoint has them, else the target's."""
     draft_to_target: Tensor | None
     """[draft vocabulary] int64; None for identity."""
-    mask_hidden: Tensor | None
-    """[1, n * target hidden]: what a P-EAGLE head reads in place of missing taps; None for EAGLE-3 heads."""
     own_output: bool
     own_embeddings: bool
     """Whether the head's checkpoint has them; else they are the target's."""
@@ -51,7 +49,6 @@ class HeadWeights:
         parts: list[Projection | RmsNorm | Stack] = [self.fc, *self.pre_norms, self.norm, self.stack]
         parts += [self.output] if self.own_output else []
         tensors = [self.embeddings] if self.own_embeddings else []
-        tensors += [] if self.mask_hidden is None else [self.mask_hidden]
         return sum(part.bytes for part in parts) + sum(one.numel() * one.element_size() for one in tensors)
 
 
@@ -90,8 +87,6 @@ class Head:
             attention=attention,
             kernels=kernels,
         )
-        self.mask = None if weights.mask_hidden is None else self.fuse(weights.mask_hidden)
-        """[1, H]: the input of a mask slot."""
 
     def fuse(self, taps: Tensor) -> Tensor:
         """(F0): taps [T, n * target hidden] -> [T, H]."""
@@ -103,14 +98,19 @@ class Head:
             taps = torch.cat([norm(part) for part, norm in parts], -1)
         return weights.fc(taps)
 
-    def turns(self, positions: Tensor) -> Tensor:
+    def rotations(self, positions: Tensor) -> Tensor:
         """RoPE rotations of positions [T] -> [T, 1, head_dim / 2]; consecutive passes slice one gather."""
         return self.body.rotations.index_select(0, positions)
 
-    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
+    def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
         context = Pass(
-            turns=turns, slots=slots, planned=planned, attention=self.attention, pool=self.pool, kernels=self.kernels
+            turns=rotations,
+            slots=slots,
+            planned=planned,
+            attention=self.attention,
+            pool=self.pool,
+            kernels=self.kernels,
         )
         embedded = self.weights.embeddings.index_select(0, tokens)
         return self.kernels[through](self.weights.stack, hidden.clone(), context, embedded=embedded)[0]

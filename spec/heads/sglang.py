@@ -1,6 +1,6 @@
 """A head whose layers SGLang runs, for RoPE kinds that Aerie does not compute (YaRN and the like).
 
-Loaded, checked and read as every head is; only its layers are SGLang's `llama_eagle3`. Built by `build` beside an
+Loaded, checked and read as every head is; only its layers are SGLang's `llama_eagle3`. Built beside an
 SGLang target, and drafted from like any other head.
 """
 
@@ -35,9 +35,9 @@ class SglangHead(Head):
         self.kernels = kernels
         self._draft = load_sglang_draft(folder, weights.embeddings, pool, attention)
 
-    def turns(self, positions: Tensor) -> Tensor:
+    def rotations(self, positions: Tensor) -> Tensor:
         return positions
 
-    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: Planned) -> Tensor:
-        """As Head.forward, with positions [T] as `turns`."""
-        return self._draft.forward(tokens, hidden, turns, slots, planned)
+    def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: Planned) -> Tensor:
+        """As Head.forward, with positions [T] as `rotations`."""
+        return self._draft.forward(tokens, hidden, rotations, slots, planned)

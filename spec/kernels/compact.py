@@ -9,12 +9,11 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.engine.step.state import DeviceState
-from aerie.spec.drafters.draft import Roots
 
 _BLOCK = 2048
 
 
-def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
+def compact(state: DeviceState, owners: Tensor, lengths: Tensor, path: Tensor) -> None:
     pool, tables = state.target.pool, state.tables
     rows, width = path.shape
     numbers = 2 * pool.keys.shape[2] * pool.keys.shape[3]
@@ -22,8 +21,8 @@ def compact(state: DeviceState, roots: Roots, path: Tensor) -> None:
     move_path[(rows, layers, triton.cdiv(numbers, _BLOCK))](
         pool.keys,
         path,
-        roots.owners,
-        roots.lengths,
+        owners,
+        lengths,
         tables.pages,
         width,
         pool.keys.stride(0),

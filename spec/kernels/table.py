@@ -17,7 +17,7 @@ from aerie.engine.model.norm import normed
 from aerie.engine.sampling.choose import choose, filtered
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
-from aerie.spec.round.round import compact
+from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import select
 

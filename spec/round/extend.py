@@ -1,119 +1,130 @@
-"""Extends the head with committed tokens: writes pair j = (tap a_j, token x_(j+1)) into its KV, and takes the pre-norm
-output of the last pair as draft seed.
+"""The pairs with which a pass extends the drafter: pair j of a row is (tap a_j, token x_(j+1)).
 
-Called after every pass that commits tokens or computes a prompt, also when nothing was drafted: a head that skipped
-tokens would draft from a hole in its KV. Surplus pairs past the committed ones land beyond the row's length, where the
-next round overwrites them.
+Made after every pass that commits tokens or reads a prompt, also when nothing was drafted: a head that skipped tokens
+would draft from a hole in its KV.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Bools, Ints, PrefillWork, StepPlan
-from aerie.engine.attention import planned_for
-from aerie.engine.attention.inputs import AttentionInputs
+from aerie.contracts.step import Ints, PrefillWork, StepPlan
 from aerie.engine.state.row_tables import RowTables
 from aerie.engine.state.transfer import Transfer
 from aerie.engine.step.batch import Cover, Layout, attention_inputs, cover, layout
 from aerie.engine.step.passes import PassResult
-from aerie.spec.heads.head import Head
+from aerie.spec.drafters.drafter import Drafter, Pairs
+from aerie.spec.round.rows import DraftedRows, SomeRows, drafted_rows
+
+
+def read_taps(taps: Tensor | None, tokens: Tensor) -> Tensor:
+    """The taps [T, taps * target hidden] of a pass over tokens [T]; of width 0 for a drafter without taps."""
+    return tokens.new_empty(tokens.numel(), 0) if taps is None else taps
+
+
+class Successors(Protocol):
+    """The token after each token of a pass."""
+
+    def after(self, result: PassResult) -> Tensor:
+        """[T]"""
+
+
+class ChosenTokens:
+    """Those of a decode step: what it chose."""
+
+    def after(self, result: PassResult) -> Tensor:
+        return result.tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """The rows of a step that extend the head, if only some do."""
+class PromptTokens:
+    """Those of a prefill: the prompt's own, and at its end what was chosen."""
 
-    host: Ints
-    """[f] indices into the step's rows."""
-    device: Tensor
-    """The same indices on the device, int64."""
+    known: Tensor
+    """[T], undefined at a prompt's end."""
+    ends: Tensor
+    """[R] bool: prompts that end here."""
 
-    def spread(self, values: Tensor, rows: int) -> Tensor:
-        """[f, ...] -> [rows, ...], zero in the other rows."""
-        return values.new_zeros(rows, *values.shape[1:]).index_copy_(0, self.device, values)
-
-
-def followed(drafting: Bools, transfer: Transfer) -> Followed | None:
-    """None if every row extends the head, the usual step."""
-    if drafting.all():
-        return None
-    host = np.flatnonzero(drafting)
-    return Followed(host.astype(np.int32), transfer.put(host))
+    def after(self, result: PassResult) -> Tensor:
+        lasts = result.layout.lasts  # [R]
+        chosen = torch.where(self.ends, result.tokens, self.known.index_select(0, lasts))
+        return self.known.index_copy(0, lasts, chosen)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    """The head's input: T pairs, row by row, with positions and slots."""
+class PassPairs(Protocol):
+    """The pairs of the rows of a pass that extend the drafter."""
 
-    tokens: Tensor
-    taps: Tensor
-    positions: Tensor
-    slots: Tensor
-    inputs: AttentionInputs
+    def of(self, tables: RowTables, result: PassResult, tokens: Tensor) -> Pairs:
+        """`tokens` [T] come after the tokens of the pass."""
 
 
-def extend(head: Head, pairs: Pairs) -> Tensor:
-    """Writes the pairs' KV -> pre-norm outputs [T, H]."""
-    planned = planned_for(head.attention, pairs.inputs)
-    return head.forward(pairs.tokens, head.fuse(pairs.taps), head.turns(pairs.positions), pairs.slots, planned)
+class AllPairs:
+    """Every row's; their layout is that of the pass."""
+
+    def of(self, tables: RowTables, result: PassResult, tokens: Tensor) -> Pairs:
+        taps = read_taps(result.taps, tokens)
+        return Pairs(tokens, taps, result.positions, result.slots, result.inputs, result.layout.lasts)
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
-    """How a pass that drafted nothing extends the head, as staged."""
+class SomePairs:
+    """Those of some rows."""
 
-    picked: Followed | None
-    part: Layout | None
-    """Layout of the picked rows alone; None if `picked` is None: then the pass's layout applies."""
-    cover: Cover | None
-    successors: Tensor | None
-    """[tokens] the token after each token of a prefill, unknown after a prompt's last; None in a decode step."""
-    sampled: Tensor | None
-    """[rows] bool: prompts that end here."""
+    rows: SomeRows
+    layout: Layout
+    """Of these rows alone."""
+    cover: Cover
 
-
-def stage_following(plan: StepPlan, page_size: int, transfer: Transfer) -> Following:
-    picked = followed(plan.drafting, transfer)
-    if plan.prefill is not None:
-        counts, covered = plan.prefill.counts, plan.prefill.starts + plan.prefill.counts
-    else:
-        assert plan.decode is not None
-        counts, covered = np.ones(plan.rows.size, dtype=np.int32), plan.decode.bounds + 1
-    return Following(
-        picked=picked,
-        part=None if picked is None else layout(counts[picked.host], transfer),
-        cover=None
-        if picked is None
-        else cover(covered[picked.host], page_size, transfer, exact=plan.prefill is not None),
-        successors=None if plan.prefill is None else transfer.put(_successors(plan.prefill)),
-        sampled=None if plan.prefill is None else transfer.put(plan.prefill.is_last, np.bool_),
-    )
+    def of(self, tables: RowTables, result: PassResult, tokens: Tensor) -> Pairs:
+        own = self.layout
+        flat = self.rows.pick(result.layout.firsts)[own.owners] + own.places  # [t] of the pass's tokens
+        prefixes, rows = self.rows.pick(result.inputs.prefix_lens), self.rows.pick(result.rows)  # [r]
+        return Pairs(
+            tokens=tokens[flat],
+            taps=read_taps(result.taps, tokens)[flat],
+            positions=result.positions[flat],
+            slots=result.slots[flat],
+            inputs=attention_inputs(tables, rows, prefixes, self.cover, own.indptr),
+            lasts=own.lasts,
+        )
 
 
-def extend_pass(head: Head, tables: RowTables, result: PassResult, following: Following) -> Tensor:
-    """Extends the head with a prefill chunk or a plain decode step -> seeds [rows, H], zero in rows that do not extend
-    it.
+@dataclass(frozen=True, slots=True)
+class StagedExtend:
+    """How a pass that drafted nothing extends the drafter."""
+
+    rows: DraftedRows
+    pairs: PassPairs
+    successors: Successors
+
+
+def stage_extend(plan: StepPlan, page_size: int, transfer: Transfer) -> StagedExtend:
+    prefill, decode = plan.prefill, plan.decode
+    rows = drafted_rows(plan.drafting, transfer)
+    pairs: PassPairs = AllPairs()
+    if isinstance(rows, SomeRows):
+        if prefill is not None:
+            counts, covered = prefill.counts, prefill.starts + prefill.counts
+        else:
+            assert decode is not None
+            counts, covered = np.ones(plan.rows.size, dtype=np.int32), decode.bounds + 1
+        own = layout(rows.of(counts), transfer)
+        pairs = SomePairs(rows, own, cover(rows.of(covered), page_size, transfer, exact=prefill is not None))
+    successors: Successors = ChosenTokens()
+    if prefill is not None:
+        successors = PromptTokens(transfer.put(_successors(prefill)), transfer.put(prefill.is_last, np.bool_))
+    return StagedExtend(rows, pairs, successors)
+
+
+def extend_pass(drafter: Drafter, tables: RowTables, result: PassResult, staged: StagedExtend) -> Tensor:
+    """Extends the drafter with a prefill chunk or a plain decode step -> draft seeds [R, H], zero in rows that do not
+    extend it.
     """
-    assert result.taps is not None
-    lay, successors = result.layout, result.tokens
-    if following.successors is not None and following.sampled is not None:
-        known = following.successors
-        chosen = torch.where(following.sampled, result.tokens, known.index_select(0, lay.lasts))
-        successors = known.index_copy(0, lay.lasts, chosen)
-    pairs = Pairs(successors, result.taps, result.positions, result.slots, result.inputs)
-    picked, part = following.picked, following.part
-    if picked is None or part is None or following.cover is None:
-        return extend(head, pairs).index_select(0, lay.lasts)
-    flat = lay.firsts.index_select(0, picked.device)[part.owners] + part.places
-    prefix = result.inputs.prefix_lens.index_select(0, picked.device)
-    inputs = attention_inputs(tables, result.rows.index_select(0, picked.device), prefix, following.cover, part.indptr)
-    outputs = extend(
-        head, Pairs(successors[flat], result.taps[flat], result.positions[flat], result.slots[flat], inputs)
-    )
-    return picked.spread(outputs.index_select(0, part.lasts), lay.counts.size)
+    pairs = staged.pairs.of(tables, result, staged.successors.after(result))
+    return staged.rows.spread(drafter.extend(pairs), result.layout.counts.size)
 
 
 def _successors(work: PrefillWork) -> Ints:

@@ -1,4 +1,4 @@
-"""A step that drafts nothing and extends the head: with its prompts' chunks, or with one token of each row."""
+"""A step that drafts nothing and extends the drafter: with its prompts' chunks, or with one token of each row."""
 
 from aerie.contracts.step import StepPlan
 from aerie.engine.step.batch import stage_changes
@@ -7,13 +7,13 @@ from aerie.engine.step.passes import plain_pass, publish, stage_decode, stage_pr
 from aerie.engine.step.results import plain_answer, send
 from aerie.engine.step.skip_finished import rested
 from aerie.engine.step.state import DeviceState
-from aerie.spec.heads.head import Head
-from aerie.spec.round.extend import extend_pass, stage_following
+from aerie.spec.drafters.drafter import Drafter
+from aerie.spec.round.extend import extend_pass, stage_extend
 from aerie.spec.round.step import Sent
 
 
-def follow_step(state: DeviceState, head: Head, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-    """Answers before it extends the head, as `draft_step` does."""
+def extend_step(state: DeviceState, drafter: Drafter, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
+    """Answers before it extends the drafter, as `draft_step` does."""
     resting = rested(state, plan, times)
     if resting is not None:
         sent(resting)
@@ -22,11 +22,11 @@ def follow_step(state: DeviceState, head: Head, plan: StepPlan, times: ReadTimes
         with state.transfer.together():
             change = stage_changes(plan, state.tables, state.transfer)
             staged = stage_prefill(state, plan) if plan.decode is None else stage_decode(state, plan)
-            pairs = stage_following(plan, state.tables.page_size, state.transfer)
+            staged_extend = stage_extend(plan, state.tables.page_size, state.transfer)
         change()
-        result = plain_pass(state, plan, staged, taps=True)
+        result = plain_pass(state, plan, staged, taps=bool(drafter.needs.taps))
         pending = send(plain_answer(result), state.transfer, plan, times)
     sent(pending)
     with state.clock.phase("extend"):
-        seeds = extend_pass(head, state.tables, result, pairs)
-    publish(state, staged, result, seeds)
+        seeds = extend_pass(drafter, state.tables, result, staged_extend)
+        publish(state, staged, result, seeds)

@@ -1,11 +1,11 @@
 """Rounds as CUDA graphs, in three families for each bucket: draft, verify with acceptance, extend.
 
-The worker asks for a bucket, stages, and replays the families in order; `engine.graphs` defines buckets. Every row of a
-bucket's pass has the same number of nodes: those past a row's count are computed and never accepted.
+The worker asks for a bucket, stages, and replays the families in order; `engine.step.graphs` defines buckets. Every row
+of a bucket's pass has the same number of nodes: those past a row's count are computed and never accepted.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,15 @@ from aerie.engine.step.graphs import (
     padded_bounds,
     sampling_of,
 )
+from aerie.engine.step.passes import read_rows
 from aerie.engine.step.results import Answer
 from aerie.engine.step.state import DeviceState
-from aerie.spec.heads.head import Head
-from aerie.spec.round.round import Opening, commit, drafted_answer, follow, open_round, propose, publish_round
+from aerie.spec.drafters.drafter import GraphDrafter
+from aerie.spec.round.answer import drafted_answer
+from aerie.spec.round.nodes import EqualNodes
+from aerie.spec.round.round import Opened, Round
+from aerie.spec.round.rows import EveryRow
 from aerie.spec.round.stage import Covers, Staged, reach
-from aerie.spec.round.verify import Nodes, verify
 from aerie.spec.trees.tree import usable_nodes
 
 
@@ -56,21 +59,42 @@ class _Passes:
     extend: HeldPass
 
 
+@dataclass(frozen=True, slots=True)
+class BucketRows:
+    """A bucket's rows: a plan's, some of which may have no head KV, and surplus rows, which are done at length 0."""
+
+    fixed: FixedRows
+
+    @property
+    def rows(self) -> Tensor:
+        return self.fixed.rows
+
+    @property
+    def generations(self) -> Tensor:
+        return self.fixed.turns
+
+    def read(self, state: DeviceState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        tokens, lengths, done, seeds = read_rows(state, self.rows, self.generations, self.fixed.real)
+        # Rows without head KV have no seed, and what they draft from must stay finite.
+        return tokens, lengths, done, torch.where(self.fixed.drafts[:, None], seeds, 0)
+
+
 class RoundGraphs:
     """Graphs of the shapes that `spec` can plan, for the row counts at which it plans them."""
 
     def __init__(
         self,
-        state: DeviceState,
-        head: Head,
-        spec: SpecConfig,
+        phases: Round,
+        drafter: GraphDrafter,
         graphs: Graphs,
         attention: Capturable,
         sizes: list[int],
     ) -> None:
-        self._state = state
-        self._head = head
-        self._spec = spec
+        """`drafter` is that of `phases`, and `attention` the target's."""
+        self._phases = phases
+        self._state = phases.state
+        self._needs = phases.drafter.needs
+        self._drafter = drafter
         self._graphs = graphs
         self._attention = attention
         self._sizes = sizes
@@ -78,7 +102,7 @@ class RoundGraphs:
         self._answers: dict[RoundBucket, Answer] = {}
         self._read: dict[RoundBucket, Staged] = {}
         """Tensors that the recordings read and that must outlive them."""
-        for rows, depth, topk, nodes in self._shapes(spec):
+        for rows, depth, topk, nodes in self._shapes(phases.spec):
             for sampling in Sampling:
                 self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
 
@@ -90,7 +114,7 @@ class RoundGraphs:
         rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state.needs.of(plan.rows))
         if rows is None or sampling is None:
             return None
-        topk = min(work.topk, self._head.config.draft_vocabulary)
+        topk = min(work.topk, self._needs.draft_vocabulary)
         widest = int(usable_nodes(work.nodes, topk, work.depth).max())
         wanted = (rows, work.depth, topk, sampling)
         fitting = (b for b in self._answers if (b.rows, b.depth, b.topk, b.sampling) == wanted and b.nodes >= widest)
@@ -102,7 +126,7 @@ class RoundGraphs:
         state, passes = self._state, self._passes[_shape(bucket)]
         counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, bucket.depth), 1)
         fixed = fix_rows(plan, bucket.rows, counts.astype(np.int32), state.tables.dummy_row, state.transfer)
-        far = reach(bucket.nodes, bucket.depth, bucket.topk, self._head.config)
+        far = reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
         positions: Ints = padded_bounds(plan.decode.bounds, bucket.rows) + far
         covered = cover(positions, state.tables.page_size, state.transfer)
 
@@ -131,7 +155,7 @@ class RoundGraphs:
                 by_load = sorted(spec.by_load, key=lambda load: load.rows)
                 shape = next((load for load in by_load if rows <= load.rows), None) if by_load else spec
                 if shape is not None and shape.depth and shape.nodes > 1:
-                    topk = min(shape.topk, self._head.config.draft_vocabulary)
+                    topk = min(shape.topk, self._needs.draft_vocabulary)
                     nodes = int(usable_nodes(np.array([shape.nodes]), topk, shape.depth)[0])
                     found.add((size, min(shape.depth, nodes - 1), topk, nodes))
             before = size
@@ -139,7 +163,7 @@ class RoundGraphs:
 
     @torch.inference_mode()
     def _capture(self, bucket: RoundBucket) -> None:
-        state, head = self._state, self._head
+        state, phases = self._state, self._phases
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
         shape = _shape(bucket)
@@ -150,31 +174,28 @@ class RoundGraphs:
         made: dict[str, Any] = {}  # what families hand on; other buckets may take its memory, being replayed apart
 
         def draft() -> None:
-            opening = _at_fixed_lengths(open_round(state, staged), passes)
-            tree, noise = propose(state, head, opening, self._spec)
-            made["drafted"] = opening, tree, noise
+            opened = _at_fixed_lengths(phases.open(staged), passes)
+            made["drafted"] = opened, phases.draft(opened)
 
-        def check() -> Tensor:
-            opening, tree, noise = made["drafted"]
-            roots = replace(opening.roots, covered=passes.verify.cover)
-            verified = verify(state, roots, tree, staged.nodes, staged.needs, noise=noise, taps=True)
-            outcome = commit(state, opening, tree, verified, -1, simulated=self._spec.simulate_acceptance)
-            made["checked"] = verified, outcome
-            self._answers[bucket] = drafted_answer(opening, outcome, None)
+        def verify() -> Tensor:
+            opened, drafted = made["drafted"]
+            verified = phases.verify(opened, drafted)
+            outcome = phases.accept(opened, drafted, verified)
+            made["verified"] = verified, outcome
+            self._answers[bucket] = drafted_answer(opened, outcome)
             return self._answers[bucket].words()
 
         def extend() -> None:
-            opening, (verified, outcome) = made["drafted"][0], made["checked"]
-            publish_round(state, opening, outcome, follow(state, head, opening, verified, outcome))
+            opened, (verified, outcome) = made["drafted"][0], made["verified"]
+            phases.publish(opened, outcome, phases.extend(opened, verified, outcome))
 
-        self._graphs.record(bucket, {Family.DRAFT: draft, Family.VERIFY: check, Family.EXTEND: extend})
+        self._graphs.record(bucket, {Family.DRAFT: draft, Family.VERIFY: verify, Family.EXTEND: extend})
 
     def _hold(self, bucket: RoundBucket) -> _Passes:
-        head, config = self._head, self._head.config
-        far = reach(bucket.nodes, bucket.depth, bucket.topk, config)
-        drafted = max(bucket.depth - 1, 1) if config.parallel else bucket.topk
+        far = reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
+        drafted = self._drafter.draft_queries(bucket.topk, bucket.depth)
         extended = bucket.nodes if bucket.topk == 1 else bucket.depth + 1
-        own: Any = head.attention
+        own: Any = self._drafter.attention
 
         def held(attention: Capturable, queries: int) -> HeldPass:
             return HeldPass(attention, self._state, bucket.rows, queries, far)
@@ -188,22 +209,21 @@ def _shape(bucket: RoundBucket) -> tuple[int, int, int, int]:
 
 def _staged(bucket: RoundBucket, fixed: FixedRows, passes: _Passes, device: torch.device) -> Staged:
     return Staged(
-        rows=fixed.rows,
-        turns=fixed.turns,
+        rows=BucketRows(fixed),
         counts=fixed.counts,
-        nodes=Nodes(uniform_layout(bucket.rows, bucket.nodes, device), None),
+        nodes=EqualNodes(uniform_layout(bucket.rows, bucket.nodes, device)),
+        drafting=EveryRow(),
+        drafting_counts=fixed.counts,
+        widest=bucket.nodes,
         covers=Covers(passes.draft.cover, passes.verify.cover, passes.extend.cover),
         depth=bucket.depth,
         topk=bucket.topk,
         needs=NEEDS[bucket.sampling],
-        part=None,
-        real=fixed.real,
-        drafts=fixed.drafts,
     )
 
 
-def _at_fixed_lengths(opening: Opening, passes: _Passes) -> Opening:
+def _at_fixed_lengths(opened: Opened, passes: _Passes) -> Opened:
     """Writes the true lengths where each pass's attention reads them."""
     for held in (passes.draft, passes.verify, passes.extend):
-        held.prefix_lens.copy_(opening.roots.lengths)
-    return opening
+        held.prefix_lens.copy_(opened.lengths)
+    return opened

@@ -1,8 +1,8 @@
 """Acceptance drawn at random instead of checked, to measure an untrained head: `spec.simulate_acceptance`.
 
-Called by `round` in place of `accept`. A row commits on average as many tokens a step as the setting says, up to the
-depth that was drafted; the draw depends only on the row's seed and length. The text is nonsense, and every report of
-its numbers says so.
+Called by `acceptance` in place of `accept`. A row commits on average as many tokens a step as the setting says, up to
+the depth that was drafted; the draw depends only on the row's seed and length. The text is nonsense, and every report
+of its numbers says so.
 """
 
 import torch
@@ -23,15 +23,17 @@ def simulate(
     whole = int(length) - 1
     more = uniform(keys ^ _COIN, positions) < length - int(length)
     wanted = (whole + more.long()).minimum(nodes - 1)
-    places = torch.arange(choices.shape[1], device=choices.device)
-    if tree.parents is None or tree.words is None:
+    places = torch.arange(choices.shape[1], device=choices.device)  # [M]
+    if tree.is_chain:
         drafted = torch.cat((tree.tokens[:, 1:], choices[:, -1:]), 1)
         return Accepted(wanted, torch.where(places < wanted[:, None], drafted, choices), None)
+    # [R, M] the depth of each node that may be accepted, -1 elsewhere
     reached = torch.where((places < nodes[:, None]) & (tree.depths <= wanted[:, None]), tree.depths, -1)
     last = reached.argmax(1, keepdim=True)
-    accepted = (tree.words.gather(1, last) >> places & 1) == 1
+    [words] = tree.masks
+    accepted = (words.gather(1, last) >> places & 1) == 1
     found = along(tree, accepted, choices, depth)
-    assert found.path is not None
-    drafted = tree.tokens.gather(1, found.path).roll(-1, 1)
-    before_last = torch.arange(found.path.shape[1], device=choices.device) < found.counts[:, None]
-    return Accepted(found.counts, torch.where(before_last, drafted, found.tokens), found.path)
+    path = found.nodes
+    drafted = tree.tokens.gather(1, path).roll(-1, 1)
+    before_last = torch.arange(path.shape[1], device=choices.device) < found.counts[:, None]
+    return Accepted(found.counts, torch.where(before_last, drafted, found.tokens), path)

@@ -1,10 +1,10 @@
 """A round as the host decides it, staged to the device in one copy: rows, node counts, and the pages that cover them.
 
-Called by the worker before any of the round is launched. The host decides how many nodes each row verifies, the device
-which ones.
+Called before any of the round is launched. The host decides how many nodes each row verifies, the device which ones.
 """
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
@@ -12,17 +12,41 @@ from torch import Tensor
 from aerie.contracts.step import StepPlan
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.step.batch import Cover, cover
+from aerie.engine.step.passes import read_rows
 from aerie.engine.step.state import DeviceState
-from aerie.spec.drafters.draft import scratch_slots
-from aerie.spec.heads.config import HeadConfig
-from aerie.spec.round.extend import Followed, followed
-from aerie.spec.round.verify import Nodes, lay_nodes
+from aerie.spec.drafters import drafter
+from aerie.spec.round.nodes import Nodes, lay_nodes
+from aerie.spec.round.rows import DraftedRows, drafted_rows
 from aerie.spec.trees.tree import usable_nodes
+
+
+class StepRows(Protocol):
+    """A step's R rows and their generations in the FutureMap, [R] each."""
+
+    @property
+    def rows(self) -> Tensor: ...
+
+    @property
+    def generations(self) -> Tensor: ...
+
+    def read(self, state: DeviceState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Roots [R], lengths [R], done flags [R] and draft seeds [R, H], as the step before left them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """The rows of a plan."""
+
+    rows: Tensor
+    generations: Tensor
+
+    def read(self, state: DeviceState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return read_rows(state, self.rows, self.generations, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Covers:
-    """The pages that cover the rows in each pass of a round: the same for all passes, except in a graph."""
+    """The pages that each pass of a round may touch: those of the drafting rows, of all rows, of the drafting rows."""
 
     draft: Cover
     verify: Cover
@@ -30,61 +54,50 @@ class Covers:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """The rows that extend the head, if only some do."""
-
-    followed: Followed
-    counts: Tensor
-    """[f] nodes of each of these rows."""
-    widest: int
-    cover: Cover
-
-
-@dataclass(frozen=True, slots=True)
 class Staged:
-    """A step's R rows, as staged."""
+    """A round of R rows, of which r draft."""
 
-    rows: Tensor
-    turns: Tensor
+    rows: StepRows
     counts: Tensor
-    """[R] nodes to verify, root included; 1 in rows without head KV."""
+    """[R] nodes to verify, root included; 1 in rows that do not draft."""
     nodes: Nodes
     """How they lie in the pass. A graph's pass has one width for all rows, and computes nodes that do not count."""
+    drafting: DraftedRows
+    drafting_counts: Tensor
+    """[r] the drafting rows' nodes."""
+    widest: int
+    """The most of them."""
     covers: Covers
     depth: int
     topk: int
     needs: Needs
-    part: Part | None
-    real: Tensor | None = None
-    """[R] bool in a captured graph, False in surplus rows; None if all rows are a plan's."""
-    drafts: Tensor | None = None
-    """[R] bool in a captured graph: rows with head KV; None if all rows draft, or `part` says which."""
 
 
-def stage_round(state: DeviceState, plan: StepPlan, head: HeadConfig) -> Staged:
-    """Stages a round. Cuts K to the head's draft vocabulary."""
+def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Staged:
+    """Stages a round. Cuts K to the draft vocabulary."""
     work, put, page = plan.decode, state.transfer.put, state.tables.page_size
     assert work is not None
-    topk = min(work.topk, head.draft_vocabulary)
+    topk = min(work.topk, needs.draft_vocabulary)
     counts = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)
     depth = min(work.depth, int(counts.max()) - 1)
-    positions = work.bounds + reach(int(counts.max()), depth, topk, head)
+    positions = work.bounds + reach(int(counts.max()), depth, topk, needs)
     whole = cover(positions, page, state.transfer)
-    picked = followed(plan.drafting, state.transfer)
-    part = None
-    if picked is not None:
-        own = counts[picked.host]
-        part = Part(picked, put(own), int(own.max()), cover(positions[picked.host], page, state.transfer))
+    drafting = drafted_rows(plan.drafting, state.transfer)
+    part, own = whole, drafting.of(counts)
+    counted = drafting_counted = put(counts)
+    if not drafting.every:
+        part, drafting_counted = cover(drafting.of(positions), page, state.transfer), put(own)
     return Staged(
-        rows=put(plan.rows),
-        turns=put(plan.turns),
-        counts=put(counts),
+        rows=PlannedRows(put(plan.rows), put(plan.turns)),
+        counts=counted,
         nodes=lay_nodes(counts, state.transfer),
-        covers=Covers(whole, whole, whole),
+        drafting=drafting,
+        drafting_counts=drafting_counted,
+        widest=int(own.max()),
+        covers=Covers(part, whole, part),
         depth=depth,
         topk=topk,
         needs=state.needs.of(plan.rows),
-        part=part,
     )
 
 
@@ -98,6 +111,6 @@ def cut_short(state: DeviceState, staged: Staged, width: int) -> Staged:
     return replace(staged, counts=state.transfer.put(counts), nodes=nodes, depth=width - 1)
 
 
-def reach(nodes: int, depth: int, topk: int, head: HeadConfig) -> int:
+def reach(nodes: int, depth: int, topk: int, needs: drafter.Needs) -> int:
     """Slots past a row's length that a round of this shape writes."""
-    return max(nodes, scratch_slots(topk, depth, parallel=head.parallel), depth + 1)
+    return max(nodes, needs.scratch_slots(topk, depth), depth + 1)

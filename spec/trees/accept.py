@@ -4,6 +4,7 @@ Losslessness needs nothing else: the choices on the accepted path are the target
 once, whatever else was drafted. Called by the worker between the verifying pass and the cut at the row's end.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,20 @@ class Accepted:
     """[R, W] the accepted tokens, then the bonus: the choices along the path."""
     path: Tensor | None
     """[R, W] nodes on the path, the root first; None for chains, whose path is 0, 1, 2, ..."""
+
+    @property
+    def is_chain(self) -> bool:
+        return self.path is None
+
+    def agreed(self, agree: Callable[[Tensor], Tensor]) -> "Accepted":
+        """What `agree` makes of each tensor."""
+        return Accepted(agree(self.counts), agree(self.tokens), None if self.path is None else agree(self.path))
+
+    @property
+    def nodes(self) -> Tensor:
+        """[R, W], or [1, W] for chains: nodes on the path, the root first."""
+        width, device = self.tokens.shape[1], self.tokens.device
+        return torch.arange(width, device=device)[None, :] if self.path is None else self.path
 
 
 def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:

@@ -1,12 +1,13 @@
 """How the rows of a step rank the head's proposals: z = (a / T) log q + g, where g is the target's own Gumbel noise.
 
-`draft` asks for z level by level. A child drafted by this rule is the target's choice more often than the likeliest
+Drafters ask for z level by level. A child drafted by this rule is the target's choice more often than the likeliest
 child is (seed coupling, after Daliri et al. 2408.07978). `a` weighs the head against the noise; infinite, it drafts
 without noise. Greedy rows rank by log q. Request filters (top-k, top-p, min-p) cut q's support as they cut the
 target's; min_tokens is left to the target.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,24 @@ def step_noise(
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
     tokens = torch.arange(vocabulary, device=lengths.device)
     return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundNoise:
+    """The noise of a round's R rows: that of `step_noise`, or nothing if drafting does not use it."""
+
+    values: Tensor | None
+    """[R, depth + 1, V]"""
+
+    def of(self, pick: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """[r, depth + 1, V]: the noise of the rows that `pick` picks."""
+        return None if self.values is None else pick(self.values)
+
+    def at(self, rows: Tensor, depths: Tensor) -> Tensor | None:
+        """[T, V]: the noise by which rows [T] choose what comes after nodes of depths [T]."""
+        if self.values is None:
+            return None
+        return self.values.flatten(0, 1).index_select(0, rows * self.values.shape[1] + depths)
 
 
 def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:

@@ -4,7 +4,7 @@
     its selected nodes, in the same order:                     0   1   2        3      4           parents first
     words, bit i = node i, itself included:                    1  11 101     1011  10011
 
-Called by `draft` and `peagle`; `accept` and the verifying pass read the result. Invariant: a node's parent is selected
+Made by drafters; `accept` and the verifying pass read the result. Invariant: a node's parent is selected
 and has a smaller index.
 """
 
@@ -31,6 +31,20 @@ class Tree:
     """[R, M] int64; the root is its own parent."""
     words: Tensor | None
     """[R, M] int64 ancestor words, which include the node itself."""
+
+    @property
+    def is_chain(self) -> bool:
+        return self.parents is None
+
+    @property
+    def masks(self) -> tuple[Tensor, ...]:
+        """What attention masks by: the words of a tree; nothing for chains, which are causal."""
+        return () if self.words is None else (self.words,)
+
+    @property
+    def parent_nodes(self) -> Tensor:
+        """[R, M] the parent of each node; the root is its own."""
+        return (self.depths - 1).clamp(min=0) if self.parents is None else self.parents
 
 
 @dataclass(frozen=True, slots=True)

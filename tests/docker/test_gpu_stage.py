@@ -66,7 +66,7 @@ def start(root: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     def started(capability: tuple[int, int]) -> str:
         dummy = load_config(HOME / config.replace(".yaml", "-dummy.yaml"), settings)
         with fake_gpu(capability=capability, free=80 << 30), pytest.MonkeyPatch.context() as patch:
-            for module in ("aerie.engine.build", "aerie.spec.build"):
+            for module in ("aerie.engine.build", "aerie.spec.drafters.head_drafter"):
                 patch.setattr(f"{module}.make_attention", make_attention)
             return str(build_worker(dummy).capacity.report["attention"])
 

@@ -152,6 +152,7 @@ def fake_gpu(*, capability: tuple[int, int] = (9, 0), free: int = 16 << 30) -> I
         patch.setattr("aerie.engine.step.state.PinnedTransfer", FakeTransfer)
         for module in ("aerie.engine.build", "aerie.spec.build"):
             patch.setattr(f"{module}.runtime_of", lambda _: FakeRuntime())
+        for module in ("aerie.engine.build", "aerie.spec.drafters.head_drafter"):
             patch.setattr(f"{module}.make_attention", FakeAttention)
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield

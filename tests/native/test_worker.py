@@ -236,7 +236,7 @@ def test_power_what_is_left_in_the_heads_pool_is_seen(pair: tuple[Path, Path]) -
     rows = added(both, (0.0,))
     both.decode(rows, **SHAPES["tree"])
     worker = both.workers[1]
-    worker.head.pool.keys[:, worker.state.tables.slots(torch.tensor([0]), torch.tensor([2]))] += 1
+    worker.drafter.head.pool.keys[:, worker.state.tables.slots(torch.tensor([0]), torch.tensor([2]))] += 1
     with pytest.raises(AssertionError):
         both.decode(rows, **SHAPES["tree"])
 

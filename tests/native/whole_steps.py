@@ -135,7 +135,10 @@ class Pair:
     def same_pools(self, rows: list[list[Any]]) -> None:
         for row in rows[0]:
             slots = self.workers[0].state.tables.slots(torch.full((row.length,), row.index), torch.arange(row.length))
-            for pools in ([worker.state.target.pool for worker in self.workers], [w.head.pool for w in self.workers]):
+            for pools in (
+                [worker.state.target.pool for worker in self.workers],
+                [w.drafter.head.pool for w in self.workers],
+            ):
                 for side in ("keys", "values"):
                     one, other = (getattr(pool, side)[:, slots] for pool in pools)
                     self._same(one, other)

@@ -18,6 +18,7 @@ from aerie.probe.tasks import ALL, by_place, measure_tasks
 from aerie.probe.trees import measure_trees
 from aerie.probe.tune import MARGIN, Cell, merged, tune
 from aerie.spec.build import reserved_slots
+from aerie.spec.drafters.eagle3 import scratch_slots
 from tests.probe.conftest import PROMPTS, make_lane
 
 
@@ -40,7 +41,7 @@ def test_a_tree_of_any_chain_can_be_served(depth: int) -> None:
     config = for_lane(Config(), [tree], rows=100)
     assert config.scheduler.max_running == 100
     if tree.topk * (depth - 1) <= 64:
-        assert reserved_slots(config.spec) >= tree.nodes
+        assert reserved_slots(config.spec, scratch_slots) >= tree.nodes
     else:
         assert depth > 33
 

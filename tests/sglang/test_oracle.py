@@ -149,7 +149,7 @@ def both(
     )
     planned, slots = ours.attention.plan(inputs), slots + 16
     found = theirs.forward(tokens, hidden.clone(), positions, slots, planned)
-    outputs = ours.forward(tokens, hidden.clone(), ours.turns(positions), slots, planned)
+    outputs = ours.forward(tokens, hidden.clone(), ours.rotations(positions), slots, planned)
     close(found, outputs, 1e-4)
     for own, their in zip(ours.read(outputs), theirs.read(found), strict=True):
         close(their, own, 1e-4)

@@ -86,9 +86,9 @@ def err_on_rank_1() -> None:
     """Every choice of rank 1 is another token, and its paths end at the root."""
     from aerie.engine.sglang.place import mine
     from aerie.engine.step import passes
-    from aerie.spec.round import round
+    from aerie.spec.round import acceptance
 
-    choose, accept = passes.choose, round.accept
+    choose, accept = passes.choose, acceptance.accept
 
     def choose_otherwise(*args: Any, **given: Any) -> Any:
         chosen = choose(*args, **given)
@@ -100,7 +100,7 @@ def err_on_rank_1() -> None:
             return found
         return replace(found, counts=found.counts * 0, tokens=(found.tokens + 1) % 64)
 
-    passes.choose, round.accept = choose_otherwise, accept_nothing
+    passes.choose, acceptance.accept = choose_otherwise, accept_nothing
 
 
 def test_two_ranks_give_the_tokens_of_one(tmp_path: Path) -> None:

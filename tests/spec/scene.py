@@ -20,9 +20,9 @@ from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.row_tables import RowTables
 from aerie.engine.state.transfer import HostTransfer
 from aerie.engine.step.batch import attention_inputs, cover
-from aerie.spec.drafters.draft import Growth, Roots
+from aerie.spec.drafters.drafter import Growth, Pairs, Roots
+from aerie.spec.drafters.eagle3 import Eagle3
 from aerie.spec.heads.head import Head
-from aerie.spec.round.extend import Pairs, extend
 from aerie.spec.trees.ranking import Ranking, ranking, step_noise
 from tests.spec import models
 from tests.spec.oracle import DenseHead
@@ -83,8 +83,9 @@ class Scene:
             )
             tokens = torch.tensor(self.tokens[row][1:])
             slots = self.tables.slots(rows, positions)
-            seeds.append(extend(self.head, Pairs(tokens, self.taps[row], positions, slots, inputs))[-1])
-        return torch.stack(seeds)
+            pairs = Pairs(tokens, self.taps[row], positions, slots, inputs, torch.tensor([length - 1]))
+            seeds.append(Eagle3(self.head).extend(pairs))
+        return torch.cat(seeds)
 
     def roots(self) -> Roots:
         return Roots(

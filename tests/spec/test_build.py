@@ -13,6 +13,7 @@ from aerie.engine.step.plain_worker import PlainWorker
 from aerie.native.kernels.table import cpp_kernels
 from aerie.spec.build import build_worker, find_head, reserved_slots
 from aerie.spec.checkpoints.registry import FOLDER, Pair, head_of, read_pairs
+from aerie.spec.drafters.eagle3 import scratch_slots
 from aerie.spec.worker import SpecWorker
 from tests.house import HOME
 from tests.native.cpp_here import needs_cpp
@@ -89,15 +90,15 @@ def test_a_head_of_another_target_is_an_error_before_anything_is_allocated(tmp_p
     ],
 )
 def test_the_reserve_covers_nodes_scratch_and_pairs(spec: dict[str, Any], reserve: int) -> None:
-    assert reserved_slots(config_of("x", **spec).spec) == reserve
+    assert reserved_slots(config_of("x", **spec).spec, scratch_slots) == reserve
 
 
 def test_scratch_beyond_one_word_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"topk \* \(depth - 1\) = 70 .*at most 64"):
-        reserved_slots(config_of("x", depth=8, topk=10, nodes=64).spec)
+        reserved_slots(config_of("x", depth=8, topk=10, nodes=64).spec, scratch_slots)
     with pytest.raises(ConfigError, match=r"spec\.by_load\[1\]"):
         shapes = [{"rows": 1, "depth": 1, "nodes": 2}, {"rows": 2, "depth": 20, "topk": 4, "nodes": 9}]
-        reserved_slots(config_of("x", by_load=shapes).spec)
+        reserved_slots(config_of("x", by_load=shapes).spec, scratch_slots)
 
 
 def test_a_pair_is_found_by_name_and_sizes(target_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A parallel head in its worker: text against plain decoding, laws, layouts, and what a round costs."""
+"""A P-EAGLE head in its worker: text against plain decoding, laws, layouts, and what a round costs."""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.sampling import SamplingParams
-from aerie.engine.model.config import read_model_config
 from aerie.spec.build import reserved_slots
-from aerie.spec.checkpoints.loader import open_head
-from aerie.spec.heads.head import Reading
+from aerie.spec.drafters import eagle3, peagle
+from aerie.spec.drafters.peagle import PEagle
+from aerie.spec.drafters.registry import kind_of
 from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import Rounds
 from tests.spec import models, test_worker
-from tests.spec.checkpoints.test_loader import load
+from tests.spec.checkpoints.test_loader import load_drafter
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import PROMPTS, SHAPES, plain_tokens, pools_after, run, sampling
 from tests.spec.toys import Crowd, Prophet, TableHead, toy_worker
@@ -107,30 +107,27 @@ def test_drafting_takes_one_pass_whatever_the_depth(
     rounds = Rounds(worker)
     rows = [rounds.add(i, list(PROMPTS[i]), sampling(i, 0.0, max_tokens=30), drafting=True) for i in range(2)]
     widths: list[int] = []
-    right = worker.head.forward
+    right = worker.drafter.head.forward
 
     def counted(tokens: Tensor, *given: Any) -> Tensor:
         widths.append(len(tokens))
         return right(tokens, *given)
 
-    monkeypatch.setattr(worker.head, "forward", counted)
+    monkeypatch.setattr(worker.drafter.head, "forward", counted)
     rounds.decode(rows, depth=depth, topk=1, nodes=depth + 1)
     assert widths == [2 * (depth - 1)] * passes + [2 * (depth + 1)]  # the masks, then the extend of the round
 
 
-class ParallelProphet(Prophet):
-    """Knows the text, and drafts all of its next tokens at once: every level is where its position says."""
-
-    def __init__(self, text: list[int], vocabulary: int) -> None:
-        super().__init__(text, vocabulary)
-        self.config.parallel, self.config.mask_token = True, 0
-        self.mask = torch.zeros(1, 1)
+def at_once(head: Any) -> PEagle:
+    """Drafts all levels of a toy head in one pass."""
+    return PEagle(head, mask_token=0, mask_hidden=torch.zeros(1, 1))
 
 
 @pytest.mark.parametrize("depth", [1, 3, 7])
 def test_a_head_that_knows_the_text_is_accepted_to_the_full_depth(depth: int) -> None:
     text = list(range(1, 60))
-    worker = toy_worker(torch.eye(64).roll(1, 1) * 9, ParallelProphet(text, 64), rows=1)  # the token after t is t + 1
+    table = torch.eye(64).roll(1, 1) * 9  # the token after t is t + 1
+    worker = toy_worker(table, Prophet(text, 64), rows=1, drafter=at_once)  # knows each level by its position
     rounds = Rounds(worker)
     row = rounds.add(0, [1], SamplingParams(temperature=0.0, max_tokens=40), drafting=True)
     for topk, nodes in ((1, depth + 1), (2, 12)):
@@ -139,24 +136,13 @@ def test_a_head_that_knows_the_text_is_accepted_to_the_full_depth(depth: int) ->
     assert row.out == text[1 : len(row.out) + 1]
 
 
-class ParallelTableHead(TableHead):
-    """Level 1 from the token that it is given, deeper ones from the mask token alone."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__(logits)
-        self.config.parallel, self.config.mask_token = True, 0
-        self.mask = torch.zeros(1, 1)
-
-    def read(self, output: Tensor) -> Reading:
-        return Reading(self.table[output[:, 0].long() % len(self.table)], output)
-
-
 @pytest.mark.parametrize("shape", [{"depth": 3, "nodes": 4}, {"depth": 3, "topk": 4, "nodes": 12}])
 def test_two_tokens_follow_the_targets_law(shape: dict[str, int]) -> None:
+    """Level 1 is drafted from the token that the head is given, deeper ones from the mask token alone."""
     logits = table(16, 16, seed=1)
     counts, accepted = np.zeros((16, 16)), 0
     for batch in range(12):
-        worker = toy_worker(logits, ParallelTableHead(noised(logits)), ROWS)
+        worker = toy_worker(logits, TableHead(noised(logits)), ROWS, drafter=at_once)
         crowd = Crowd(worker, ROWS, temperature=1.0, first_seed=batch * ROWS)
         texts = np.array(crowd.start())[:, 0]
         output = crowd.decode(**shape)
@@ -183,17 +169,18 @@ def test_layouts_of_the_wild_are_one_head(tmp_path: Path, target_folder: Path) -
         ),
     }
     for name, (config, tensors) in forms.items():
-        head = load(models.write(tmp_path / name, config, tensors), target_folder)
-        assert (head.config.source, head.config.taps, head.config.mask_token) == ("peagle", (2, 4, 5), MASK), name
-        assert head.config.parallel and head.mask is not None
-        read.append(head.mask)
+        drafter = load_drafter(models.write(tmp_path / name, config, tensors), target_folder)
+        assert isinstance(drafter, PEagle), name
+        head = drafter.head
+        assert (head.config.source, head.config.taps, drafter.mask_token) == ("peagle", (2, 4, 5), MASK), name
+        read.append(drafter.mask)
         assert torch.equal(head.weights.embeddings, plain["embed_tokens.weight"])  # its own, not the target's
     assert all(torch.equal(mask, read[0]) for mask in read)
 
 
-def test_an_eagle_head_is_of_the_other_kind(head_folder: Path, target_folder: Path) -> None:
-    opened = open_head(head_folder, read_model_config(target_folder), torch.float32)
-    assert not opened.config.parallel
+def test_a_checkpoint_s_kind_is_known_by_its_tensors(head_folder: Path, peagle_folder: Path) -> None:
+    assert kind_of(head_folder) is eagle3.KIND
+    assert kind_of(peagle_folder) is peagle.KIND
 
 
 def test_the_report_names_the_kind(make_worker: MakeWorker, peagle_folder: Path) -> None:
@@ -205,6 +192,6 @@ def test_mask_slots_reserve_one_position_a_level() -> None:
     from aerie.contracts.config import SpecConfig
 
     spec = SpecConfig(depth=8, topk=10, nodes=20)
-    assert reserved_slots(spec, parallel=True) == 20
+    assert reserved_slots(spec, peagle.scratch_slots) == 20
     with pytest.raises(ConfigError, match="expands topk"):
-        reserved_slots(spec)
+        reserved_slots(spec, eagle3.scratch_slots)

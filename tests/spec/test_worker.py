@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import Ending, StepOutput, StepPlan
+from aerie.spec.round.round import Round
 from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import Rounds, Row
 from tests.spec import models
@@ -67,7 +68,7 @@ def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeyp
     worker = make_worker()
     rounds = Rounds(worker, end_ids=worker.capacity.end_ids)
     told: list[str] = []
-    forward = worker.head.forward
+    forward = worker.drafter.head.forward
 
     def watched(*given: Any) -> Tensor:
         told.append("head")
@@ -80,7 +81,7 @@ def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeyp
 
         type(worker).step(worker, plan, noted)
 
-    monkeypatch.setattr(worker.head, "forward", watched)
+    monkeypatch.setattr(worker.drafter.head, "forward", watched)
     monkeypatch.setattr(worker, "step", step)
     row = rounds.add(0, list(PROMPTS[0]), sampling(0, 0.0), drafting=True)
     assert told == ["answer", "head"]
@@ -193,7 +194,7 @@ def test_the_output_says_what_was_drafted_and_accepted(make_worker: MakeWorker) 
 
 def pools_after(worker: SpecWorker, row: Row, tokens: list[int]) -> tuple[Tensor, Tensor]:
     """Keys of target and head at the row's positions."""
-    state, head = worker.state, worker.head
+    state, head = worker.state, worker.drafter.head
     slots = state.tables.slots(torch.full((len(tokens),), row.index), torch.arange(len(tokens)))
     return state.target.pool.keys[:, slots], head.pool.keys[:, slots]
 
@@ -228,7 +229,7 @@ def test_slots_that_no_row_owns_may_hold_anything_finite(make_worker: MakeWorker
     params = [sampling(row, 0.8) for row in range(3)]
     worker = make_worker(page_size=4)
     assert isinstance(worker, SpecWorker)
-    for pool in (worker.state.target.pool, worker.head.pool):
+    for pool in (worker.state.target.pool, worker.drafter.head.pool):
         pool.keys.uniform_(-1e4, 1e4)
         pool.values.uniform_(-1e4, 1e4)
     rows = run(worker, params, drafting=[True] * 3, slack=9, **SHAPES[shape])
@@ -244,7 +245,7 @@ def test_a_done_row_writes_nothing_and_commits_nothing(make_worker: MakeWorker, 
     rows = [rounds.add(i, list(PROMPTS[i]), own, drafting=True) for i, own in enumerate(params)]
     while not rows[0].done:
         rounds.decode(rows, **SHAPES[shape])
-    pools = (worker.state.target.pool, worker.head.pool)
+    pools = (worker.state.target.pool, worker.drafter.head.pool)
     slots = worker.state.tables.slots(torch.zeros(40, dtype=torch.int64), torch.arange(40))
     before = [pool.keys[:, slots].clone() for pool in pools]
     out = list(rows[0].out)
@@ -311,7 +312,7 @@ def break_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     from aerie.spec.round import round
 
     right = round.compact
-    monkeypatch.setattr(round, "compact", lambda state, roots, path: right(state, roots, (path - 1).clamp(min=0)))
+    monkeypatch.setattr(round, "compact", lambda *given: right(*given[:-1], (given[-1] - 1).clamp(min=0)))
 
 
 def test_power_a_compaction_off_by_one_changes_tokens(make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,9 +339,7 @@ def test_power_a_skipped_extend_keeps_the_text_and_spoils_the_heads_pool(
         return row.out[:30], pools_after(worker, row, [*row.prompt, *row.out][:37])[1]
 
     tokens, right = heads_pool()
-    monkeypatch.setattr(
-        "aerie.spec.round.step.follow", lambda state, head, opening, verified, outcome: opening.roots.seeds.clone()
-    )
+    monkeypatch.setattr(Round, "extend", lambda self, opened, verified, outcome: opened.roots.seeds.clone())
     same_tokens, wrong = heads_pool()
     assert same_tokens == tokens
     assert not torch.allclose(right, wrong, atol=1e-3)
@@ -355,7 +354,7 @@ def test_a_step_in_which_nothing_drafts_is_the_plain_pass(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the head was called")
 
-    monkeypatch.setattr(type(worker.head), "forward", never)
+    monkeypatch.setattr(type(worker.drafter.head), "forward", never)
     params = [sampling(row, 0.8) for row in range(3)]
     rows = run(worker, params, drafting=[False] * 3, **SHAPES["tree"])
     assert [row.out for row in rows] == plain_tokens(make_worker, params)

@@ -5,7 +5,7 @@ run at once.
 knows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,7 +31,10 @@ from aerie.engine.model.target import TargetOutput
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import DeviceState, make_state
+from aerie.spec.drafters.eagle3 import Eagle3
+from aerie.spec.drafters.head_drafter import HeadDrafter
 from aerie.spec.heads.head import Reading
+from aerie.spec.round.round import Round
 from aerie.spec.worker import SpecWorker
 from tests.engine.rounds import answer_of
 
@@ -61,10 +64,11 @@ class TableTarget:
 
 
 class _ToyHead:
-    """Attends to nothing; `turns` passes positions through, so that a head may know where it is."""
+    """Attends to nothing; `rotations` passes positions through, so that a head may know where it is."""
 
     def __init__(self, vocabulary: int) -> None:
-        self.config = SimpleNamespace(draft_vocabulary=vocabulary, hidden=1, parallel=False, mask_token=None)
+        sizes = {"hidden": 1, "layers": 1, "kv_heads": 1, "head_dim": 1}
+        self.config = SimpleNamespace(draft_vocabulary=vocabulary, taps=(0,), **sizes)
         self.kernels = REFERENCES
         self.weights = SimpleNamespace(draft_to_target=None)
         self.attention = SimpleNamespace(plan=lambda inputs: None, see=lambda planned, words: None)
@@ -72,7 +76,7 @@ class _ToyHead:
     def fuse(self, taps: Tensor) -> Tensor:
         return taps
 
-    def turns(self, positions: Tensor) -> Tensor:
+    def rotations(self, positions: Tensor) -> Tensor:
         return positions
 
     def target_ids(self, draft_ids: Tensor) -> Tensor:
@@ -86,7 +90,7 @@ class TableHead(_ToyHead):
         super().__init__(table.shape[1])
         self.table = table
 
-    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: object) -> Tensor:
+    def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: object) -> Tensor:
         return tokens[:, None].float()
 
     def read(self, output: Tensor) -> Reading:
@@ -100,8 +104,8 @@ class Prophet(_ToyHead):
         super().__init__(vocabulary)
         self.text = torch.tensor([*text, *[0] * 64])
 
-    def forward(self, tokens: Tensor, hidden: Tensor, turns: Tensor, slots: Tensor, planned: object) -> Tensor:
-        return turns[:, None].float()
+    def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: object) -> Tensor:
+        return rotations[:, None].float()
 
     def read(self, output: Tensor) -> Reading:
         following = self.text[output[:, 0].long() + 2]
@@ -109,7 +113,7 @@ class Prophet(_ToyHead):
         return Reading(logits.scatter_(1, following[:, None], 9.0), output)
 
 
-def toy_state(table: Tensor, rows: int) -> DeviceState:
+def toy_state(table: Tensor, rows: int, seed_width: int = 1) -> DeviceState:
     capacity = Capacity(
         rows=rows,
         pages=4 * rows + 1,
@@ -120,12 +124,14 @@ def toy_state(table: Tensor, rows: int) -> DeviceState:
         drafts=True,
         reserve=32,
     )
-    return make_state(TableTarget(table, 4 * rows + 1), capacity, seed_width=1)
+    return make_state(TableTarget(table, 4 * rows + 1), capacity, seed_width=seed_width)
 
 
-def toy_worker(table: Tensor, head: _ToyHead | None, rows: int, **spec: Any) -> SpecWorker | PlainWorker:
+def toy_worker(
+    table: Tensor, head: _ToyHead | None, rows: int, drafter: Callable[[Any], HeadDrafter] = Eagle3, **spec: Any
+) -> SpecWorker | PlainWorker:
     state = toy_state(table, rows)
-    return PlainWorker(state) if head is None else SpecWorker(state, cast(Any, head), SpecConfig(**spec))
+    return PlainWorker(state) if head is None else SpecWorker(Round(state, drafter(head), SpecConfig(**spec)))
 
 
 @dataclass

@@ -8,12 +8,15 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from aerie.contracts.config import parse_config
 from aerie.contracts.errors import ConfigError
-from aerie.engine.attention import make_attention
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.memory import Sizes
 from aerie.engine.model.config import read_model_config
-from aerie.engine.state.kv_pool import KVPool
-from aerie.spec.checkpoints.loader import load_head, open_head
+from aerie.spec.checkpoints.loader import open_head
+from aerie.spec.drafters.drafter import Deployment
+from aerie.spec.drafters.head_drafter import HeadDrafter
+from aerie.spec.drafters.registry import kind_of
 from aerie.spec.heads.head import Head
 from tests.spec import models
 
@@ -27,18 +30,19 @@ class Lent:
         self.output_weight = tensors["lm_head.weight"]
 
 
+def load_drafter(folder: Path, target: Path, kernels: Kernels = REFERENCES) -> HeadDrafter:
+    settings = {"engine": {"attention": "reference"}, "spec": {"quantization": "none"}}
+    cpu, float32 = torch.device("cpu"), torch.float32
+    deployment = Deployment(parse_config(settings), read_model_config(target), float32, cpu, kernels)
+    lent: Any = Lent(target)
+    sizes = Sizes(float32, cpu, max_length=63, pages=9, page_size=4, rows=1, reserve=0)
+    drafter = kind_of(folder).open(folder, deployment).load(lent, sizes)
+    assert isinstance(drafter, HeadDrafter)
+    return drafter
+
+
 def load(folder: Path, target: Path, kernels: Kernels = REFERENCES) -> Head:
-    checkpoint = open_head(folder, read_model_config(target), torch.float32)
-    config = checkpoint.config
-    pool = KVPool(
-        layers=config.layers,
-        pages=9,
-        page_size=4,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        dtype=torch.float32,
-    )
-    return Head(config, load_head(checkpoint, Lent(target), kernels), pool, make_attention("reference"), positions=64)
+    return load_drafter(folder, target, kernels).head
 
 
 def outputs(head: Head) -> Tensor:

@@ -41,7 +41,7 @@ def test_trees_are_drafted_whole(make_worker: MakeWorker) -> None:
 
 
 def test_one_likely_path_is_reason_to_go_on() -> None:
-    doubt = Confidence(math.log(0.5), torch.zeros(2))
+    doubt = Confidence(math.log(0.5))
     assert not doubt.lost(torch.tensor([0.9, 0.1]).log())
     assert not doubt.lost(torch.tensor([0.6, 1.0]).log())  # 0.54 and 0.1
     assert doubt.lost(torch.tensor([0.9, 1.0]).log())  # 0.486 and 0.1

@@ -1,4 +1,4 @@
-"""A parallel head's drafts: levels against a dense restatement, trees against a search."""
+"""P-EAGLE's drafts: levels against a dense restatement, trees against a search."""
 
 import heapq
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aerie.spec.drafters.peagle import draft_at_once
+from aerie.spec.drafters.peagle import PEagle
 from tests.spec import models
 from tests.spec.scene import LENGTHS, VD, Scene, grown
 
@@ -21,6 +21,7 @@ class ParallelScene(Scene):
         tensors = models.peagle_tensors(draft_vocabulary=VD)
         config = models.peagle_config(draft_vocabulary=VD)
         super().__init__(folder, target, temperatures, config, tensors, highest=MASK)
+        self.drafter = PEagle(self.head, MASK, tensors["mask_hidden"][0])
 
     def z(self, row: int, depth: int, sharpness: float) -> list[Tensor]:
         """Restated: the row's pairs and depth - 1 mask slots after them, all causal; z of each level."""
@@ -79,7 +80,7 @@ def test_trees_are_the_best_of_all_paths(
 ) -> None:
     scene = ParallelScene(tmp_path, target_folder, temperatures)
     growth = grown(depth, topk, nodes, taus)
-    tree = draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
+    tree = scene.drafter.draft(scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert tree.parents is not None and tree.words is not None
     ids = scene.head.target_ids(torch.arange(VD))
     for row, count in enumerate(nodes):
@@ -102,7 +103,7 @@ def test_chains_are_the_best_of_each_level(
     ids = scene.head.target_ids(torch.arange(VD))
     for depth in (1, 2, 7):
         growth = grown(depth, 1, [depth + 1, 2, depth + 1])
-        tree = draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, 1.5))
+        tree = scene.drafter.draft(scene.tables, scene.roots(), growth, scene.ranking(depth, 1.5))
         for row, count in enumerate(growth.nodes.tolist()):
             z = scene.z(row, depth, 1.5)
             drafted = [int(ids[values.argmax()]) for values in z]
@@ -114,7 +115,7 @@ def test_drafting_writes_one_slot_a_level_past_the_pairs(tmp_path: Path, target_
     scene = ParallelScene(tmp_path, target_folder, (0, 0, 0))
     before = scene.head.pool.keys.clone()
     growth = grown(5, 4, [16, 16, 16])
-    draft_at_once(scene.head, scene.tables, scene.roots(), growth, scene.ranking(5, 1.5))
+    scene.drafter.draft(scene.tables, scene.roots(), growth, scene.ranking(5, 1.5))
     changed = (scene.head.pool.keys != before).flatten(2).any(-1)
     own = torch.zeros_like(changed)
     for row, length in enumerate(LENGTHS):
@@ -129,17 +130,15 @@ def test_power_mask_slots_a_position_late_are_seen(
 ) -> None:
     """By the restatement's logits, which the trees above are made from."""
 
-    from aerie.spec.drafters import peagle
-
     scene = ParallelScene(tmp_path, target_folder, (0, 0, 0))
     ids = scene.head.target_ids(torch.arange(VD))
 
     def logits() -> list[Tensor]:
-        return [part[1].log_softmax(-1) for part in peagle._levels(scene.head, scene.tables, scene.roots(), 5)]
+        return [part[1].log_softmax(-1) for part in scene.drafter.levels(scene.tables, scene.roots(), 5)]
 
     expected = scene.z(1, 5, 1.0)
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(logits(), expected, strict=True)) and len(ids) == VD
-    right = scene.head.turns
-    monkeypatch.setattr(scene.head, "turns", lambda positions: right(positions + 1))
+    right = scene.head.rotations
+    monkeypatch.setattr(scene.head, "rotations", lambda positions: right(positions + 1))
     moved = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(logits(), expected, strict=True)]
     assert moved == [False, True, True, True, True]

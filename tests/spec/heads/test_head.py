@@ -32,7 +32,7 @@ def pass_inputs(count: int, prefix: int, words: Tensor | None = None) -> Attenti
 def run_pairs(head: Head, tokens: Tensor, taps: Tensor, start: int = 0) -> Tensor:
     positions = torch.arange(start, start + len(tokens))
     planned = head.attention.plan(pass_inputs(len(tokens), start))
-    return head.forward(tokens, head.fuse(taps), head.turns(positions), positions + PAGE, planned)
+    return head.forward(tokens, head.fuse(taps), head.rotations(positions), positions + PAGE, planned)
 
 
 def assert_close(got: Tensor, expected: Tensor) -> None:
@@ -101,7 +101,7 @@ def test_pairs_and_recurrent_levels_equal_the_restatement(name: str, tmp_path: P
         fed = head.read(output[-1:]).feedback
         planned = head.attention.plan(pass_inputs(1, level))
         position = torch.tensor([level])
-        output = head.forward(tokens[level : level + 1], fed, head.turns(position), position + PAGE, planned)
+        output = head.forward(tokens[level : level + 1], fed, head.rotations(position), position + PAGE, planned)
         hidden = torch.cat([hidden, dense.feedback(last[-1:])])
         mask = torch.ones(level + 1, level + 1, dtype=torch.bool).tril()
         last = dense.forward(tokens[: level + 1], hidden, torch.arange(level + 1), mask)
@@ -116,7 +116,9 @@ def test_siblings_do_not_see_each_other(tmp_path: Path, target_folder: Path) -> 
     seed = run_pairs(head, tokens, taps)[-1:]
     children = torch.tensor([11, 23])
     planned = head.attention.plan(pass_inputs(2, 3, torch.tensor([1, 2])))
-    both = head.forward(children, seed.expand(2, -1), head.turns(torch.tensor([3, 3])), torch.tensor([7, 8]), planned)
+    both = head.forward(
+        children, seed.expand(2, -1), head.rotations(torch.tensor([3, 3])), torch.tensor([7, 8]), planned
+    )
     for index, child in enumerate(children.tolist()):
         hidden = torch.cat([dense.fuse(taps), seed])
         mask = torch.ones(4, 4, dtype=torch.bool).tril()

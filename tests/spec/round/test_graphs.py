@@ -29,7 +29,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     monkeypatch.setattr("aerie.native.kernels.table.missing", lambda: "a stand-in has none")  # they are a CPU's
     monkeypatch.setattr("aerie.spec.build.runtime_of", lambda device: made)
     monkeypatch.setattr("aerie.engine.build.runtime_of", lambda device: made)
-    monkeypatch.setattr("aerie.spec.build.make_attention", HeldDense)
+    monkeypatch.setattr("aerie.spec.drafters.head_drafter.make_attention", HeldDense)
     monkeypatch.setattr("aerie.engine.build.make_attention", HeldDense)
     for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
         monkeypatch.setattr(f"{module}.row_buckets", lambda most: [2, 4])
@@ -82,7 +82,7 @@ def test_graphs_do_the_work(make_worker: MakeWorker, stand_in: StandIn, monkeypa
     worker = make_worker(**SHAPES["tree"])
     assert isinstance(worker, SpecWorker)
     eager: list[StepPlan] = []
-    monkeypatch.setattr("aerie.spec.worker.draft_step", lambda state, head, spec, plan, *others: eager.append(plan))
+    monkeypatch.setattr("aerie.spec.worker.draft_step", lambda phases, plan, *others: eager.append(plan))
     rounds = Rounds(worker)
     rows = [rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=0, max_tokens=9), drafting=True) for i in (0, 1)]
     rounds.finish(rows, **SHAPES["tree"])
@@ -127,7 +127,7 @@ def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn)
     """Another model is loaded into the memory of this one, by a process that measures several."""
     worker = make_worker(**SHAPES["chain"])
     assert isinstance(worker, SpecWorker)
-    pools = [weakref.ref(pool) for pool in (worker.state.target.pool, worker.head.pool)]
+    pools = [weakref.ref(pool) for pool in (worker.state.target.pool, worker.drafter.head.pool)]
     lane = CudaLane(worker)
     del worker
     lane.close()

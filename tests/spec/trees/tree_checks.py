@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from aerie.engine.bindings import Kernels
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.state.row_tables import RowTables
-from aerie.spec.drafters.draft import Roots
-from aerie.spec.round.round import compact
+from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import Candidates, Level, Tree, chain, joined, rooted, select
 from tests.spec.oracle import brute_force_words
@@ -162,9 +161,7 @@ def check_a_path_s_kv_is_moved(
         pool.keys.copy_(torch.arange(pool.keys.numel(), device=device).view(pool.keys.shape).remainder(251))
         pool.values.copy_(-pool.keys)
         state: Any = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)
-        seeds = torch.zeros(3, 1, device=device)
-        covered: Any = None
-        move(state, Roots(torch.arange(3, device=device), lengths, lengths, seeds, covered), path)
+        move(state, torch.arange(3, device=device), lengths, path)
         both = torch.stack((pool.keys, pool.values))
         both[:, :, past] = 0
         moved.append(both)

@@ -64,5 +64,5 @@ def test_serving_computes_what_was_trained(target: Path, llama: LlamaForCausalLM
         planned = served.attention.plan(pass_inputs(1, column + step))
         hidden = served.read(output[-1:]).feedback
         token = ids[0, column + 1 + step : column + 2 + step]
-        output = served.forward(token, hidden, served.turns(position), position + PAGE, planned)
+        output = served.forward(token, hidden, served.rotations(position), position + PAGE, planned)
         assert torch.allclose(output[0], outputs[step][0, column], atol=1e-4)

@@ -11,6 +11,8 @@ from aerie.contracts.errors import AerieError, ConfigError
 from aerie.engine.model.config import read_model_config
 from aerie.spec.checkpoints.card import origin_of
 from aerie.spec.checkpoints.loader import open_head
+from aerie.spec.drafters import peagle
+from aerie.spec.drafters.registry import kind_of
 from aerie.train.heads.layout import boundaries_of
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.fitting.kinds import mask_token
@@ -30,8 +32,10 @@ def test_the_whole_way_of_a_p_eagle_head(ready: PipelineConfig) -> None:
         exported = load_file(folder / layout / "model.safetensors")
         assert exported.keys() == trained.keys()
         assert all(torch.equal(exported[name], trained[name]) for name in trained)
-        opened = open_head(folder / layout, model, torch.float32).config
-        assert opened.parallel and opened.layers == 2 and opened.mask_token == mask_token(config)
+        assert kind_of(folder / layout) is peagle.KIND
+        checkpoint = open_head(folder / layout, model, torch.float32)
+        opened = checkpoint.config
+        assert opened.layers == 2 and peagle.mask_token_of(checkpoint) == mask_token(config)
         assert opened.taps == (2, 4, 5) and opened.draft_vocabulary == 300 and not opened.norm_before_residual
         text = (folder / layout / "README.md").read_text()
         assert "P-EAGLE draft head of 2 decoder layers" in text and "- peagle" in text

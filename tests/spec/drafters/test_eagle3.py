@@ -12,7 +12,8 @@ from aerie.engine.sampling.choose import Needs
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.transfer import HostTransfer
 from aerie.engine.step.batch import cover
-from aerie.spec.drafters.draft import Growth, Roots, draft, scratch_slots
+from aerie.spec.drafters.drafter import Growth, Roots
+from aerie.spec.drafters.eagle3 import Eagle3, scratch_slots
 from aerie.spec.trees.ranking import ranking, step_noise
 from aerie.spec.trees.tree import Tree
 from tests.spec import models
@@ -73,7 +74,7 @@ def test_drafts_equal_the_rollout(
 ) -> None:
     scene = eagle_scene(tmp_path, target_folder, temperatures, kernels)
     growth = grown(depth, topk, nodes, taus)
-    tree = draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
+    tree = Eagle3(scene.head).draft(scene.tables, scene.roots(), growth, scene.ranking(depth, sharpness))
     assert_is_rollout(scene, tree, growth, sharpness)
 
 
@@ -84,11 +85,11 @@ def test_drafting_leaves_the_rows_pairs_alone_and_writes_their_scratch_only(
     scene = eagle_scene(tmp_path, target_folder, (0, 0, 0), kernels)
     before = scene.head.pool.keys.clone()
     growth = grown(4, 4, [16, 16, 16])
-    draft(scene.head, scene.tables, scene.roots(), growth, scene.ranking(4, 1.5))
+    Eagle3(scene.head).draft(scene.tables, scene.roots(), growth, scene.ranking(4, 1.5))
     changed = (scene.head.pool.keys != before).flatten(2).any(-1)[0]
     own = torch.zeros_like(changed)
     for row, length in enumerate(LENGTHS):
-        scratch = torch.arange(length, length + scratch_slots(4, 4, parallel=False))
+        scratch = torch.arange(length, length + scratch_slots(4, 4))
         own[scene.tables.slots(torch.full_like(scratch, row), scratch)] = True
     assert bool((own == changed).all())
 
@@ -106,7 +107,7 @@ def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path, kernels: Ke
     )
     needs = Needs(noise=False, filters=False, bans=False)
     rank = ranking(tables, torch.tensor([0]), needs, noise=None, mapping=None, sharpness=1.5)
-    tree = draft(scene.head, tables, roots, growth, rank)
+    tree = Eagle3(scene.head).draft(tables, roots, growth, rank)
     assert tree.tokens.shape == (1, 64)
     assert int(tree.depths.max()) <= 9
 
