@@ -125,8 +125,8 @@ def reserved_slots(spec: SpecConfig, scratch_slots: ScratchSlots) -> int:
         scratch = scratch_slots(shape.topk, shape.depth)
         if scratch > MAX_NODES:
             raise ConfigError(
-                f"{shape.key} expands topk * (depth - 1) = {scratch} nodes of a row; at most {MAX_NODES} fit: "
-                f"lower {shape.key}.topk or {shape.key}.depth",
+                f"{shape.key} drafts with {scratch} scratch slots a row at topk {shape.topk} and depth {shape.depth}; "
+                f"at most {MAX_NODES} fit: lower {shape.key}.topk or {shape.key}.depth",
                 param=shape.key,
             )
         reserve = max(reserve, shape.nodes, scratch, shape.depth + 1)

@@ -62,12 +62,12 @@ class CpuAttention:
         spread = collect = None
         if int(counts.min()) != most:
             places = torch.arange(most)
-            filled = places < counts[:, None]
+            filled = places < counts[:, None]  # [rows, most]
             spread = (
                 torch.where(filled, inputs.qo_indptr[:-1, None] + places, inputs.qo_indptr[:-1, None]).flatten().long()
             )
             collect = filled.flatten().nonzero().squeeze(1)
-        beyond = (torch.arange(width * inputs.page_size) - inputs.prefix_lens[:, None])[:, None]
+        beyond = (torch.arange(width * inputs.page_size) - inputs.prefix_lens[:, None])[:, None]  # [rows, 1, positions]
         return _Plan(
             pages=_padded_pages(inputs, page_counts, width),
             beyond=beyond,
@@ -104,7 +104,8 @@ class CpuAttention:
         if planned.spread is not None:
             query = query.index_select(0, planned.spread)
         folded = query.unflatten(0, (rows, most)).unflatten(2, (kv_heads, groups))
-        folded = folded.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)
+        folded = folded.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)  # [rows, kv_heads, groups * most, dim]
+        # [rows, kv_heads, positions, dim] each
         keys, values = (
             side.view(rows, -1, kv_heads, dim).transpose(1, 2) for side in pool.gather(layer, planned.pages)
         )

@@ -26,6 +26,7 @@ class ReferenceAttention:
         for row in range(planned.qo_indptr.numel() - 1):
             first, last = int(planned.qo_indptr[row]), int(planned.qo_indptr[row + 1])
             slots = row_slots(planned, row)
+            # [positions, kv_heads, head_dim] each, then repeated for the queries' heads
             keys, values = pool.keys[layer, slots].float(), pool.values[layer, slots].float()
             groups = query.shape[1] // keys.shape[1]
             keys, values = keys.repeat_interleave(groups, 1), values.repeat_interleave(groups, 1)
@@ -36,7 +37,7 @@ class ReferenceAttention:
 
 
 def row_slots(inputs: AttentionInputs, row: int) -> Tensor:
-    """Slots of every position that the row's pages hold, in order."""
+    """[positions] slots of every position that the row's pages hold, in order."""
     pages = inputs.kv_indices[int(inputs.kv_indptr[row]) : int(inputs.kv_indptr[row + 1])].long()
     size = inputs.page_size
     slots = (pages[:, None] * size + torch.arange(size, device=pages.device)).flatten()
@@ -47,7 +48,7 @@ def row_mask(inputs: AttentionInputs, row: int, positions: int) -> Tensor:
     """[queries of the row, positions] bool."""
     first, last = int(inputs.qo_indptr[row]), int(inputs.qo_indptr[row + 1])
     device = inputs.prefix_lens.device
-    beyond = torch.arange(positions, device=device) - inputs.prefix_lens[row]
+    beyond = torch.arange(positions, device=device) - inputs.prefix_lens[row]  # [positions]
     if inputs.words is None:
         return beyond[None, :] <= torch.arange(last - first, device=device)[:, None]
     seen = (inputs.words[first:last, None] >> beyond.clamp(0, 63)[None, :]) & 1

@@ -65,13 +65,13 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
     writes the tokens' keys and values to the pool.
     """
     heads, kv_heads, dim = weights.heads, weights.kv_heads, weights.head_dim
-    merged = weights.qkv(x).view(-1, heads + 2 * kv_heads, dim)
+    merged = weights.qkv(x).view(-1, heads + 2 * kv_heads, dim)  # [tokens, heads of q, k and v, head_dim]
     if weights.q_norm is not None and weights.k_norm is not None:
         query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
         query.copy_(weights.q_norm(query))
         key.copy_(weights.k_norm(key))
     context.kernels[turned](merged, heads, context.turns, context.pool, layer, context.slots)
-    mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)
+    mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)  # [tokens, heads, head_dim]
     return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
 

@@ -12,7 +12,7 @@ from aerie.engine.model.config import Rope
 
 def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | str = "cpu") -> Tensor:
     """[positions, 1, head_dim / 2] complex64: e^(i p f) for each position p and frequency f."""
-    frequencies = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    frequencies = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)  # [head_dim / 2]
     if rope.kind == "linear":
         frequencies = frequencies / rope.factor
     elif rope.kind == "llama3":
@@ -33,7 +33,7 @@ def rotate_(x: Tensor, count: int, turns: Tensor) -> None:
     `turns` [tokens, 1, head_dim / 2] complex. 16-bit values are rotated in fp32.
     """
     part = x[:, :count]
-    pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))
+    pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))  # [tokens, count, head_dim / 2]
     pairs.mul_(turns)
     if x.dtype != torch.float32:
         part.copy_(torch.view_as_real(pairs).flatten(-2))

@@ -37,9 +37,9 @@ def choose(
         logits = ban_stop_ids(logits, rows, positions, tables)
     if not needs.noise:
         return likeliest(logits)
-    temperatures = tables.temperatures[rows]
+    temperatures = tables.temperatures[rows]  # [n], as sampled
     sampled = temperatures >= GREEDY_BELOW
-    scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]
+    scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]  # [n, V], as support and noise
     if needs.filters:
         support = filtered(scaled, tables.min_ps[rows], tables.top_ks[rows], tables.top_ps[rows])
         scaled = torch.where(sampled[:, None], support, scaled)
@@ -55,8 +55,8 @@ def likeliest(logits: Tensor) -> Tensor:
 
 def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:
     """logits [n, V] -> the same with -inf at the stop ids of rows whose answer is still shorter than min_tokens."""
-    early = positions < tables.min_lengths[rows]
-    ids = tables.stop_ids[rows]
+    early = positions < tables.min_lengths[rows]  # [n]
+    ids = tables.stop_ids[rows]  # [n, stop ids]
     banned = torch.zeros_like(logits, dtype=torch.bool)
     banned.scatter_(1, ids.clamp(min=0), (ids >= 0) & early[:, None])
     return logits.masked_fill(banned, float("-inf"))
@@ -66,9 +66,9 @@ def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> 
     """scaled [n, V] -> the same with -inf outside the support. Ties at the edge of top-k and the most likely token
     stay.
     """
-    peak = scaled.max(-1, keepdim=True).values
+    peak = scaled.max(-1, keepdim=True).values  # [n, 1], as floor
     scaled = scaled.masked_fill(scaled < peak + min_ps[:, None].log(), float("-inf"))
-    ordered, _ = scaled.sort(-1, descending=True)
+    ordered, _ = scaled.sort(-1, descending=True)  # [n, V], as all that follow
     last = torch.where(top_ks > 0, top_ks, scaled.shape[1]).clamp(max=scaled.shape[1]).long() - 1
     ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
     probabilities = ordered.softmax(-1)

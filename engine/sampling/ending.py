@@ -29,9 +29,9 @@ def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Ten
     `lengths` counts all tokens known before the step, including the root. A stop id stays as the last token.
     """
     width = tokens.shape[1]
-    places = torch.arange(width, device=tokens.device)
+    places = torch.arange(width, device=tokens.device)  # [width]
     stops = (tokens[:, :, None] == tables.stop_ids[rows][:, None, :]).any(-1) & (places < counts[:, None])
-    first_stop = torch.where(stops, places, width).amin(1)
+    first_stop = torch.where(stops, places, width).amin(1)  # [n], as all that follow
     room = (tables.limits[rows] - lengths).clamp(min=0)
     stopped = (first_stop < counts) & (first_stop < room)
     kept = torch.where(stopped, first_stop + 1, torch.minimum(counts, room))

@@ -31,7 +31,7 @@ def children(head: Head, z: Tensor, frontier: Frontier, topk: int, tau: float) -
     path. A node with a NaN or +inf in its z has children of score -inf.
     """
     rows, nodes = frontier.scores.shape
-    best, ids = z.topk(topk, -1)
+    best, ids = z.topk(topk, -1)  # [R * f, K], as edges
     edges = (best - z.logsumexp(-1, keepdim=True)) if tau == 1 else best / tau - (z / tau).logsumexp(-1, keepdim=True)
     return Level(
         tokens=head.target_ids(ids).view(rows, -1),
@@ -47,9 +47,9 @@ def advance(
     candidate is candidate `first` of its row.
     """
     rows, nodes = frontier.scores.shape
-    scores, picked = level.scores.topk(topk, -1)
+    scores, picked = level.scores.topk(topk, -1)  # [R, K], as parents and words
     parents = torch.div(picked, topk, rounding_mode="floor")
-    own = torch.arange((depth - 1) * topk, depth * topk, device=picked.device)
-    fed = feedback.view(rows, nodes, -1).gather(1, parents[:, :, None].expand(-1, -1, feedback.shape[-1]))
+    own = torch.arange((depth - 1) * topk, depth * topk, device=picked.device)  # [K] scratch slots
+    fed = feedback.view(rows, nodes, -1).gather(1, parents[:, :, None].expand(-1, -1, feedback.shape[-1]))  # [R, K, H]
     words = frontier.words.gather(1, parents) | (torch.ones_like(own) << own)
     return Frontier(scores, picked + first, words, fed.flatten(0, 1)), level.tokens.gather(1, picked).view(-1)

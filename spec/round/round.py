@@ -80,8 +80,8 @@ class Round:
         self._confidence_floor = confidence_floor(spec.confidence_threshold, visible=state.visible)
 
     def open(self, staged: Staged) -> Opened:
-        tokens, lengths, done, seeds = staged.rows.read(self.state)
-        owners = torch.where(done, self.state.tables.dummy_row, staged.rows.rows)
+        tokens, lengths, done, seeds = staged.rows.read(self.state)  # [R], [R], [R], [R, H]
+        owners = torch.where(done, self.state.tables.dummy_row, staged.rows.rows)  # [R]
         pick = staged.drafting.pick
         roots = Roots(pick(owners), pick(lengths), pick(tokens), pick(seeds), staged.covers.draft)
         return Opened(staged, owners, lengths, tokens, done, roots)

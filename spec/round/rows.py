@@ -4,7 +4,7 @@ A row that began without the drafter stays without it, so a step may have rows o
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -17,8 +17,9 @@ from aerie.spec.trees.tree import Tree, with_plain_rows
 class DraftedRows(Protocol):
     """The r of a step's R rows that draft."""
 
-    every: bool
-    """Whether r = R."""
+    @property
+    def every(self) -> bool:
+        """Whether r = R."""
 
     def of(self, values: Ints) -> Ints:
         """On the host: [R] -> [r]."""
@@ -35,7 +36,7 @@ class DraftedRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EveryRow:
-    every: bool = True
+    every: ClassVar[bool] = True
 
     def of(self, values: Ints) -> Ints:
         return values
@@ -56,7 +57,7 @@ class SomeRows:
     """[r] indices into the step's rows."""
     device: Tensor
     """The same indices on the device, int64."""
-    every: bool = False
+    every: ClassVar[bool] = False
 
     def of(self, values: Ints) -> Ints:
         found: Ints = values[self.host]

@@ -41,22 +41,22 @@ class Accepted:
 
 def accept(tree: Tree, choices: Tensor, nodes: Tensor, depth: int) -> Accepted:
     """choices [R, M] at each node, nodes [R] the number of real nodes; W is M for chains, depth + 1 for trees."""
-    places = torch.arange(choices.shape[1], device=choices.device)
-    inside = places < nodes[:, None]
+    places = torch.arange(choices.shape[1], device=choices.device)  # [M]
+    inside = places < nodes[:, None]  # [R, M]
     if tree.parents is None or tree.words is None:
-        matches = (tree.tokens[:, 1:] == choices[:, :-1]) & inside[:, 1:]
+        matches = (tree.tokens[:, 1:] == choices[:, :-1]) & inside[:, 1:]  # [R, M - 1]
         return Accepted(matches.cumprod(1).sum(1), choices, None)
-    matches = (tree.tokens == choices.gather(1, tree.parents)) & inside
+    matches = (tree.tokens == choices.gather(1, tree.parents)) & inside  # [R, M]
     matches[:, 0] = True
-    missed = ((~matches).long() << places).sum(1, keepdim=True)
+    missed = ((~matches).long() << places).sum(1, keepdim=True)  # [R, 1] words
     return along(tree, (tree.words & missed) == 0, choices, depth)
 
 
 def along(tree: Tree, accepted: Tensor, choices: Tensor, depth: int) -> Accepted:
     """The path of the `accepted` nodes [R, M]: the root, then one node at each depth down to the last."""
-    places = torch.arange(choices.shape[1], device=choices.device)
+    places = torch.arange(choices.shape[1], device=choices.device)  # [M]
     spare = depth + 1  # a column for nodes off the path, dropped
-    targets = torch.where(accepted, tree.depths, spare)
+    targets = torch.where(accepted, tree.depths, spare)  # [R, M]
     path = torch.zeros(choices.shape[0], depth + 2, dtype=torch.int64, device=choices.device)
-    path = path.scatter_(1, targets, places.expand_as(targets))[:, :spare]
+    path = path.scatter_(1, targets, places.expand_as(targets))[:, :spare]  # [R, depth + 1]
     return Accepted(accepted.sum(1) - 1, choices.gather(1, path), path)

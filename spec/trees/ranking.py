@@ -24,9 +24,9 @@ def step_noise(
     kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int
 ) -> Tensor:
     """Noise [R, depth + 1, V] of positions length + 1 .. length + depth + 1. Draft, verify and siblings share it."""
-    positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)
+    positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)  # [R, depth + 1]
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
-    tokens = torch.arange(vocabulary, device=lengths.device)
+    tokens = torch.arange(vocabulary, device=lengths.device)  # [V]
     return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
 
 
@@ -104,11 +104,11 @@ def ranking(
     """
     if not needs.noise:
         return Ranking(None, None, None, None)
-    temperatures = tables.temperatures[rows][:, None]
+    temperatures = tables.temperatures[rows][:, None]  # [R, 1]
     sampled = temperatures >= GREEDY_BELOW
     filters = None
     if needs.filters:
-        keep = sampled[:, 0]
+        keep = sampled[:, 0]  # [R], as each of the filters
         filters = (
             torch.where(keep, tables.min_ps[rows], 0.0),
             torch.where(keep, tables.top_ks[rows], 0),
@@ -118,8 +118,8 @@ def ranking(
         own, sharpness = None, 1.0
     else:
         assert noise is not None
-        taken = noise[:, :-1]
-        own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]
+        taken = noise[:, :-1]  # [R, depth, V]
+        own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]  # [R, depth, Vd]
     return Ranking(
         noise=own,
         sharpness=torch.where(sampled, sharpness, 1.0),

@@ -72,7 +72,7 @@ class Level:
 
 def rooted(tokens: Tensor) -> Level:
     """The level of depth 0: root tokens [R]."""
-    zero = torch.zeros_like(tokens)[:, None]
+    zero = torch.zeros_like(tokens)[:, None]  # [R, 1]
     return Level(tokens[:, None], zero.float(), zero)
 
 
@@ -102,11 +102,11 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     Scores that break this are lowered first: a wrong draft costs speed, a node without its parent would corrupt the
     text.
     """
-    total = candidates.scores.shape[1]
-    order = _sound_scores(candidates).sort(stable=True, dim=1, descending=True).indices[:, :widest]
-    places = torch.arange(widest, device=order.device)
-    inside = places < counts[:, None]
-    chosen = order.masked_fill(~inside, total).sort(1).values
+    total = candidates.scores.shape[1]  # C; M is `widest`
+    order = _sound_scores(candidates).sort(stable=True, dim=1, descending=True).indices[:, :widest]  # [R, M]
+    places = torch.arange(widest, device=order.device)  # [M]
+    inside = places < counts[:, None]  # [R, M]
+    chosen = order.masked_fill(~inside, total).sort(1).values  # [R, M] candidates; `total` in padding
     real = chosen.clamp(max=total - 1)
     parents = torch.searchsorted(chosen, candidates.parents.gather(1, real)).masked_fill_(~inside, 0)
     return Tree(
@@ -118,7 +118,7 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
 
 
 def _sound_scores(candidates: Candidates) -> Tensor:
-    """Replaces NaN and +inf by -inf, and caps every score at its ancestors' scores, by pointer doubling."""
+    """Scores [R, C] with -inf for NaN and +inf, each capped at its ancestors' scores, by pointer doubling."""
     scores, parents = candidates.scores, candidates.parents
     scores = scores.masked_fill(~(scores < torch.inf), -torch.inf)
     covered = 1
@@ -164,7 +164,7 @@ def with_plain_rows(tree: Tree, drafting: Tensor, roots: Tensor) -> Tree:
     def spread(values: Tensor, fill: Tensor) -> Tensor:
         return fill.expand(rows, width).clone().index_copy_(0, drafting, values)
 
-    zero, places = roots.new_zeros(1, 1), torch.arange(width, device=roots.device)
+    zero, places = roots.new_zeros(1, 1), torch.arange(width, device=roots.device)  # [1, 1], [M]
     return Tree(
         tokens=spread(tree.tokens, roots[:, None]),
         depths=spread(tree.depths, zero),

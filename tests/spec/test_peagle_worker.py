@@ -193,5 +193,5 @@ def test_mask_slots_reserve_one_position_a_level() -> None:
 
     spec = SpecConfig(depth=8, topk=10, nodes=20)
     assert reserved_slots(spec, peagle.scratch_slots) == 20
-    with pytest.raises(ConfigError, match="expands topk"):
+    with pytest.raises(ConfigError, match="70 scratch slots"):
         reserved_slots(spec, eagle3.scratch_slots)

@@ -1,5 +1,6 @@
 """A drafter without head, taps, seeds or pool: the round, its worker and the C++ steps know the protocol only."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,10 @@ def test_neither_graphs_nor_whole_steps_take_a_drafter_that_they_do_not_know() -
     class Another(Eagle3):
         """Drafts otherwise."""
 
-    head: Any = Eagle3.__new__(Another)
-    assert not drafts_with(head) and drafts_with(Eagle3.__new__(Eagle3))
+    another: Any = Eagle3.__new__(Another)
+    assert not drafts_with(another) and drafts_with(Eagle3.__new__(Eagle3))
 
 
-def test_kinds_have_names_of_their_own() -> None:
-    assert [kind.name for kind in KINDS] == ["peagle", "eagle3"]
+def test_every_kind_has_a_name_of_its_own_and_the_last_takes_any_folder(tmp_path: Path) -> None:
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert [kind.recognizes(tmp_path) for kind in KINDS] == [*[False] * (len(KINDS) - 1), True]
