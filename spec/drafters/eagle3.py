@@ -37,7 +37,8 @@ def scratch_slots(topk: int, depth: int) -> int:
 class Eagle3(HeadDrafter):
     """Implements Drafter and GraphDrafter."""
 
-    scratch_slots = staticmethod(scratch_slots)
+    def __init__(self, head: Head) -> None:
+        super().__init__(head, scratch_slots)
 
     def draft_queries(self, topk: int, depth: int) -> int:
         return topk

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,11 +26,9 @@ from aerie.spec.heads.head import Head
 class HeadDrafter:
     """Everything of a Drafter except `draft`."""
 
-    scratch_slots: ClassVar[ScratchSlots]
-
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, scratch_slots: ScratchSlots) -> None:
         self.head = head
-        self.needs = needs_of(head.config, type(self).scratch_slots)
+        self.needs = needs_of(head.config, scratch_slots)
 
     @property
     def attention(self) -> Attention:

@@ -38,13 +38,11 @@ def scratch_slots(topk: int, depth: int) -> int:
 class PEagle(HeadDrafter):
     """Implements Drafter and GraphDrafter. Any depth works, but the head is trained only up to some depth."""
 
-    scratch_slots = staticmethod(scratch_slots)
-
     def __init__(self, head: Head, mask_token: int, mask_hidden: Tensor) -> None:
         """`mask_hidden` [1, taps * target hidden] stands for missing taps, the embedding of `mask_token` for a missing
         token.
         """
-        super().__init__(head)
+        super().__init__(head, scratch_slots)
         self.mask_token = mask_token
         self.mask = head.fuse(mask_hidden)
         """[1, H]: the input of a mask slot."""
