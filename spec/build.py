@@ -4,11 +4,11 @@ Called by the composition root. Checks shapes here once, so that no step meets o
 """
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.shape import DraftShape
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import MAX_NODES
 from aerie.engine.bindings import REFERENCES, Kernels
@@ -29,17 +29,6 @@ from aerie.spec.round.round import Round
 from aerie.spec.worker import SpecWorker
 
 logger = logging.getLogger("aerie.spec")
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A draft shape that a deployment may plan."""
-
-    key: str
-    """Its key in the config."""
-    depth: int
-    topk: int
-    nodes: int
 
 
 def build_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker | SpecWorker:
@@ -105,14 +94,11 @@ def find_head(config: Config, model: ModelConfig) -> Path | None:
     return folder
 
 
-def shapes(spec: SpecConfig) -> list[Shape]:
-    """Every shape that the config can plan."""
+def shapes(spec: SpecConfig) -> dict[str, DraftShape]:
+    """Every shape that the config can plan, by its key in the config."""
     if not spec.by_load:
-        return [Shape("spec", spec.depth, spec.topk, spec.nodes)]
-    return [
-        Shape(f"spec.by_load[{index}]", entry.depth, entry.topk, entry.nodes)
-        for index, entry in enumerate(spec.by_load)
-    ]
+        return {"spec": spec.shape}
+    return {f"spec.by_load[{index}]": load.shape for index, load in enumerate(spec.by_load)}
 
 
 def reserved_slots(spec: SpecConfig, scratch_slots: ScratchSlots) -> int:
@@ -121,13 +107,13 @@ def reserved_slots(spec: SpecConfig, scratch_slots: ScratchSlots) -> int:
     Raises ConfigError if the drafter's scratch does not fit one ancestor word.
     """
     reserve = 1
-    for shape in shapes(spec):
+    for key, shape in shapes(spec).items():
         scratch = scratch_slots(shape.topk, shape.depth)
         if scratch > MAX_NODES:
             raise ConfigError(
-                f"{shape.key} drafts with {scratch} scratch slots a row at topk {shape.topk} and depth {shape.depth}; "
-                f"at most {MAX_NODES} fit: lower {shape.key}.topk or {shape.key}.depth",
-                param=shape.key,
+                f"{key} drafts with {scratch} scratch slots a row at topk {shape.topk} and depth {shape.depth}; "
+                f"at most {MAX_NODES} fit: lower {key}.topk or {key}.depth",
+                param=key,
             )
         reserve = max(reserve, shape.nodes, scratch, shape.depth + 1)
     return reserve
@@ -135,7 +121,7 @@ def reserved_slots(spec: SpecConfig, scratch_slots: ScratchSlots) -> int:
 
 def check_simulation(spec: SpecConfig) -> None:
     """Raises ConfigError if no shape drafts deep enough for the acceptance to simulate."""
-    wanted, deepest = spec.simulate_acceptance, max(shape.depth for shape in shapes(spec))
+    wanted, deepest = spec.simulate_acceptance, max(shape.depth for shape in shapes(spec).values())
     if wanted is not None and wanted > deepest + 1:
         raise ConfigError(
             f"spec.simulate_acceptance is {wanted:g}, and drafts of depth {deepest} commit at most {deepest + 1} "

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aerie.contracts.shape import NO_DRAFT
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Capturable
@@ -149,12 +150,13 @@ class RoundGraphs:
     def _shapes(self, spec: SpecConfig) -> list[tuple[int, int, int, int]]:
         """Rows, depth, topk and nodes of every bucket, the largest first."""
         found: set[tuple[int, int, int, int]] = set()
+        by_load = sorted(spec.by_load, key=lambda load: load.rows)
         before = 0
         for size in self._sizes:
             for rows in range(before + 1, size + 1):
-                by_load = sorted(spec.by_load, key=lambda load: load.rows)
-                shape = next((load for load in by_load if rows <= load.rows), None) if by_load else spec
-                if shape is not None and shape.depth and shape.nodes > 1:
+                fitting = (load.shape for load in by_load if rows <= load.rows)
+                shape = next(fitting, NO_DRAFT) if by_load else spec.shape
+                if shape.drafts:
                     topk = min(shape.topk, self._needs.draft_vocabulary)
                     nodes = int(usable_nodes(np.array([shape.nodes]), topk, shape.depth)[0])
                     found.add((size, min(shape.depth, nodes - 1), topk, nodes))
