@@ -13,6 +13,7 @@ from aerie.contracts.step import Worker
 if TYPE_CHECKING:
     from aerie.engine.bindings import Kernels
     from aerie.engine.step.plain_worker import PlainWorker
+    from aerie.native.choice import Choice
     from aerie.native.worker import NativeWorker
     from aerie.spec.worker import SpecWorker
 
@@ -55,7 +56,27 @@ def choose_kernels(config: Config, device: torch.device) -> "Kernels":
         raise _refused("triton, which needs a GPU, and this deployment runs on a CPU")
     if setting == "cpp" and on_gpu:
         raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
-    return choose_triton(setting, device) if on_gpu else choose_cpp(setting)
+    return choose_triton(setting, device) if on_gpu else choose_cpp(setting, lambda: _products(config))
+
+
+def _products(config: Config) -> "Choice | None":
+    """What multiplies by the target's matrices, on at most as many threads as the lane has; None if SGLang does. Raises
+    ConfigError.
+    """
+    if config.engine.kind != "native":
+        return None
+    from aerie.engine.build import read_target
+    from aerie.native.choice import choose
+    from aerie.native.trials import shapes_of
+
+    model, engine = read_target(config), config.engine
+    return choose(
+        list(shapes_of(model).values()),
+        model.layers,
+        threads=torch.get_num_threads(),
+        pinned=engine.threads is not None,
+        product=None if engine.products == "auto" else engine.products,
+    )
 
 
 def _refused(why: str) -> ConfigError:

@@ -53,10 +53,14 @@ class EngineConfig(Section):
     kernels: Literal["auto", "torch", "cpp", "triton"] = "auto"
     """Aerie's kernels; `auto` uses the C++ kernels on a CPU with a compiler, and on a GPU those Triton kernels that a
     committed measurement shows to be faster."""
+    products: Literal["auto", "panels", "fp16"] = "auto"
+    """What multiplies by the weights where a CPU has C++ kernels: Aerie's own product or torch's packed fp16; `auto`
+    measures both at the first start and keeps to the faster one."""
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process or in a separate one."""
     threads: int | None = Field(default=None, ge=1)
-    """Threads of a CPU lane; by default one fewer than the cores that its affinity and quota allow."""
+    """Threads of a CPU lane; by default as many as are fastest, at most one fewer than the cores that its affinity and
+    quota allow."""
     graphs: bool = True
     """Replay steps as CUDA graphs."""
     page_size: int = Field(default=16, ge=1)

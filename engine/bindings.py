@@ -25,6 +25,10 @@ class Kernels:
     """Why a device that supports kernels has none."""
     name: str = f"torch {torch.__version__}"
     """Identifies the arithmetic: under another name, the last bits of a logit may differ."""
+    products: str = "torch"
+    """What multiplies by the weights."""
+    chosen: str | None = None
+    """Why that was chosen, for users; None if there was no choice."""
 
     def __getitem__(self, reference: Callable[P, T]) -> Callable[P, T]:
         return self.replaced.get(reference, reference)

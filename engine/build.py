@@ -104,6 +104,8 @@ def make_capacity(
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
         "kernels": kernels.report,
         "kernel_set": kernels.name,
+        "products": kernels.products,
+        "products_chosen": kernels.chosen,
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,
         "kv_bytes": target.pool.bytes,

@@ -41,9 +41,11 @@ _SIGNATURES: dict[str, list[type]] = {
     "panel_size": [],
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "multiplied_in_turn": [c_void_p] * 3 + [c_long] * 2,
+    "most_tile_rows": [],
     "multiply_adds": [c_void_p, c_long],
     "read_through": [c_void_p, c_long],
     "use_threads": [c_long],
+    "use_tile_rows": [c_long],
     "swiglu": [c_void_p] * 9 + [c_long] * 3,
     "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
@@ -72,6 +74,7 @@ _SIGNATURES: dict[str, list[type]] = {
 """Parameter types of each function; addresses are not checked."""
 _RESULTS: dict[str, Any] = {
     "layout": POINTER(c_int64),
+    "most_tile_rows": c_long,
     "multiply_adds": c_double,
     "panel_size": c_long,
     "read_through": c_float,

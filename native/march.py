@@ -56,6 +56,15 @@ def cpu_features() -> frozenset[str] | None:
     return None if own is None else frozenset(own.partition(":")[2].split())
 
 
+def cpu_name() -> str:
+    """Tells CPUs apart that may differ in speed: what the system says of the first one, but for its current speed."""
+    try:
+        first = _CPUINFO.read_text().split("\n\n")[0]
+    except OSError:
+        return platform.processor()
+    return "\n".join(line for line in first.splitlines() if "MHz" not in line)
+
+
 def this_machine() -> str:
     name = platform.machine().lower()
     return _SAME.get(name, name)

@@ -8,7 +8,7 @@ from aerie.engine.model.matrix import Rounded
 from aerie.engine.model.packing import Packed
 from aerie.engine.model.projection import Projection
 from aerie.native.library import library
-from aerie.native.pages import WEIGHTS
+from aerie.native.pages import WEIGHTS, LargePages
 
 
 def pack(weight: Tensor) -> Packed | None:
@@ -38,12 +38,12 @@ class Panels:
     a panel's outputs are interleaved.
     """
 
-    def __init__(self, weight: Tensor, scales: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, scales: Tensor | None = None, *, pages: LargePages = WEIGHTS) -> None:
         self._outputs, self._inputs = weight.shape
         panel = library().panel_size()
         filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % panel))
         panels = filled.view(-1, 2, panel // 2, self._inputs).permute(0, 3, 1, 2)
-        self._panels = WEIGHTS.keep(panels if scales is not None else panels.transpose(2, 3))
+        self._panels = pages.keep(panels if scales is not None else panels.transpose(2, 3))
         self._scales = None
         if scales is not None:
             self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % panel))

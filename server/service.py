@@ -26,7 +26,7 @@ class NotServing(AerieError):
     status = 503
 
 
-_COMPUTES = ("device", "dtype", "attention", "kernel_set", "threads")
+_COMPUTES = ("device", "dtype", "attention", "kernel_set", "products", "threads")
 """Keys of the engine's report that affect rounding."""
 
 

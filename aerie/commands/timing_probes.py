@@ -2,12 +2,13 @@
 and the host's overhead beside a fast device.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aerie.commands.lists import integers
+from aerie.commands.lists import integers, words
 from aerie.commands.probe_options import (
     QUICK_PROMPTS,
     QUICK_TOKENS,
@@ -78,21 +79,23 @@ def kernels_command(
     json: Json = None,
     quick: Quick = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each multiplication")] = 1,
+    march: Annotated[str, typer.Option(help="Instruction sets, comma-separated; by default this machine's best")] = "",
 ) -> None:
-    """What multiplying by the target's matrices costs, by layout and by tokens."""
-    import torch
-
+    """What multiplying by the target's matrices costs, by instruction set, layout and tokens."""
     from aerie.engine.model.config import read_model_config
-    from aerie.probe.kernels import measure_kernels
-    from aerie.worker import choose_kernels
+    from aerie.native.march import LEVELS, runnable
+    from aerie.native.trials import shapes_of
+    from aerie.probe.kernels import Measure, measure_marches
 
     config = config_of(target, overrides)
-    kernels = choose_kernels(config, torch.device("cpu"))
-    rounds, calls = (1, 2) if quick else (5, 48)
     model = read_model_config(Path(config.model.path))
-    cells = measure_kernels(model, kernels, rounds=rounds, calls=calls, threads=threads)
-    columns = {"matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
-    end("Multiplications", cells, columns | {"over_columns": ".2f"}, config, json)
+    measure = Measure(shapes_of(model), model.layers, threads=threads)
+    if quick:
+        measure = replace(measure, tokens=(1, 3), rounds=1, work=1)
+    cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
+    columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
+    shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f"}
+    end("Multiplications", cells, columns | shares, config, json)
 
 
 @timings.command("overlap")

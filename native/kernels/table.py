@@ -1,6 +1,6 @@
 """The C++ kernels of a CPU, by reference, and whether `engine.kernels` selects them. Called by the composition root."""
 
-import torch
+from collections.abc import Callable
 
 from aerie.contracts.errors import ConfigError
 from aerie.engine.attention import compiled_attention, host_attention
@@ -15,13 +15,15 @@ from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.future_map import publish, take
 from aerie.engine.state.row_tables import slots
 from aerie.native import products
+from aerie.native.choice import Choice
 from aerie.native.kernels import accept as accepts
 from aerie.native.kernels import attention, ending, future_map, layer, noise, ranking, stack, trees
 from aerie.native.kernels import choose as choices
 from aerie.native.kernels import compact as moves
 from aerie.native.kernels import mlp as mlps
 from aerie.native.kernels import slots as places
-from aerie.native.library import library, library_name, missing
+from aerie.native.library import library_name, missing
+from aerie.native.trials import PANELS
 from aerie.spec.drafters.frontier import advance, children
 from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
@@ -29,10 +31,11 @@ from aerie.spec.trees.ranking import log_likelihood
 from aerie.spec.trees.tree import select
 
 
-def cpp_kernels() -> Kernels:
+def cpp_kernels(choice: Choice | None = None) -> Kernels:
     """Compiles the kernels if needed. Each worker needs its own set, since the set stores what it reads of the worker's
     layers.
     """
+    ours = choice is None or choice.way.product == PANELS
     return Kernels(
         "cpp",
         {
@@ -50,7 +53,7 @@ def cpp_kernels() -> Kernels:
             log_likelihood: ranking.log_likelihood,
             mlp: mlps.mlp,
             normed: layer.normed,
-            pack: products.pack,
+            **({pack: products.pack} if ours else {}),
             pack_int8: products.pack_int8,
             publish: future_map.publish,
             select: trees.select,
@@ -60,17 +63,21 @@ def cpp_kernels() -> Kernels:
             turned: layer.turned,
         },
         name=library_name(),
+        products=PANELS if choice is None else choice.way.product,
+        chosen=None if choice is None else choice.why,
     )
 
 
-def choose_cpp(setting: str) -> Kernels:
-    """A CPU's kernels by `engine.kernels`: `auto` takes them if they compile. Raises ConfigError if `cpp` is not
-    possible.
+def choose_cpp(setting: str, choose: Callable[[], Choice | None] | None = None) -> Kernels:
+    """A CPU's kernels by `engine.kernels`: `auto` takes them if they compile, with the products that `choose` returns.
+    Raises ConfigError if `cpp` is not possible.
     """
     why = missing()
     if why is None:
-        library().use_threads(torch.get_num_threads())
-        return cpp_kernels()
+        choice = None if choose is None else choose()
+        if choice is not None:
+            choice.way.use()
+        return cpp_kernels(choice)
     if setting == "cpp":
         raise ConfigError(f"engine.kernels is cpp, and {why}; set engine.kernels=auto", param="engine.kernels")
     return Kernels(missing=why)

@@ -1,6 +1,7 @@
 // x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is stored as bf16 or as
 // 8-bit integers with a scale for each output, and widened in registers (tile.h). Every output of every row is summed
 // over the inputs in order, so a row's result does not depend on the number of rows.
+#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -28,12 +29,14 @@ struct Product {
   bool adds;
 };
 
+std::atomic<long> tile_rows{kMostRows};
+
 // `tokens` rows of a product, in tiles of the maximum size and one of the rest.
 struct Cut {
-  long tokens;
-  long tiles() const { return (tokens + kMostRows - 1) / kMostRows; }
-  long first(long tile) const { return tile * kMostRows; }
-  long rows(long tile) const { return std::min(kMostRows, tokens - first(tile)); }
+  explicit Cut(long tokens) : tokens(tokens), most(tile_rows), tiles((tokens + most - 1) / most) {}
+  long first(long tile) const { return tile * most; }
+  long rows(long tile) const { return std::min(most, tokens - first(tile)); }
+  const long tokens, most, tiles;
 };
 
 template <class Weight>
@@ -66,10 +69,10 @@ template <class Weight>
 void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
   const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
   const Weight* weights = product.panels + panel * apart + first * kPanel;
-  const long group = panels_at_once(cut.rows(cut.tiles() - 1));  // panels that stay in the cache for all rows
+  const long group = panels_at_once(cut.rows(0));  // panels that stay in the cache for all rows
   for (long begin = 0; begin < panels; begin += group) {
     const long end = std::min(begin + group, panels);
-    for (long part = 0; part < cut.tiles(); ++part) {
+    for (long part = 0; part < cut.tiles; ++part) {
       const long row = cut.first(part), rows = cut.rows(part), many = panels_at_once(rows);
       for (long at = begin; at < end;) {
         const bool wide = at + many <= end;
@@ -128,6 +131,12 @@ void multiply(Product<Weight> product, long tokens) {
 
 // The number of outputs per panel.
 extern "C" long panel_size() { return kPanel; }
+
+// The most rows that a tile can have.
+extern "C" long most_tile_rows() { return kMostRows; }
+
+// For all products of this process from now on, which changes no result.
+extern "C" void use_tile_rows(long rows) { tile_rows = std::clamp(rows, 1L, kMostRows); }
 
 // x [tokens, inputs] -> out [tokens, outputs], written or added to; `bias` [outputs] may be null. With `scales`, one
 // for each place of the panels, weights are 8-bit integers; without, they are bf16.

@@ -24,13 +24,15 @@ from aerie.native.products import Panels, pack, pack_int8
 from aerie.worker import choose_kernels
 from tests.engine.attention.attention_cases import case
 from tests.engine.sampling.test_choose import FILTERS, VOCABULARY, kept
+from tests.house import HOME
 from tests.native.cpp_here import CPP, needs_cpp
 
 CPU = torch.device("cpu")
 
 
 def config_of(kernels: str) -> Config:
-    return parse_config({"engine": {"kernels": kernels}})
+    engine = {"kernels": kernels, "products": "panels", "threads": 1}
+    return parse_config({"engine": engine, "model": {"path": str(HOME / "models/demo/target")}})
 
 
 def close(ours: torch.Tensor, reference: torch.Tensor) -> None:

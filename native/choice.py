@@ -1,0 +1,163 @@
+"""Chooses, while a model is loaded, what multiplies by its weights on this machine and on how many threads: what was
+fastest there, in trials of less than a second, whose outcome is kept for later starts.
+
+One way serves all of a model's matrices and all numbers of tokens, so that a token's logits do not depend on what is
+beside it. The composition root asks once; a process keeps to its choice.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from aerie.engine.kernels.folder import folder, folders
+from aerie.native.library import library, library_name
+from aerie.native.march import cpu_name
+from aerie.native.trials import FP16, PANELS, PanelTrial, Shape, Trial, Way, least_seconds, packed_trial
+
+logger = logging.getLogger("aerie.kernels")
+
+COUNTS = (1, 4, 16, 64)
+"""Tokens of a trial: one request, a draft, several requests, and prompts."""
+_SECONDS = 0.4
+_WEIGHTS = 1 << 22
+"""Weights of a trial: more than a core's own cache holds in 16 bits."""
+_SMALL = 1 << 20
+"""A model of fewer weights is not worth a trial."""
+_NEAR = 1.03
+"""Ways this close to the best are as good; the first of them serves."""
+_PREFERENCE = 1.25
+"""How much faster torch's product must be. Around Aerie's own a step is one call; around torch's it is hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    way: Way
+    why: str
+    """For users."""
+
+
+def choose(
+    shapes: Sequence[Shape],
+    layers: int,
+    *,
+    threads: int,
+    pinned: bool = False,
+    product: str | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Choice:
+    """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
+    so many. `product` pins the product.
+    """
+    ways = _ways(threads, pinned=pinned, product=product)
+    if len({(way.product, way.threads) for way in ways}) == 1:
+        return Choice(ways[0], "set by the configuration")
+    if layers * sum(out * inputs for out, inputs in shapes) < _SMALL:
+        return Choice(ways[0], "not measured: the model is small")
+    key = _key(shapes, layers, ways)
+    kept = _kept(key, ways)
+    if kept is not None:
+        return kept
+    choice = _best(_trials(ways, shapes, layers), clock)
+    _keep(key, choice)
+    return choice
+
+
+def _ways(threads: int, *, pinned: bool, product: str | None) -> list[Way]:
+    """The most preferred first."""
+    numbers = [threads] if pinned else sorted({min(2**power, threads) for power in range(threads.bit_length() + 1)})
+    most = library().most_tile_rows()
+    ours = [Way(PANELS, number, rows) for number in numbers for rows in (most, most * 2 // 3)]
+    theirs = [Way(FP16, numbers[0], 0)]  # which runs on one thread
+    return [way for way in [*ours, *theirs] if product in (None, way.product)]
+
+
+def _trials(ways: Sequence[Way], shapes: Sequence[Shape], layers: int) -> dict[Way, Trial]:
+    weights = _weights(shapes, layers)
+    panels, packed = PanelTrial(weights), None
+    if any(way.product == FP16 for way in ways):
+        packed = packed_trial(weights)
+    trials: dict[Way, Trial | None] = {way: panels if way.product == PANELS else packed for way in ways}
+    return {way: trial for way, trial in trials.items() if trial is not None}
+
+
+def _weights(shapes: Sequence[Shape], layers: int) -> list[Tensor]:
+    """bf16 numbers of these shapes: of as many layers as the trial holds, or of a part of one layer's outputs."""
+    layer = sum(out * inputs for out, inputs in shapes)
+    share = min(1.0, _WEIGHTS / layer)
+    numbers = torch.rand(max(inputs for _, inputs in shapes)).bfloat16().float()
+    return [
+        numbers[:inputs].expand(max(1, round(out * share)), inputs).contiguous()
+        for _ in range(max(1, min(layers, _WEIGHTS // layer)))
+        for out, inputs in shapes
+    ]
+
+
+def _best(trials: Mapping[Way, Trial], clock: Callable[[], float]) -> Choice:
+    began = clock()
+    least = least_seconds(trials, COUNTS, seconds=_SECONDS, clock=clock)
+    best = {count: min(times[count] for times in least.values()) for count in COUNTS}
+    worst = {way: max(times[count] / best[count] for count in COUNTS) for way, times in least.items()}
+    weighed = {way: score * (_PREFERENCE if way.product == FP16 else 1) for way, score in worst.items()}
+    way = next(way for way, score in weighed.items() if score <= _NEAR * min(weighed.values()))
+    found = ", ".join(f"{_named(each)} {1 / worst[each]:.2f}" for each in worst)
+    logger.info("products were measured in %.1f s: %s serves, of %s", clock() - began, _named(way), found)
+    return Choice(way, f"measured at {_counts()} tokens; least share of the fastest one's speed: {found}")
+
+
+def _counts() -> str:
+    return f"{', '.join(map(str, COUNTS[:-1]))} and {COUNTS[-1]}"
+
+
+def _named(way: Way) -> str:
+    threads = f"{way.threads} thread" + "s" * (way.threads > 1)
+    return f"{way.product} on {threads}" + (f" in tiles of {way.tile_rows}" if way.tile_rows else "")
+
+
+def _key(shapes: Sequence[Shape], layers: int, ways: Sequence[Way]) -> str:
+    """Of all that a choice depends on."""
+    given = (cpu_name(), library_name(), torch.__version__, list(shapes), layers, [asdict(way) for way in ways])
+    return hashlib.sha256(json.dumps(given).encode()).hexdigest()[:24]
+
+
+def _path(place: Path, key: str) -> Path:
+    return place / "choices" / f"{key}.json"
+
+
+def _kept(key: str, ways: Sequence[Way]) -> Choice | None:
+    for path in (_path(place, key) for place in folders()):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            way, why = Way(**data["way"]), str(data["why"])
+            if way not in ways:
+                raise ValueError(f"{way} is none of the ways here")
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning("the kept choice %s cannot be used (%s); it is measured again", path, error)
+            continue
+        return Choice(way, why)
+    return None
+
+
+def _keep(key: str, choice: Choice) -> None:
+    path = _path(folder(), key)
+    new = path.with_suffix(f".{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps({"way": asdict(choice.way), "why": choice.why}), encoding="utf-8")
+        new.replace(path)  # as a whole: another start may read it now
+    except OSError as error:
+        logger.warning(
+            "the choice of products cannot be kept in %s: %s; the next start measures again; AERIE_KERNELS names "
+            "another folder",
+            path.parent,
+            error.strerror,
+        )

@@ -1,0 +1,137 @@
+"""Times the ways to compute a model's products on this machine. Called by `choice`, while a model is loaded, and by
+`aerie probe kernels`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.packing import HalfPacked, Packed
+from aerie.native.layers import Matrix
+from aerie.native.library import library
+from aerie.native.pages import LargePages
+from aerie.native.products import Panels
+
+Shape = tuple[int, int]
+"""[out, in]"""
+PANELS, FP16 = "panels", "fp16"
+"""Aerie's own product, and torch's of FBGEMM."""
+_COMPARED = (1, 2, 7, 16, 64)
+"""Numbers of tokens whose results `steady` compares."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 12
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to compute all products of a model, for any number of tokens."""
+
+    product: str
+    threads: int
+    tile_rows: int
+    """The most tokens that a tile of Aerie's product has; 0 for torch's."""
+
+    def use(self) -> None:
+        """For this process, from now on."""
+        torch.set_num_threads(self.threads)
+        library().use_threads(self.threads)
+        library().use_tile_rows(self.tile_rows or library().most_tile_rows())
+
+
+def shapes_of(model: ModelConfig) -> dict[str, Shape]:
+    """The merged matrices of a layer."""
+    heads = (model.heads + 2 * model.kv_heads) * model.head_dim
+    return {
+        "qkv": (heads, model.hidden_size),
+        "output": (model.hidden_size, model.heads * model.head_dim),
+        "gate_up": (2 * model.intermediate_size, model.hidden_size),
+        "down": (model.hidden_size, model.intermediate_size),
+    }
+
+
+class PanelTrial:
+    """Aerie's own products with several matrices, one after the other, in one call as in a step."""
+
+    def __init__(self, weights: Sequence[Tensor]) -> None:
+        pages = LargePages()
+        self._panels = [Panels(weight.bfloat16(), pages=pages) for weight in weights]
+        matrices = [
+            Matrix(*panels.addresses, None, *weight.shape) for panels, weight in zip(self._panels, weights, strict=True)
+        ]
+        self._matrices = (Matrix * len(matrices))(*matrices)
+        self._inputs, self._outputs = (max(weight.shape[side] for weight in weights) for side in (1, 0))
+
+    def prepare(self, tokens: int) -> Callable[[], None]:
+        x, out = torch.rand(tokens, self._inputs), torch.empty(tokens, self._outputs)
+        given = (out.data_ptr(), x.data_ptr(), self._matrices, len(self._matrices), tokens)
+
+        def run(_: tuple[Tensor, Tensor] = (x, out)) -> None:  # the arrays live as long as their addresses are used
+            library().multiplied_in_turn(*given)
+
+        return run
+
+
+class TorchTrial:
+    """The same by functions of torch, each with its matrix in a layout of its own."""
+
+    def __init__(self, products: Sequence[Callable[[Tensor], Tensor]], weights: Sequence[Tensor]) -> None:
+        self._products = list(products)
+        self._inputs = [weight.shape[1] for weight in weights]
+
+    def prepare(self, tokens: int) -> Callable[[], None]:
+        xs = {inputs: torch.rand(tokens, inputs) for inputs in self._inputs}
+        calls = [(product, xs[inputs]) for product, inputs in zip(self._products, self._inputs, strict=True)]
+
+        def run() -> None:
+            for product, x in calls:
+                product(x)
+
+        return run
+
+
+Trial = PanelTrial | TorchTrial
+
+
+def packed_trial(weights: Sequence[Tensor]) -> TorchTrial | None:
+    """torch's packed form of `weights`; None if this torch or this CPU lacks it, or if a token's result depends on how
+    many there are.
+    """
+    forms = [form for form in map(HalfPacked.of, weights) if form is not None]
+    if len(forms) < len(weights) or not steady(forms[0], weights[0].shape[1]):
+        return None
+    return TorchTrial([partial(form, bias=None) for form in forms], weights)
+
+
+def steady(form: Packed, inputs: int) -> bool:
+    """Whether a token's result is equal to the last bit, whatever number of tokens it is computed with."""
+    x = torch.rand(max(_COMPARED), inputs) - 0.5
+    whole = form(x, None)
+    return all(torch.equal(form(x[:count].contiguous(), None), whole[:count]) for count in _COMPARED)
+
+
+def least_seconds(
+    trials: Mapping[Way, Trial], counts: Sequence[int], *, seconds: float, clock: Callable[[], float]
+) -> dict[Way, dict[int, float]]:
+    """The least seconds of each way, by number of tokens. The ways alternate, so that whatever else the machine does
+    strikes all of them, in two rounds at least; later ones begin before `seconds` have passed.
+    """
+    runs = {way: {count: trial.prepare(count) for count in counts} for way, trial in trials.items()}
+    least = {way: dict.fromkeys(counts, float("inf")) for way in trials}
+    for _ in _rounds(clock() + seconds, clock):
+        for way, by_count in runs.items():
+            way.use()
+            for count, run in by_count.items():
+                began = clock()
+                run()
+                least[way][count] = min(least[way][count], clock() - began)
+    return least
+
+
+def _rounds(end: float, clock: Callable[[], float]) -> Iterator[int]:
+    for number in range(_MOST_ROUNDS):
+        if number >= _LEAST_ROUNDS and clock() >= end:
+            return
+        yield number
