@@ -22,6 +22,7 @@ def make_lane(config: Config) -> Lane:
     from aerie.engine.lanes.place import lane_threads, runs_on_cpu
 
     threads = lane_threads(config)
+    warn_of_waiting(threads)
     ranks = config.sglang.tp if config.engine.kind == "sglang-model" else 1
     if ranks > 1:
         from aerie.engine.sglang.ranks import RanksLane
@@ -40,6 +41,20 @@ def make_lane(config: Config) -> Lane:
     from aerie.engine.lanes.cpu import CpuLane
 
     return CpuLane(WORKER_FACTORY, config, threads=threads)
+
+
+def warn_of_waiting(threads: int) -> None:
+    """For those set by a person: too many make a lane many times slower."""
+    from aerie.engine.lanes.cores import usable_cores
+
+    cores = usable_cores()
+    if threads > max(1, cores):
+        logger.warning(
+            "engine.threads is %d, and this process can use %g cores: threads will wait for each other; leave "
+            "engine.threads out",
+            threads,
+            cores,
+        )
 
 
 def _cuda_lane(config: Config) -> Lane:

@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 FLOORS: dict[str, str] = {
     "engine": "device cuda bindings state sampling kernels attention model memory step lanes sglang build",
     "spec": "heads checkpoints trees drafters round kernels worker build",
-    "native": "march compilation library once pages numbers products layers trials choice kernels structs layouts worker",
+    "native": "march compilation library once pages numbers products layers trials choice kernels structs layouts "
+    "worker",
     "server": "http text dispatch telemetry service openai playground routes app run",
     "train": "progress optimization heads demo pipeline experiments __main__",
 }

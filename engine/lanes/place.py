@@ -4,12 +4,9 @@ The composition root asks once, before it builds a lane.
 """
 
 import ctypes
-import logging
 
 from aerie.contracts.config import Config
 from aerie.engine.lanes.cores import usable_cores
-
-logger = logging.getLogger("aerie.lane")
 
 _DRIVER = "libcuda.so.1"
 """Every CUDA program loads this library; without it there is no usable GPU."""
@@ -17,17 +14,9 @@ _DRIVER = "libcuda.so.1"
 
 def lane_threads(config: Config) -> int:
     """Usable cores - 1, at least 1: the scheduler needs one, and more threads than free cores stall each other. Fewer
-    may serve, if those are faster (native/choice.py).
+    serve where those are faster (native/choice.py).
     """
-    cores, wanted = usable_cores(), config.engine.threads
-    if wanted is not None and wanted > max(1, cores):
-        logger.warning(
-            "engine.threads is %d, and this process can use %g cores: threads will wait for each other; leave "
-            "engine.threads out",
-            wanted,
-            cores,
-        )
-    return wanted or max(1, int(cores) - 1)
+    return config.engine.threads or max(1, int(usable_cores()) - 1)
 
 
 def runs_on_cpu(config: Config) -> bool:

@@ -182,7 +182,7 @@ def test_a_trial_multiplies_by_every_matrix() -> None:
 @pytest.mark.parametrize("product", [PANELS, FP16])
 def test_a_worker_reports_and_runs_what_is_pinned(product: str) -> None:
     engine = {"kv_tokens": 256, "products": product, "threads": 1}
-    model = {"path": str(HOME / "models/demo/target")}
+    model = {"path": str(HOME / "models/demo/target"), "max_length": 64}
     worker = build_worker(parse_config({"engine": engine, "model": model, "spec": {"head": "none"}}))
     assert worker.capacity.report["products"] == product
     assert worker.capacity.report["products_chosen"] == "set by the configuration"

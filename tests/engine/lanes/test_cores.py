@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie.contracts.config import Config, parse_config
+from aerie.contracts.config import Config
 from aerie.engine.lanes import cores
 from aerie.engine.lanes.cores import usable_cores
 from aerie.engine.lanes.place import lane_threads
@@ -48,9 +48,3 @@ def test_groups_of_the_first_version(groups: Path) -> None:
 
 def test_without_control_groups_affinity_alone_counts(groups: Path) -> None:
     assert usable_cores() == 8 and lane_threads(Config()) == 7
-
-
-def test_more_threads_than_cores_are_a_warning(groups: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert lane_threads(parse_config({"engine": {"threads": 8}})) == 8 and not caplog.text
-    assert lane_threads(parse_config({"engine": {"threads": 12}})) == 12
-    assert "engine.threads is 12, and this process can use 8 cores" in caplog.text
