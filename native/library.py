@@ -33,6 +33,8 @@ _SECONDS = 300
 """Seconds for all sources together, for a busy machine; an idle one needs twenty. After a timeout the next process
 compiles all sources again.
 """
+_IDLE_SECONDS = 30
+"""A compiler that has not computed for so long hangs."""
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
@@ -146,7 +148,9 @@ def _made(march: March) -> Path:
 
 
 def _compilers(march: March) -> Sequence[str]:
-    return (f"{march.machine}-linux-gnu-g++",) if march.foreign else _COMPILERS
+    if march.foreign:
+        return (f"{march.machine}-linux-gnu-g++",)
+    return (*filter(None, [os.environ.get("CXX")]), *_COMPILERS)
 
 
 def _kept(march: March) -> Path | None:
@@ -168,14 +172,14 @@ def _compiled(compiler: str, kept: Path, march: March) -> Path:
     if built.exists():
         return built
     try:
-        return compiled(command, sources, built, seconds=_SECONDS)
+        return compiled(command, sources, built, seconds=_SECONDS, idle_seconds=_IDLE_SECONDS)
     except OSError as error:
         raise Unavailable(
             f"the kernels cannot be kept in {kept}: {error.strerror}; AERIE_KERNELS names another folder"
         ) from error
     except subprocess.TimeoutExpired as error:
         raise Unavailable(
-            f"{compiler} took more than {_SECONDS} seconds for the kernels, and is stopped; the next start tries again"
+            f"{compiler} hangs or takes more than {_SECONDS} seconds, and is stopped; the next start tries again"
         ) from error
     except subprocess.CalledProcessError as error:
         raise Unavailable(f"{compiler} failed: {error.stderr.decode(errors='replace')[-500:]}") from error

@@ -23,6 +23,7 @@ CPU = torch.device("cpu")
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing is kept, and nothing was found out."""
     monkeypatch.delenv("AERIE_MARCH", raising=False)
+    monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("AERIE_KERNELS", str(tmp_path))
     monkeypatch.setattr(building, "library", building.library.__wrapped__)
     monkeypatch.setattr(building, "missing", building.missing.__wrapped__)
@@ -47,7 +48,9 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a compiler that writes empty files was asked for, and what was loaded."""
     done: list[str] = []
 
-    def compile_nothing(command: list[str], sources: list[Path], library: Path, *, seconds: float) -> Path:
+    def compile_nothing(
+        command: list[str], sources: list[Path], library: Path, *, seconds: float, idle_seconds: float
+    ) -> Path:
         done.append("compiled for " + " ".join(word for word in command if word.startswith("-m")))
         library.parent.mkdir(parents=True, exist_ok=True)
         library.write_text("")
@@ -184,6 +187,24 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list((tmp_path / "kept").iterdir()), "nothing half-made may be left"
 
 
+def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building.shutil, "which", lambda name: None if name == "none" else name)
+    monkeypatch.setattr(building, "_compiled", lambda compiler, *_: Path(compiler))
+    for named, compiler in (("clang++-14", "clang++-14"), ("none", "c++"), ("", "c++")):
+        monkeypatch.setenv("CXX", named)
+        assert building.make() == Path(compiler)
+
+
+def test_a_compiler_that_hangs_in_the_middle_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = tmp_path / "c++"
+    hanging.write_text("#!/bin/sh\n[ $1 = --version ] && exit 0\nexec tail -f /dev/null\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(building, "_IDLE_SECONDS", 0.1)
+    with pytest.raises(Unavailable, match="hangs or takes more than 300 seconds, and is stopped"):
+        building._compiled(str(hanging), tmp_path / "kept", march.native())
+    assert not list((tmp_path / "kept").iterdir())
+
+
 def test_a_compiler_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hanging = tmp_path / "c++"
     hanging.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
@@ -205,7 +226,9 @@ def test_what_is_compiled_is_kept_and_a_changed_flag_makes_another(
 ) -> None:
     calls: list[Path] = []
 
-    def compile_nothing(command: list[str], sources: list[Path], library: Path, *, seconds: float) -> Path:
+    def compile_nothing(
+        command: list[str], sources: list[Path], library: Path, *, seconds: float, idle_seconds: float
+    ) -> Path:
         calls.append(library)
         library.write_text("compiled")
         return library
