@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from aerie.engine.kernels.folder import folder, folders
-from aerie.native.library import library, library_name
+from aerie.native.library import library_name
 from aerie.native.march import cpu_name
-from aerie.native.trials import FP16, PANELS, PanelTrial, Shape, Trial, Way, least_seconds, packed_trial
+from aerie.native.trials import FP16, PANELS, PanelTrial, Shape, Trial, Way, least_seconds, packed_trial, tile_sizes
 
 logger = logging.getLogger("aerie.kernels")
 
@@ -73,8 +73,7 @@ def choose(
 def _ways(threads: int, *, pinned: bool, product: str | None) -> list[Way]:
     """The most preferred first."""
     numbers = [threads] if pinned else sorted({min(2**power, threads) for power in range(threads.bit_length() + 1)})
-    most = library().most_tile_rows()
-    ours = [Way(PANELS, number, rows) for number in numbers for rows in (most, most * 2 // 3)]
+    ours = [Way(PANELS, number, rows) for number in numbers for rows in tile_sizes()]
     theirs = [Way(FP16, numbers[0], 0)]  # which runs on one thread
     return [way for way in [*ours, *theirs] if product in (None, way.product)]
 

@@ -41,6 +41,12 @@ class Way:
         library().use_tile_rows(self.tile_rows or library().most_tile_rows())
 
 
+def tile_sizes() -> list[int]:
+    """Sizes worth a trial, in tokens: as many as fit the registers, and fewer, which need less of the cache."""
+    most = library().most_tile_rows()
+    return [most, most * 2 // 3]
+
+
 def shapes_of(model: ModelConfig) -> dict[str, Shape]:
     """The merged matrices of a layer."""
     heads = (model.heads + 2 * model.kv_heads) * model.head_dim

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor
 
 from aerie.engine.model.packing import HalfPacked
+from aerie.native.choice import choose
 from aerie.native.library import library, library_name, missing
 from aerie.native.march import LEVELS, lacking
-from aerie.native.trials import PANELS, PanelTrial, TorchTrial, Trial
+from aerie.native.trials import FP16, PANELS, PanelTrial, TorchTrial, Trial, tile_sizes
 
 Cell = dict[str, Any]
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
@@ -77,7 +78,8 @@ def measure_marches(measure: Measure, marches: Sequence[str]) -> list[Cell]:
 def measure_kernels(measure: Measure) -> list[Cell]:
     """The least microseconds of one multiplication, over rounds in which the layouts alternate; Aerie's are called as
     in a step, all matrices in one call. Shares are of the most multiply-adds and bytes a second that one thread did
-    in registers and from memory in any round.
+    in registers and from memory in any round. `over_torch` is over the best of torch's layouts; `of_best_choice`, of
+    what serves by default, over the best that could be chosen.
     """
     torch.set_num_threads(measure.threads)
     ours = missing() is None
@@ -88,11 +90,13 @@ def measure_kernels(measure: Measure) -> list[Cell]:
         copies = max(1, min(measure.layers, _COPIES // (out * wide)))
         weights = [_weight(out, wide) for _ in range(copies)]
         trials = _trials(weights, fp16=measure.fp16)
+        chosen = _chosen(measure) if ours else None
         for count in measure.tokens:
             passes = max(1, round(measure.work / (out * wide * count * copies)))
             least, peak, bandwidth = _least(trials, count, passes, measure.rounds, limits=ours)
             seconds = {layout: taken / passes / copies for layout, taken in least.items()}
-            best = min(taken for layout, taken in seconds.items() if layout != PANELS)
+            theirs = min(taken for layout, taken in seconds.items() if not _is_ours(layout))
+            best = min(taken for layout, taken in seconds.items() if not ours or layout == FP16 or _is_ours(layout))
             cells += [
                 {
                     "matrix": name,
@@ -106,21 +110,53 @@ def measure_kernels(measure: Measure) -> list[Cell]:
                     "of_peak": None if peak is None else out * wide * count / taken / peak,
                     "of_bandwidth": None if bandwidth is None else _bytes(layout) * out * wide / taken / bandwidth,
                     "over_columns": seconds["columns"] / taken,
-                    "over_torch": best / taken,
-                    "kernel_set": library_name() if layout == PANELS else None,
+                    "over_torch": theirs / taken,
+                    "of_best_choice": best / taken if layout == chosen else None,
+                    "kernel_set": library_name() if _is_ours(layout) else None,
                 }
                 for layout, taken in seconds.items()
             ]
     return cells
 
 
+def _is_ours(layout: str) -> bool:
+    return layout.startswith(PANELS)
+
+
 def _bytes(layout: str) -> int:
     """Of a weight."""
-    return 2 if layout in (PANELS, "fp16") else 4
+    return 2 if layout == FP16 or _is_ours(layout) else 4
+
+
+def _chosen(measure: Measure) -> str:
+    """The layout that serves this model by default."""
+    way = choose(list(measure.shapes.values()), measure.layers, threads=measure.threads, pinned=True).way
+    return _tiled(way.tile_rows) if way.product == PANELS else FP16
+
+
+def _tiled(rows: int) -> str:
+    return f"{PANELS} in tiles of {rows}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiled:
+    """Aerie's own products in tiles of up to so many tokens."""
+
+    trial: PanelTrial
+    rows: int
+
+    def prepare(self, tokens: int) -> Callable[[], None]:
+        run = self.trial.prepare(tokens)
+
+        def tiled() -> None:
+            library().use_tile_rows(self.rows)
+            run()
+
+        return tiled
 
 
 def _least(
-    trials: Mapping[str, Trial], count: int, passes: int, rounds: int, *, limits: bool
+    trials: Mapping[str, Trial | _Tiled], count: int, passes: int, rounds: int, *, limits: bool
 ) -> tuple[dict[str, float], float | None, float | None]:
     """The least seconds of each layout's passes, and the CPU's most multiply-adds and bytes a second."""
     runs = {layout: trial.prepare(count) for layout, trial in trials.items()}
@@ -148,17 +184,18 @@ def _seconds(run: Callable[[], None], times: int) -> float:
     return time.perf_counter() - began
 
 
-def _trials(weights: list[Tensor], *, fp16: bool) -> dict[str, Trial]:
-    trials: dict[str, Trial] = {
+def _trials(weights: list[Tensor], *, fp16: bool) -> dict[str, Trial | _Tiled]:
+    trials: dict[str, Trial | _Tiled] = {
         "rows": TorchTrial([_product(weight.t()) for weight in weights], weights),
         "columns": TorchTrial([_product(weight.t().contiguous()) for weight in weights], weights),
     }
     if fp16 and (packed := [form for form in map(HalfPacked.of, weights) if form is not None]):
-        trials["fp16"] = TorchTrial([partial(form, bias=None) for form in packed], weights)
+        trials[FP16] = TorchTrial([partial(form, bias=None) for form in packed], weights)
     with suppress(RuntimeError, AttributeError):  # a torch without MKL
         trials["mkl"] = TorchTrial([_MklPacked(weight) for weight in weights], weights)
     if missing() is None:
-        trials[PANELS] = PanelTrial(weights)
+        panels = PanelTrial(weights)
+        trials |= {_tiled(rows): _Tiled(panels, rows) for rows in tile_sizes()}
     return trials
 
 

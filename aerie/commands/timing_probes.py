@@ -94,7 +94,7 @@ def kernels_command(
         measure = replace(measure, tokens=(1, 3), rounds=1, work=1)
     cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
     columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
-    shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f"}
+    shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f", "of_best_choice": ".2f"}
     end("Multiplications", cells, columns | shares, config, json)
 
 
