@@ -33,7 +33,7 @@ def make_features(config: PipelineConfig) -> Path:
     """Raises AerieError if no answer is left to learn from or the disk is too small."""
     stage, work, target = config.features, Path(config.work), Path(config.target)
     model = read_model_config(target)
-    boundaries = tap_boundaries(stage.taps, model)
+    boundaries = tap_boundaries(stage.taps, model.layers)
     renderer = ChatRenderer(target, None if config.template is None else Path(config.template), model.end_ids)
     about = {"target": weights_hash(target), "template": template_hash(renderer.source)}
     inputs = {respond.STAGE: input_hash(work, respond.STAGE), **about}

@@ -82,7 +82,7 @@ def _made(folder: Path) -> Path:
 def _check_features(config: PipelineConfig, index: Index, chosen_from: dict[str, str], inputs: dict[str, str]) -> None:
     target = Path(config.target)
     template = template_hash(template_source(target, None if config.template is None else Path(config.template)))
-    boundaries = tap_boundaries(config.features.taps, OutputEnd(target).model)
+    boundaries = tap_boundaries(config.features.taps, OutputEnd(target).model.layers)
     for what, found, wanted in (
         ("target (sha256 of its weights)", index.target, weights_hash(target)),
         ("chat template (sha256)", index.template, template),

@@ -63,7 +63,9 @@ def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, 
 
 def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
     """Runs every stage in order; keeps those that are finished with this config and these inputs."""
-    done = Path(config.work)
+    done, run = Path(config.work), config.pretrain
+    if run is not None and config.trains_target:
+        _check_sizes(config, run.architecture.num_hidden_layers, run.vocabulary)
     for name in stages_of(config):
         if name == prompts.STAGE:  # the target is there
             check(config)
@@ -79,17 +81,22 @@ def check(config: PipelineConfig) -> None:
     """Checks early what would otherwise fail hours later. Raises AerieError."""
     folder = Path(config.target)
     model = read_model_config(folder)
-    tap_boundaries(config.features.taps, model)
+    _check_sizes(config, model.layers, model.vocabulary)
     if template_source(folder, None if config.template is None else Path(config.template)) is None:
         raise AerieError(f"{folder} has no chat template; give one with template: FILE")
-    if config.vocabulary.size > model.vocabulary:
-        raise AerieError(f"vocabulary.size is {config.vocabulary.size}; the target has {model.vocabulary} ids")
     evaluate.check_tasks(config.evaluate)
     filter.evaluation_prompts(config)
     if config.train.kind == "peagle":
         mask_token(config)
     if config.train.start_from is not None and not Path(config.train.start_from).is_dir():
         raise AerieError(f"no head at {config.train.start_from} (train.start_from)")
+
+
+def _check_sizes(config: PipelineConfig, layers: int, vocabulary: int) -> None:
+    """Checks what a head needs of a target of these sizes, which may not be trained yet."""
+    tap_boundaries(config.features.taps, layers)
+    if config.vocabulary.size > vocabulary:
+        raise AerieError(f"vocabulary.size is {config.vocabulary.size}; the target has {vocabulary} ids")
 
 
 def counts_of(folder: Path) -> str:

@@ -64,6 +64,14 @@ def test_what_is_not_trained_here_is_named(pipeline: PipelineConfig, taught: Pip
         changed(pipeline, prompts={"drawn": 3})
 
 
+def test_a_head_that_the_target_could_not_have_is_refused_before_the_target_is_trained(taught: PipelineConfig) -> None:
+    with pytest.raises(AerieError, match=r"vocabulary\.size is 401; the target has 400 ids"):
+        run_all(changed(taught, vocabulary={"size": 401}), SURROUNDINGS)
+    with pytest.raises(ConfigError, match=r"features\.taps is \[2, 8\]"):
+        run_all(changed(taught, features={"taps": (2, 8)}), SURROUNDINGS)
+    assert not Path(taught.work).exists()
+
+
 def test_a_drawn_task_and_a_file_of_one_name_are_refused(taught: PipelineConfig, tmp_path: Path) -> None:
     run_stage("target", taught, SURROUNDINGS)
     own = write_prompts(tmp_path / "own.jsonl", HELD_OUT_QUESTIONS)

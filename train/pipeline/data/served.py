@@ -16,7 +16,7 @@ from aerie.contracts.errors import ConfigError
 from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.build import load_target
 from aerie.engine.memory import plan_sizes
-from aerie.engine.model.config import ModelConfig, read_model_config
+from aerie.engine.model.config import read_model_config
 from aerie.engine.model.norm import RmsNorm, normed
 from aerie.engine.model.weights import Weights
 from aerie.spec.heads.config import default_boundaries
@@ -102,12 +102,12 @@ class OutputEnd:
         return normed(final.float(), self._norm.gain, self._norm.floor)
 
 
-def tap_boundaries(taps: tuple[int, ...], model: ModelConfig) -> tuple[int, ...]:
+def tap_boundaries(taps: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """The taps that a config names, else EAGLE-3's own. Raises ConfigError if the target lacks one."""
-    found = taps or default_boundaries(model.layers)
-    if list(found) != sorted(set(found)) or not all(0 <= tap < model.layers for tap in found):
+    found = taps or default_boundaries(layers)
+    if list(found) != sorted(set(found)) or not all(0 <= tap < layers for tap in found):
         raise ConfigError(
-            f"features.taps is {list(found)}; taps ascend within 0 .. {model.layers - 1}, the target's layers",
+            f"features.taps is {list(found)}; taps ascend within 0 .. {layers - 1}, the target's layers",
             param="features.taps",
         )
     return found
