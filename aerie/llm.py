@@ -27,14 +27,10 @@ _Prompt = tuple[str | None, list[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
+class SamplingParams(sampling.DistributionParams):
     """Named as in vLLM. `seed` None draws a random seed; `top_k` -1 or 0 is off; the text excludes `stop` strings."""
 
     n: int = 1
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
     max_tokens: int = 16
     min_tokens: int = 0
     stop: str | Sequence[str] = ()
@@ -165,10 +161,7 @@ class LLM:
     def _request(self, prompt: list[int], wanted: SamplingParams, choice: int) -> Generate:
         self._served += 1
         params = sampling.SamplingParams(
-            temperature=wanted.temperature,
-            top_k=max(wanted.top_k, 0),
-            top_p=wanted.top_p,
-            min_p=wanted.min_p,
+            **sampling.distribution_of(wanted),
             max_tokens=min(wanted.max_tokens, max(1, self._lane.capacity.max_length - len(prompt))),
             min_tokens=wanted.min_tokens,
             stop_token_ids=tuple(wanted.stop_token_ids),

@@ -7,7 +7,7 @@ from typing import Any
 
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Generate
-from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.sampling import FIELDS, SamplingParams
 
 
 def check_wishes(request: Generate, *, drafts: bool, greedy_only: bool, salts: bool) -> None:
@@ -50,12 +50,8 @@ def check_wishes(request: Generate, *, drafts: bool, greedy_only: bool, salts: b
 def sampling_words(sampling: SamplingParams) -> dict[str, Any]:
     """The `sampling_params` for SGLang's engine."""
     words = {
-        "max_new_tokens": sampling.max_tokens,
-        "temperature": 0.0 if sampling.greedy else sampling.temperature,
-        "top_k": sampling.top_k or -1,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "ignore_eos": sampling.ignore_eos,
-        "sampling_seed": sampling.seed,
+        field.sglang: field.for_sglang(getattr(sampling, name))
+        for name, field in FIELDS.items()
+        if field.sglang is not None
     }
     return words | ({"stop_token_ids": list(sampling.stop_token_ids)} if sampling.stop_token_ids else {})

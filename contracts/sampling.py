@@ -1,40 +1,103 @@
-"""How a request wants its tokens chosen, and the key of the Gumbel noise that chooses them."""
+"""How a request wants its tokens chosen, and the key of the Gumbel noise that chooses them.
+
+Each field is declared here once, with all that is known about it: `FIELDS` is the table of them.
+"""
 
 import hashlib
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from aerie.contracts.errors import BadRequest
+from aerie.contracts.sampling_field import SamplingField, table_of
 
 MAX_STOP_IDS = 16
 """The most stop ids of a row that the device tables hold, end tokens included."""
 MAX_LOGPROBS = 20
 GREEDY_BELOW = 1e-5
 """Lower temperatures are greedy: dividing logits by them would overflow."""
+INT32_MAX = 2**31 - 1
+
+Column = NDArray[np.float32 | np.int32]
 
 
-class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """What the device needs to choose a token. `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution unchanged."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributionParams:
+    """What shapes the distribution of the next token. Each field is a column of the device's row tables."""
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    max_tokens: int = 16
-    min_tokens: int = 0
+    temperature: Annotated[
+        float,
+        SamplingField(
+            least=0,
+            zero_below=GREEDY_BELOW,
+            sglang="temperature",
+            meaning="divides the logits; 0 takes the likeliest token",
+        ),
+    ] = 1.0
+    top_p: Annotated[
+        float,
+        SamplingField(
+            least=0,
+            above=True,
+            most=1,
+            need="filters",
+            sglang="top_p",
+            meaning="only the likeliest tokens, until their probabilities sum to this",
+        ),
+    ] = 1.0
+    top_k: Annotated[
+        int,
+        SamplingField(
+            least=0,
+            most=INT32_MAX,
+            off=-1,
+            need="filters",
+            sglang="top_k",
+            origin="vLLM",
+            meaning="only this many of the likeliest tokens; 0 is all",
+        ),
+    ] = 0
+    min_p: Annotated[
+        float,
+        SamplingField(
+            least=0,
+            most=1,
+            need="filters",
+            sglang="min_p",
+            origin="vLLM",
+            meaning="only tokens at least this likely, relative to the likeliest",
+        ),
+    ] = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams(DistributionParams):
+    """What the device needs to choose a token, and to end."""
+
+    max_tokens: Annotated[int, SamplingField(least=1, most=INT32_MAX, sglang="max_new_tokens")] = 16
+    min_tokens: Annotated[int, SamplingField(least=0, most=INT32_MAX, origin="vLLM")] = 0
     """No stop id is chosen before this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the request; the scheduler adds the model's end tokens unless `ignore_eos`."""
-    ignore_eos: bool = False
-    seed: int = 0
-    logprobs: int = -1
+    ignore_eos: Annotated[bool, SamplingField(sglang="ignore_eos", origin="vLLM")] = False
+    seed: Annotated[int, SamplingField(least=-(2**63), most=2**63 - 1, sglang="sampling_seed")] = 0
+    logprobs: Annotated[int, SamplingField(least=-1, most=MAX_LOGPROBS)] = -1
     """-1: none; 0: of the chosen tokens; n: also of the n likeliest. Under the target, before temperature and filters.
     """
 
     @property
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
+
+
+FIELDS = table_of(SamplingParams)
+"""The table: every field of a request's sampling but `stop_token_ids`, by name."""
+COLUMNS = table_of(DistributionParams)
+"""The fields that have a column in the device's row tables."""
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,29 +109,32 @@ class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):
     """Return the drafted tree of each step with its tokens."""
 
 
+def distribution_of(request: Any) -> dict[str, Any]:
+    """The values of DistributionParams in a request, whose attributes have the same names."""
+    return {name: field.given(getattr(request, name)) for name, field in COLUMNS.items()}
+
+
+def columns_of(params: Sequence[DistributionParams]) -> dict[str, Column]:
+    """Each column's values for rows with these parameters."""
+    return {
+        name: np.array([field.stored(getattr(one, name)) for one in params], dtype=field.dtype)
+        for name, field in COLUMNS.items()
+    }
+
+
 def check_sampling(params: SamplingParams, *, temperature_max: float, vocabulary: int) -> None:
     """Raises BadRequest with the field, its limit and the value given."""
-    _check("temperature", params.temperature, 0.0, temperature_max)
-    _check("top_p", params.top_p, 0.0, 1.0, above=True)
-    _check("min_p", params.min_p, 0.0, 1.0)
-    _check("top_k", params.top_k, 0, 2**31 - 1)
-    _check("max_tokens", params.max_tokens, 1, 2**31 - 1)
-    _check("min_tokens", params.min_tokens, 0, params.max_tokens)
-    _check("seed", params.seed, -(2**63), 2**63 - 1)
-    _check("logprobs", params.logprobs, -1, MAX_LOGPROBS)
+    most = {"temperature": temperature_max, "min_tokens": params.max_tokens}
+    for name, field in FIELDS.items():
+        if field.least is not None:
+            field.check(getattr(params, name), most.get(name))
     if len(params.stop_token_ids) > MAX_STOP_IDS // 2:
         raise BadRequest(
             f"stop_token_ids has {len(params.stop_token_ids)} ids; at most {MAX_STOP_IDS // 2} are allowed",
             param="stop_token_ids",
         )
     for token in params.stop_token_ids:
-        _check("stop_token_ids", token, 0, vocabulary - 1)
-
-
-def _check(field: str, value: float, low: float, high: float, *, above: bool = False) -> None:
-    if not math.isfinite(value) or value > high or value < low or (above and value == low):
-        edge = "greater than" if above else "at least"
-        raise BadRequest(f"{field} is {value}; it must be {edge} {low} and at most {high}", param=field)
+        SamplingField(name="stop_token_ids", kind=int, least=0).check(token, vocabulary - 1)
 
 
 def noise_key(seed: int, prompt: list[int], choice: int) -> int:

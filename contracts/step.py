@@ -17,6 +17,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.contracts.sampling import Column
+
 Ints = NDArray[np.int32]
 Longs = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -51,11 +53,8 @@ class RowStarts:
 
     rows: Ints
     noise_keys: Longs
-    temperatures: Floats
-    """0 is greedy."""
-    top_ks: Ints
-    top_ps: Floats
-    min_ps: Floats
+    sampling: dict[str, Column]
+    """The values of `contracts.sampling.COLUMNS` by name; temperature 0 is greedy."""
     prompt_lengths: Ints
     """Tokens of the original prompt; min_tokens and the limit count from here, also after a preemption."""
     limits: Ints

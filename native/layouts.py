@@ -2,8 +2,12 @@
 
 import ctypes
 
+import numpy as np
+
+from aerie.contracts.sampling import COLUMNS
 from aerie.native.layers import LayerStructure, Matrix, Norm
 from aerie.native.library import library
+from aerie.native.structs.columns import columns_read
 from aerie.native.structs.draft import Drafts
 from aerie.native.structs.head import HeadStructure
 from aerie.native.structs.model import Futures, Model, Tables
@@ -23,6 +27,7 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "Head": HeadStructure,
 }
 """By their names in C++."""
+_TYPES = {np.float32: "float", np.int32: "int32_t"}
 
 
 def check_layouts() -> None:
@@ -30,6 +35,13 @@ def check_layouts() -> None:
     for name, structure in STRUCTURES.items():
         ours, theirs = layout_of(structure), _compiled(name)
         assert ours == theirs, f"{name}: size and offsets are {ours} in Python and {theirs} in the library"
+
+
+def check_columns() -> None:
+    """Raises AssertionError if the kernels read a column that the tables lack, or read it as another type."""
+    ours = {name: _TYPES[field.dtype] for name, field in COLUMNS.items()}
+    for name, theirs in columns_read().items():
+        assert ours.get(name) == theirs, f"{name}: the column is {ours.get(name)} in Python and {theirs} in the library"
 
 
 def layout_of(structure: type[ctypes.Structure]) -> list[int]:

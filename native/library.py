@@ -40,6 +40,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "layout": [c_char_p],
+    "columns": [],
     "panel_size": [],
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
     "multiplied_in_turn": [c_void_p] * 3 + [c_long] * 2,
@@ -77,6 +78,7 @@ _SIGNATURES: dict[str, list[type]] = {
 _RESULTS: dict[str, Any] = {
     "layout": POINTER(c_int64),
     "most_tile_rows": c_long,
+    "columns": c_char_p,
     "multiply_adds": c_double,
     "panel_size": c_long,
     "read_through": c_float,

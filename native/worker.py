@@ -14,7 +14,7 @@ from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.plain_worker import PlainWorker
-from aerie.native.layouts import check_layouts
+from aerie.native.layouts import check_columns, check_layouts
 from aerie.native.library import library
 from aerie.native.structs.draft import drafts_of, drafts_plainly, drafts_with, fits
 from aerie.native.structs.head import native_head
@@ -130,5 +130,6 @@ def native_worker(fallback: PlainWorker | SpecWorker) -> NativeWorker | None:
     if not isinstance(state.target, Decoder) or not state.visible or state.futures.poison:
         return None
     check_layouts()
+    check_columns()
     target = native_body(state.target.body)
     return None if target is None else NativeWorker(fallback, target)

@@ -20,7 +20,7 @@ from aerie.engine.device import device_name, resolve_device
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.engine.model.layer import gated, turned
 from aerie.engine.model.norm import normed
-from aerie.engine.sampling.choose import Needs, choose, filtered
+from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, choose, filtered
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.kv_pool import KVPool
@@ -96,9 +96,8 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     generator = torch.Generator(device).manual_seed(rows)
     tables = RowTables(rows, 1, 16, device)
     tables.noise_keys.random_(generator=generator)
-    tables.temperatures.fill_(0.8)
-    tables.top_ks.fill_(50)
-    tables.top_ps.fill_(0.9)
+    for name, value in {"temperature": 0.8, "top_k": 50, "top_p": 0.9}.items():
+        tables.sampling[name].fill_(value)
     owners = torch.arange(rows, device=device)
     lengths = owners * 37 + 100
     logits = 4 * torch.randn(rows, model.vocabulary, generator=generator, device=device)
@@ -109,7 +108,7 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
         "filtered": Needs(noise=True, filters=True, bans=False),
     }.items():
         yield Case(choose, kind, (logits, owners, lengths, tables, needs), {})
-    yield Case(filtered, "", (logits, tables.min_ps[:rows], tables.top_ks[:rows], tables.top_ps[:rows]), {})
+    yield Case(filtered, "", (logits, *(tables.sampling[name][:rows] for name in FILTER_COLUMNS)), {})
     yield from _layer_cases(model, rows, generator)
     candidates, counts = _candidates(rows, generator), torch.full((rows,), _NODES, device=device)
     yield Case(select, "", (candidates, counts, _NODES), {})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.sampling import MAX_STOP_IDS, columns_of
 from aerie.contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
 from aerie.scheduler.policy import DecodeStep, PrefillStep
 from aerie.scheduler.request import Phase, Request
@@ -106,14 +106,10 @@ def _row_starts(requests: list[Request]) -> RowStarts:
     stop_ids = np.full((len(requests), MAX_STOP_IDS), -1, dtype=np.int32)
     for index, request in enumerate(requests):
         stop_ids[index, : len(request.stop_ids)] = request.stop_ids
-    sampling = [request.message.sampling for request in requests]
     return RowStarts(
         rows=np.array([request.row for request in requests], dtype=np.int32),
         noise_keys=np.array([request.noise_key for request in requests], dtype=np.int64),
-        temperatures=np.array([0.0 if s.greedy else s.temperature for s in sampling], dtype=np.float32),
-        top_ks=np.array([s.top_k for s in sampling], dtype=np.int32),
-        top_ps=np.array([s.top_p for s in sampling], dtype=np.float32),
-        min_ps=np.array([s.min_p for s in sampling], dtype=np.float32),
+        sampling=columns_of([request.message.sampling for request in requests]),
         prompt_lengths=np.array([request.prompt_length for request in requests], dtype=np.int32),
         limits=np.array([request.limit for request in requests], dtype=np.int32),
         min_lengths=np.array(

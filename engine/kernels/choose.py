@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.engine.kernels.noise import noise_of, row_state
-from aerie.engine.sampling.choose import Needs, ban_stop_ids
+from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, edited
 from aerie.engine.state.row_tables import RowTables
 
 _BLOCK = 1024
@@ -25,13 +25,12 @@ def choose(
     logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
 ) -> Tensor:
     """Does not read `noise`: the kernel makes it again."""
-    if needs.bans:
-        logits = ban_stop_ids(logits, rows, positions, tables)
+    logits = edited(logits, rows, positions, tables, needs)
     count, vocabulary = logits.shape
     floors = torch.full((count,), -(2**31), dtype=torch.int32, device=logits.device)
     if needs.noise and needs.filters:
-        filters = (tables.temperatures, tables.min_ps, tables.top_ks, tables.top_ps)
-        find_floors[(count,)](floors, logits, rows, *filters, vocabulary, greedy_below=GREEDY_BELOW, block=_BLOCK)
+        columns = (tables.sampling[name] for name in ("temperature", *FILTER_COLUMNS))
+        find_floors[(count,)](floors, logits, rows, *columns, vocabulary, greedy_below=GREEDY_BELOW, block=_BLOCK)
     chunks = -(-vocabulary // _CHUNK)
     values = torch.empty((count, chunks), dtype=torch.float32, device=logits.device)
     tokens = torch.empty((count, chunks), dtype=torch.int32, device=logits.device)
@@ -42,7 +41,7 @@ def choose(
         rows,
         positions,
         tables.noise_keys,
-        tables.temperatures,
+        tables.sampling["temperature"],
         floors,
         vocabulary,
         chunks,

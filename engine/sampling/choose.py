@@ -13,6 +13,9 @@ from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.row_tables import RowTables
 
+FILTER_COLUMNS = ("min_p", "top_k", "top_p")
+"""The columns that `filtered` reads, in its order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -33,15 +36,14 @@ def choose(
 
     `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it.
     """
-    if needs.bans:
-        logits = ban_stop_ids(logits, rows, positions, tables)
+    logits = edited(logits, rows, positions, tables, needs)
     if not needs.noise:
         return likeliest(logits)
-    temperatures = tables.temperatures[rows]  # [n], as sampled
+    temperatures = tables.sampling["temperature"][rows]  # [n], as sampled
     sampled = temperatures >= GREEDY_BELOW
     scaled = logits / torch.where(sampled, temperatures, 1.0)[:, None]  # [n, V], as support and noise
     if needs.filters:
-        support = filtered(scaled, tables.min_ps[rows], tables.top_ks[rows], tables.top_ps[rows])
+        support = filtered(scaled, *(tables.sampling[name][rows] for name in FILTER_COLUMNS))
         scaled = torch.where(sampled[:, None], support, scaled)
     if noise is None:
         noise = gumbel(tables.noise_keys[rows], positions, torch.arange(logits.shape[1], device=logits.device))
@@ -51,6 +53,11 @@ def choose(
 def likeliest(logits: Tensor) -> Tensor:
     """logits [n, V] -> [n] int64"""
     return logits.argmax(-1)
+
+
+def edited(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs) -> Tensor:
+    """logits [n, V] -> what greedy rows choose the likeliest token of. Every implementation of `choose` begins here."""
+    return ban_stop_ids(logits, rows, positions, tables) if needs.bans else logits
 
 
 def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:

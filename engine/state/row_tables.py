@@ -4,22 +4,24 @@ Filled from `RowStarts` and `PageUpdates`, so that a plan carries only what chan
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.sampling import COLUMNS, MAX_STOP_IDS
 from aerie.contracts.step import DUMMY_PAGE, PageUpdates, RowStarts
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.state.transfer import Transfer
 
 _NEVER = 2**30
+_DTYPES: dict[type[Any], torch.dtype] = {np.float32: torch.float32, np.int32: torch.int32}
 
 
 class RowTables:
     """Device tables [rows + 1, ...]. `pages` [rows + 1, pages per row] int32 points to the dummy page where a row has
-    none.
+    none; `sampling` has the columns of `contracts.sampling.COLUMNS` by name.
     """
 
     def __init__(
@@ -35,10 +37,11 @@ class RowTables:
         size = rows + 1
         self.pages = torch.full((size, pages_per_row), DUMMY_PAGE, dtype=torch.int32, device=device)
         self.noise_keys = torch.zeros(size, dtype=torch.int64, device=device)
-        self.temperatures = torch.zeros(size, dtype=torch.float32, device=device)
-        self.top_ks = torch.zeros(size, dtype=torch.int32, device=device)
-        self.top_ps = torch.ones(size, dtype=torch.float32, device=device)
-        self.min_ps = torch.zeros(size, dtype=torch.float32, device=device)
+        self.sampling = {
+            name: torch.full((size,), field.neutral, dtype=_DTYPES[field.dtype], device=device)
+            for name, field in COLUMNS.items()
+        }
+        self.sampling["temperature"].zero_()  # rows without an owner are greedy
         self.limits = torch.full((size,), _NEVER, dtype=torch.int32, device=device)
         self.min_lengths = torch.zeros(size, dtype=torch.int32, device=device)
         self.stop_ids = torch.full((size, MAX_STOP_IDS), -1, dtype=torch.int64, device=device)
@@ -51,10 +54,7 @@ class RowTables:
             (table, transfer.put(values, kind))
             for table, values, kind in (
                 (self.noise_keys, starts.noise_keys, np.int64),
-                (self.temperatures, starts.temperatures, np.float32),
-                (self.top_ks, starts.top_ks, np.int32),
-                (self.top_ps, starts.top_ps, np.float32),
-                (self.min_ps, starts.min_ps, np.float32),
+                *((self.sampling[name], starts.sampling[name], field.dtype) for name, field in COLUMNS.items()),
                 (self.limits, starts.limits, np.int32),
                 (self.min_lengths, starts.min_lengths, np.int32),
                 (self.stop_ids, starts.stop_ids, np.int64),

@@ -5,14 +5,14 @@ work. Invariant: no launch here reads a value from the device.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cache, lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.contracts.sampling import COLUMNS, GREEDY_BELOW
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Planned
 from aerie.engine.attention.inputs import AttentionInputs
@@ -141,7 +141,8 @@ def attention_inputs(
     )
 
 
-_NOISE, _FILTERS, _BANS = 1, 2, 4
+_FLAGS = {flag.name: 1 << place for place, flag in enumerate(fields(Needs))}
+"""The bit of each flag of Needs."""
 
 
 class RowNeeds:
@@ -155,10 +156,12 @@ class RowNeeds:
         starts = plan.starts
         if starts is None:
             return
-        sampled = starts.temperatures >= GREEDY_BELOW
-        filtered = sampled & ((starts.top_ks > 0) | (starts.top_ps < 1) | (starts.min_ps > 0))
-        banned = starts.min_lengths > starts.prompt_lengths
-        needs = sampled * _NOISE | filtered * _FILTERS | banned * _BANS
+        sampled = starts.sampling["temperature"] >= GREEDY_BELOW
+        needs = sampled * _FLAGS["noise"] | (starts.min_lengths > starts.prompt_lengths) * _FLAGS["bans"]
+        for name, field in COLUMNS.items():
+            if field.need is not None:
+                needs |= (starts.sampling[name] != field.neutral) * _FLAGS[field.need]
+        needs = np.where(sampled, needs, needs & ~_FLAGS["filters"])  # filters leave the likeliest token
         for row, own in zip(starts.rows, needs, strict=True):
             self._of[row] = int(own)
 
@@ -166,7 +169,12 @@ class RowNeeds:
         found = 0
         for row in rows:
             found |= self._of[row]
-        return Needs(noise=bool(found & _NOISE), filters=bool(found & _FILTERS), bans=bool(found & _BANS))
+        return _needs_of(found)
+
+
+@cache
+def _needs_of(flags: int) -> Needs:
+    return Needs(*(bool(flags & flag) for flag in _FLAGS.values()))
 
 
 def stage_changes(plan: StepPlan, tables: RowTables, transfer: Transfer) -> Callable[[], None]:

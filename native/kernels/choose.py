@@ -17,11 +17,10 @@ def choose(
 ) -> Tensor:
     if logits.dtype is not torch.float32:
         return references.choose(logits, rows, positions, tables, needs, noise=noise)
-    if needs.bans:
-        logits = references.ban_stop_ids(logits, rows, positions, tables)
+    logits = references.edited(logits, rows, positions, tables, needs)
     if not needs.noise:
         return likeliest(logits)
-    temperatures = tables.temperatures.index_select(0, rows)
+    temperatures = tables.sampling["temperature"].index_select(0, rows)
     if noise is None or needs.filters:  # with filters, the noise of the few remaining tokens is made again
         least = _edges(logits, temperatures, rows, tables) if needs.filters else None
         return _drawn(logits, temperatures, least, tables.noise_keys.index_select(0, rows), positions)
@@ -54,7 +53,7 @@ def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -
 def _edges(logits: Tensor, temperatures: Tensor, rows: Tensor, tables: RowTables) -> Tensor:
     """The lowest logit / T [n] that each row's filters leave."""
     out, logits = torch.empty(rows.numel()), logits.contiguous()
-    filters = [table.index_select(0, rows) for table in (tables.min_ps, tables.top_ks, tables.top_ps)]
+    filters = [tables.sampling[name].index_select(0, rows) for name in references.FILTER_COLUMNS]
     library().edges(
         out.data_ptr(),
         logits.data_ptr(),

@@ -26,9 +26,9 @@ const Layout kLayouts[] = {
      offsetof(Model, pool), offsetof(Model, norm), offsetof(Model, output), offsetof(Model, count), offsetof(Model,
      hidden), offsetof(Model, heads), offsetof(Model, kv_heads), offsetof(Model, dim), offsetof(Model, page_size),
      offsetof(Model, layer_bytes), offsetof(Model, normed_residual), offsetof(Model, halves), -1}},
-    {"Tables", {sizeof(Tables), offsetof(Tables, pages), offsetof(Tables, noise_keys), offsetof(Tables, temperatures),
-     offsetof(Tables, min_ps), offsetof(Tables, top_ps), offsetof(Tables, top_ks), offsetof(Tables, limits),
-     offsetof(Tables, min_lengths), offsetof(Tables, stop_ids), offsetof(Tables, per_row), offsetof(Tables, stops), -1}},
+    {"Tables", {sizeof(Tables), offsetof(Tables, pages), offsetof(Tables, noise_keys), offsetof(Tables, sampling),
+     offsetof(Tables, limits), offsetof(Tables, min_lengths), offsetof(Tables, stop_ids), offsetof(Tables, per_row),
+     offsetof(Tables, stops), -1}},
     {"Futures", {sizeof(Futures), offsetof(Futures, tokens), offsetof(Futures, lengths), offsetof(Futures, done),
      offsetof(Futures, seeds), offsetof(Futures, per_turn), offsetof(Futures, seed_bytes), -1}},
     {"Step", {sizeof(Step), offsetof(Step, target), offsetof(Step, tables), offsetof(Step, futures), offsetof(Step,
@@ -50,4 +50,11 @@ extern "C" const int64_t* layout(const char* name) {
   for (const Layout& one : kLayouts)
     if (std::strcmp(one.name, name) == 0) return one.words;
   return nullptr;
+}
+
+// Type and name of each member of Columns, in its order.
+extern "C" const char* columns() {
+#define LINE(type, name) #type " " #name "\n"
+  return SAMPLING_COLUMNS(LINE);
+#undef LINE
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "columns.h"
 #include "kernels.h"
 
 namespace aerie {
@@ -24,8 +25,8 @@ struct Model {
 struct Tables {
   const int32_t* pages;  // [rows + 1, per_row]
   const int64_t* noise_keys;
-  const float *temperatures, *min_ps, *top_ps;
-  const int32_t *top_ks, *limits, *min_lengths;
+  const Columns* sampling;
+  const int32_t *limits, *min_lengths;
   const int64_t* stop_ids;  // [rows + 1, stops]
   long per_row, stops;
 };

@@ -79,7 +79,7 @@ extern "C" void round_drafted(int32_t* words, const Step* given, const Drafts* d
   for (long row = 0; row < count; ++row) {
     round.nodes.push_back(std::min<long>(drafts->nodes[round.rows.places[row]], most));
     unpack(&seeds[row * hidden], round.rows.seed(step, row), hidden, head.body.halves);
-    const float heat = step.tables->temperatures[round.rows.owners[row]];
+    const float heat = step.tables->sampling->temperature[round.rows.owners[row]];
     temperatures[row] = heat < step.greedy_below ? 1.0f : heat;
   }
   round.width = *std::max_element(round.nodes.begin(), round.nodes.end());

@@ -60,6 +60,7 @@ const char* Standing::seed(const Step& step, long row) const {
 void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
                       const std::vector<int64_t>& positions) const {
   const Tables& tables = *step.tables;
+  const Columns& columns = *tables.sampling;
   const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
   chosen.resize(tokens);
   for (long i = 0; step.bans && i < tokens; ++i)
@@ -71,12 +72,12 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
   }
   std::vector<int64_t> rows(tokens);
   for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
-  const auto temperatures = picked(tables.temperatures, rows);
+  const auto temperatures = picked(columns.temperature, rows);
   const auto keys = picked(tables.noise_keys, rows);
   std::vector<float> least;
   if (step.filters) {
-    const auto min_ps = picked(tables.min_ps, rows), top_ps = picked(tables.top_ps, rows);
-    const auto top_ks = picked(tables.top_ks, rows);
+    const auto min_ps = picked(columns.min_p, rows), top_ps = picked(columns.top_p, rows);
+    const auto top_ks = picked(columns.top_k, rows);
     least.resize(tokens);
     edges(least.data(), logits, temperatures.data(), min_ps.data(), top_ks.data(), top_ps.data(), tokens, vocabulary,
           step.greedy_below);

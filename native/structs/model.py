@@ -15,6 +15,7 @@ from aerie.native.kernels.attention import CppAttention
 from aerie.native.layers import Matrix, NativeLayers, Norm, native_layers, norm_at
 from aerie.native.numbers import LANES, TYPES
 from aerie.native.products import addresses_of
+from aerie.native.structs.columns import native_columns
 
 
 class Model(ctypes.Structure):
@@ -29,8 +30,7 @@ class Model(ctypes.Structure):
 
 class Tables(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("pages", "noise_keys", "temperatures", "min_ps", "top_ps")),
-        *((name, c_void_p) for name in ("top_ks", "limits", "min_lengths", "stop_ids")),
+        *((name, c_void_p) for name in ("pages", "noise_keys", "sampling", "limits", "min_lengths", "stop_ids")),
         *((name, c_long) for name in ("per_row", "stops")),
     )
 
@@ -82,9 +82,19 @@ def native_body(body: Body) -> NativeBody | None:
 
 
 def native_tables(tables: RowTables) -> Tables:
-    given = (tables.pages, tables.noise_keys, tables.temperatures, tables.min_ps, tables.top_ps)
-    parts = (*given, tables.top_ks, tables.limits, tables.min_lengths, tables.stop_ids)
-    return Tables(*(part.data_ptr() for part in parts), tables.pages.shape[1], tables.stop_ids.shape[1])
+    columns = native_columns(tables)
+    made = Tables(
+        tables.pages.data_ptr(),
+        tables.noise_keys.data_ptr(),
+        ctypes.addressof(columns),
+        tables.limits.data_ptr(),
+        tables.min_lengths.data_ptr(),
+        tables.stop_ids.data_ptr(),
+        tables.pages.shape[1],
+        tables.stop_ids.shape[1],
+    )
+    made.kept = columns
+    return made
 
 
 def native_futures(futures: FutureMap) -> Futures:

@@ -14,6 +14,7 @@ from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import Ending, StepOutput, StepPlan
 from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.state import DeviceState
+from aerie.native.structs.columns import needs_beyond
 from aerie.native.structs.model import NativeBody, native_futures, native_tables
 
 
@@ -35,6 +36,7 @@ class Plans:
         """The most tokens that a step passes."""
         self._state = state
         self._read = target, native_tables(state.tables), native_futures(state.futures)
+        self._beyond = needs_beyond()
         self._addresses = tuple(map(ctypes.addressof, (target.model, *self._read[1:])))
 
     def step_of(self, plan: StepPlan, tokens: int) -> Step | None:
@@ -45,6 +47,8 @@ class Plans:
         if plan.logprobs >= 0 or plan.trees or tokens > self.most:
             return None
         needs = state.needs.of(plan.rows)
+        if self._beyond and any(getattr(needs, flag) for flag in self._beyond):
+            return None
         return Step(
             *self._addresses,
             plan.rows.tobytes(),

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from aerie.contracts.sampling import MAX_LOGPROBS
+from aerie.contracts.sampling import INT32_MAX, MAX_LOGPROBS
 from aerie.contracts.step import MAX_NODES
+from aerie.server.openai.distribution import DistributionBody, range_of
 
-INT32_MAX = 2**31 - 1
 MAX_FIELDS = 256
 """Of one object."""
 MAX_ITEMS = 1 << 14
@@ -33,7 +33,6 @@ def few_fields(data: Any) -> Any:
     return data
 
 
-NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Items = Annotated[list[_T], Field(fail_fast=True)]
 Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
@@ -109,22 +108,18 @@ class SpeculationOptions(Body):
     """Adds `trees` to the choices: each step's draft tree and its accepted path."""
 
 
-class GenerateBody(Body):
-    """The fields that chats and completions share."""
+class GenerateBody(DistributionBody, Body):
+    """The fields that chats and completions share. Those that shape the distribution come from their table."""
 
     model: str | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
-    min_tokens: NonNegative | None = None
-    temperature: Annotated[float, Field(ge=0)] | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    max_tokens: Annotated[int, range_of("max_tokens")] | None = None
+    min_tokens: Annotated[int, range_of("min_tokens")] | None = None
     stop: Stop | None = None
     stop_token_ids: Items[TokenId] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     ignore_eos: bool | None = None
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Annotated[int, range_of("seed")] | None = None
     n: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -159,7 +154,7 @@ class Message(Body):
 
 class ChatBody(GenerateBody):
     messages: Annotated[Few[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    max_completion_tokens: Annotated[int, range_of("max_tokens")] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     chat_template_kwargs: Variables | None = None

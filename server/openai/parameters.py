@@ -10,7 +10,7 @@ from typing import TypeVar
 from aerie.contracts.config import LimitsConfig
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Ready
-from aerie.contracts.sampling import SamplingParams, SpeculationParams, check_sampling
+from aerie.contracts.sampling import SamplingParams, SpeculationParams, check_sampling, distribution_of
 from aerie.server.openai.bodies import ChatBody, CompletionBody, GenerateBody, SpeculationOptions
 from aerie.server.openai.choice import TextRules
 from aerie.server.text.context import context_exceeded
@@ -42,10 +42,7 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
         raise BadRequest("stream_options is for streams; set stream to true or leave it out", param="stream_options")
     max_tokens = _max_tokens(body)
     sampling = SamplingParams(
-        temperature=_or(body.temperature, 1.0),
-        top_k=max(_or(body.top_k, 0), 0),
-        top_p=_or(body.top_p, 1.0),
-        min_p=_or(body.min_p, 0.0),
+        **distribution_of(body),
         max_tokens=ready.max_length if max_tokens is None else max_tokens,
         min_tokens=_or(body.min_tokens, 0),
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),

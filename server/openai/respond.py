@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import msgspec
 from fastapi import Request
@@ -71,7 +72,7 @@ async def _begin(
         requests = []
         for prompt in await prompts():
             check_prompt(prompt, ready, param)
-            sampling = msgspec.structs.replace(wishes.sampling, max_tokens=fit(wishes, len(prompt), ready))
+            sampling = replace(wishes.sampling, max_tokens=fit(wishes, len(prompt), ready))
             requests += [
                 Generate(
                     id=uuid.uuid4().hex,  # the caller's id may not be unique

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.contracts.sampling import COLUMNS, GREEDY_BELOW
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.sampling.choose import Needs, filtered
+from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, filtered
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.row_tables import RowTables
 
@@ -65,8 +65,8 @@ class Ranking:
     """[R, 1]: a, or 1 in greedy rows."""
     temperatures: Tensor | None
     """[R, 1], 1 in greedy rows."""
-    filters: tuple[Tensor, Tensor, Tensor] | None
-    """min_p, top_k and top_p [R] each; neutral in greedy rows."""
+    filters: tuple[Tensor, ...] | None
+    """[R] each, as `filtered` takes them; neutral in greedy rows."""
     kernels: Kernels = REFERENCES
 
     def rank(self, logits: Tensor, level: int) -> Tensor:
@@ -79,10 +79,8 @@ class Ranking:
         if self.filters is None:
             scaled = scaled * (self.sharpness / self.temperatures)[:, None]
         else:
-            min_ps, top_ks, top_ps = (values[:, None].expand(-1, each).reshape(-1) for values in self.filters)
-            support = self.kernels[filtered](
-                (scaled / self.temperatures[:, None]).flatten(0, 1), min_ps, top_ks, top_ps
-            )
+            filters = (values[:, None].expand(-1, each).reshape(-1) for values in self.filters)
+            support = self.kernels[filtered]((scaled / self.temperatures[:, None]).flatten(0, 1), *filters)
             scaled = support.view_as(scaled) * self.sharpness[:, None]
         if self.noise is not None:
             scaled = scaled + self.noise[:, level - 1, None]
@@ -104,15 +102,13 @@ def ranking(
     """
     if not needs.noise:
         return Ranking(None, None, None, None)
-    temperatures = tables.temperatures[rows][:, None]  # [R, 1]
+    temperatures = tables.sampling["temperature"][rows][:, None]  # [R, 1]
     sampled = temperatures >= GREEDY_BELOW
     filters = None
     if needs.filters:
         keep = sampled[:, 0]  # [R], as each of the filters
-        filters = (
-            torch.where(keep, tables.min_ps[rows], 0.0),
-            torch.where(keep, tables.top_ks[rows], 0),
-            torch.where(keep, tables.top_ps[rows], 1.0),
+        filters = tuple(
+            torch.where(keep, tables.sampling[name][rows], COLUMNS[name].neutral) for name in FILTER_COLUMNS
         )
     if math.isinf(sharpness):
         own, sharpness = None, 1.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, noise_key
+from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of, noise_key
 from aerie.contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan, Worker
 
 _INT = np.int32
@@ -130,10 +130,7 @@ class Rounds:
         return RowStarts(
             rows=np.array([row.index], _INT),
             noise_keys=np.array([noise_key(s.seed, row.prompt, 0)], np.int64),
-            temperatures=np.array([s.temperature], np.float32),
-            top_ks=np.array([s.top_k], _INT),
-            top_ps=np.array([s.top_p], np.float32),
-            min_ps=np.array([s.min_p], np.float32),
+            sampling=columns_of([s]),
             prompt_lengths=np.array([size], _INT),
             limits=np.array([size + s.max_tokens], _INT),
             min_lengths=np.array([size + s.min_tokens], _INT),

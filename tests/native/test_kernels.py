@@ -15,7 +15,7 @@ from aerie.engine.model.layer import MlpWeights, gated, mlp, turned
 from aerie.engine.model.matrix import rounded
 from aerie.engine.model.norm import RmsNorm, normed
 from aerie.engine.model.projection import Precision, Projection
-from aerie.engine.sampling.choose import Needs, choose, filtered, likeliest
+from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, choose, filtered, likeliest
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.state.row_tables import RowTables
@@ -113,7 +113,7 @@ def test_noise_is_the_reference_s_but_for_the_last_bits_of_the_logarithms() -> N
 def test_the_choice_is_the_reference_s(count: int, noisy: bool) -> None:
     tables = RowTables(4, 1, 16)
     tables.noise_keys.copy_(torch.tensor([11, 2**62 + 5, 1 << 40, 77, 0]))
-    tables.temperatures.copy_(torch.tensor([0.0, 0.7, 1.0, 1.9, 0.0]))
+    tables.sampling["temperature"].copy_(torch.tensor([0.0, 0.7, 1.0, 1.9, 0.0]))
     rows = torch.arange(40) % 4
     logits, noise = 4 * torch.randn(40, count), torch.randn(40, count)
     tables.stop_ids[1, 0], tables.min_lengths[1] = count - 1, 1 << 20
@@ -129,7 +129,7 @@ def test_the_choice_is_the_reference_s(count: int, noisy: bool) -> None:
 def test_the_choice_is_the_same_where_noise_is_made_only_for_what_could_win(count: int, spread: float) -> None:
     tables = RowTables(3, 1, 16)
     tables.noise_keys.copy_(torch.tensor([11, 2**62 + 5, -77, 0]))
-    tables.temperatures.copy_(torch.tensor([0.3, 1.0, 2.0, 0.0]))
+    tables.sampling["temperature"].copy_(torch.tensor([0.3, 1.0, 2.0, 0.0]))
     rows, positions = torch.arange(400) % 4, torch.arange(400, dtype=torch.int32)
     logits = spread * torch.randn(400, count)
     noise = CPP[gumbel](tables.noise_keys[rows], positions, torch.arange(count))
@@ -152,10 +152,11 @@ def test_of_equals_the_first_is_chosen(count: int) -> None:
 def test_filters_leave_what_a_loop_leaves(filters: list[tuple[float, int, float]], seed: int) -> None:
     logits = 2 * torch.randn(len(filters), VOCABULARY, generator=torch.Generator().manual_seed(seed))
     tables, rows = RowTables(len(filters), 1, 16), torch.arange(len(filters))
-    tables.temperatures[rows] = 0.7
+    tables.sampling["temperature"][rows] = 0.7
     for row, own in enumerate(filters):
-        tables.min_ps[row], tables.top_ks[row], tables.top_ps[row] = own
-    least = native_choose._edges(logits, tables.temperatures[rows], rows, tables)
+        for name, value in zip(FILTER_COLUMNS, own, strict=True):
+            tables.sampling[name][row] = value
+    least = native_choose._edges(logits, tables.sampling["temperature"][rows], rows, tables)
     for row, (min_p, top_k, top_p) in enumerate(filters):
         scaled = logits[row] / 0.7
         expected = kept(scaled.double().tolist(), min_p=min_p, top_k=top_k, top_p=top_p)
@@ -168,16 +169,16 @@ def test_filters_of_a_large_vocabulary_leave_what_sorting_leaves(flat: float) ->
     """From a handful of tokens to nearly all of them; ties at an edge stay."""
     torch.manual_seed(3)
     tables = RowTables(40, 1, 16)
-    tables.temperatures.fill_(0.9)
-    tables.min_ps.copy_(torch.tensor([0.0, 0.001, 0.05]).repeat(14)[:41])
-    tables.top_ks.copy_(torch.tensor([0, 3, 50, 2000, 9999]).repeat(9)[:41])
-    tables.top_ps.copy_(torch.tensor([1.0, 0.1, 0.6, 0.95, 0.999, 1.0, 0.3]).repeat(6)[:41])
-    tables.temperatures[7] = 0.0
+    tables.sampling["temperature"].fill_(0.9)
+    tables.sampling["min_p"].copy_(torch.tensor([0.0, 0.001, 0.05]).repeat(14)[:41])
+    tables.sampling["top_k"].copy_(torch.tensor([0, 3, 50, 2000, 9999]).repeat(9)[:41])
+    tables.sampling["top_p"].copy_(torch.tensor([1.0, 0.1, 0.6, 0.95, 0.999, 1.0, 0.3]).repeat(6)[:41])
+    tables.sampling["temperature"][7] = 0.0
     rows = torch.arange(41)
     logits = (torch.randn(41, 4001) * flat).mul(16).round() / 16
     scaled = logits / 0.9
-    expected = filtered(scaled, tables.min_ps, tables.top_ks, tables.top_ps) > -torch.inf
-    found = scaled >= native_choose._edges(logits, tables.temperatures, rows, tables)[:, None]
+    expected = filtered(scaled, *(tables.sampling[name] for name in FILTER_COLUMNS)) > -torch.inf
+    found = scaled >= native_choose._edges(logits, tables.sampling["temperature"], rows, tables)[:, None]
     assert found[7].all()
     expected[7] = True
     assert torch.equal(found, expected)

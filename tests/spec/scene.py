@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.sampling import MAX_STOP_IDS
+from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of
 from aerie.contracts.step import PageUpdates, RowStarts
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.sampling.choose import Needs
@@ -132,17 +132,16 @@ def grown(depth: int, topk: int, nodes: Sequence[int], taus: tuple[float, ...] =
     return Growth(depth, topk, torch.tensor(nodes), max(nodes), taus)
 
 
-def make_tables(temperatures: tuple[float, ...], **filters: list[float]) -> RowTables:
+def make_tables(temperatures: tuple[float, ...], **filters: list[Any]) -> RowTables:
     tables = RowTables(4, 16, PAGE)
     rows = len(temperatures)
+    own = [{name: values[row] for name, values in filters.items()} for row in range(rows)]
+    sampling = [SamplingParams(temperature=t, **fields) for t, fields in zip(temperatures, own, strict=True)]
     tables.staged_start(
         RowStarts(
             rows=np.arange(rows, dtype=np.int32),
             noise_keys=np.arange(rows, dtype=np.int64) * 2**40 + 77,
-            temperatures=np.array(temperatures, np.float32),
-            top_ks=np.array(filters.get("top_ks", [0] * rows), np.int32),
-            top_ps=np.array(filters.get("top_ps", [1] * rows), np.float32),
-            min_ps=np.array(filters.get("min_ps", [0] * rows), np.float32),
+            sampling=columns_of(sampling),
             prompt_lengths=np.ones(rows, np.int32),
             limits=np.full(rows, 100, np.int32),
             min_lengths=np.zeros(rows, np.int32),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.sampling import MAX_STOP_IDS, noise_key
+from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of, noise_key
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import (
     Capacity,
@@ -156,10 +156,7 @@ class Crowd:
         starts = RowStarts(
             rows=rows,
             noise_keys=np.array([noise_key(self.first_seed + row, [], 0) for row in range(self.rows)], np.int64),
-            temperatures=np.full(self.rows, self.temperature, np.float32),
-            top_ks=np.zeros(self.rows, np.int32),
-            top_ps=np.ones(self.rows, np.float32),
-            min_ps=np.zeros(self.rows, np.float32),
+            sampling=columns_of([SamplingParams(temperature=self.temperature)] * self.rows),
             prompt_lengths=ones,
             limits=np.full(self.rows, self.limit, np.int32),
             min_lengths=np.zeros(self.rows, np.int32),

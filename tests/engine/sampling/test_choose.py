@@ -51,10 +51,10 @@ def mixed_tables() -> RowTables:
     """Greedy, sampled, filtered, and filtered in every way."""
     tables = RowTables(4, 2, 16)
     tables.noise_keys[:4] = torch.tensor([11, 12, 13, 14])
-    tables.temperatures[:4] = torch.tensor([0.0, 0.7, 1.3, 1.0])
-    tables.top_ks[:4] = torch.tensor([0, 0, 4, 6])
-    tables.top_ps[:4] = torch.tensor([1.0, 1.0, 1.0, 0.8])
-    tables.min_ps[:4] = torch.tensor([0.0, 0.0, 0.0, 0.05])
+    tables.sampling["temperature"][:4] = torch.tensor([0.0, 0.7, 1.3, 1.0])
+    tables.sampling["top_k"][:4] = torch.tensor([0, 0, 4, 6])
+    tables.sampling["top_p"][:4] = torch.tensor([1.0, 1.0, 1.0, 0.8])
+    tables.sampling["min_p"][:4] = torch.tensor([0.0, 0.0, 0.0, 0.05])
     return tables
 
 
@@ -69,12 +69,12 @@ def test_a_mixed_batch_chooses_as_each_row_alone(seed: int) -> None:
         needs = Needs(noise=row > 0, filters=row > 1, bans=False)
         one = slice(place, place + 1)
         assert choose(logits[one], rows[one], positions[one], tables, needs).tolist() == [int(together[place])]
-        scaled = logits[place] if row == 0 else logits[place] / tables.temperatures[row]
+        scaled = logits[place] if row == 0 else logits[place] / tables.sampling["temperature"][row]
         support = kept(
             scaled.tolist(),
-            min_p=float(tables.min_ps[row]),
-            top_k=int(tables.top_ks[row]),
-            top_p=float(tables.top_ps[row]),
+            min_p=float(tables.sampling["min_p"][row]),
+            top_k=int(tables.sampling["top_k"][row]),
+            top_p=float(tables.sampling["top_p"][row]),
         )
         noise = gumbel(tables.noise_keys[row : row + 1], torch.tensor([position]), torch.arange(VOCABULARY))[0]
         score = {token: float(scaled[token]) + (float(noise[token]) if row else 0.0) for token in support}

@@ -17,9 +17,9 @@ def tables(**settings: float) -> RowTables:
     """Row 0 is greedy, the others sample with these settings."""
     made = RowTables(4, 1, 16, DEVICE)
     made.noise_keys.copy_(torch.tensor([11, 2**62 + 5, 1 << 40, 77, 0]))
-    made.temperatures.copy_(torch.tensor([0.0, 0.7, 1.0, 1.9, 0.0]))
+    made.sampling["temperature"].copy_(torch.tensor([0.0, 0.7, 1.0, 1.9, 0.0]))
     for name, value in settings.items():
-        getattr(made, name)[1:4] = value
+        made.sampling[name][1:4] = value
     return made
 
 
@@ -34,11 +34,11 @@ def nodes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     "settings",
     [
         {},
-        {"top_ks": 1},
-        {"top_ks": 40},
-        {"top_ps": 0.9},
-        {"min_ps": 0.05},
-        {"top_ks": 20, "top_ps": 0.5, "min_ps": 0.01},
+        {"top_k": 1},
+        {"top_k": 40},
+        {"top_p": 0.9},
+        {"min_p": 0.05},
+        {"top_k": 20, "top_p": 0.5, "min_p": 0.01},
     ],
     ids=str,
 )

@@ -114,7 +114,7 @@ def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path, kernels: Ke
 
 @torch.inference_mode()
 def test_filters_cut_the_drafts_support_as_the_targets() -> None:
-    tables = make_tables((1.0, 0.7, 0.0), top_ks=[2, 0, 1], top_ps=[1, 0.5, 1], min_ps=[0, 0, 0.9])
+    tables = make_tables((1.0, 0.7, 0.0), top_k=[2, 0, 1], top_p=[1, 0.5, 1], min_p=[0, 0, 0.9])
     rows, logits = torch.arange(3), torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).repeat(3, 1)
     needs = Needs(noise=True, filters=True, bans=False)
     noise = step_noise(REFERENCES, tables, rows, torch.tensor([4, 4, 4]), 1, 4)
