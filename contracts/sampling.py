@@ -79,11 +79,11 @@ class SamplingParams(DistributionParams):
     """What the device needs to choose a token, and to end."""
 
     max_tokens: Annotated[int, SamplingField(least=1, most=INT32_MAX, sglang="max_new_tokens")] = 16
-    min_tokens: Annotated[int, SamplingField(least=0, most=INT32_MAX, origin="vLLM")] = 0
+    min_tokens: Annotated[int, SamplingField(least=0, most=INT32_MAX)] = 0
     """No stop id is chosen before this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the request; the scheduler adds the model's end tokens unless `ignore_eos`."""
-    ignore_eos: Annotated[bool, SamplingField(sglang="ignore_eos", origin="vLLM")] = False
+    ignore_eos: Annotated[bool, SamplingField(sglang="ignore_eos")] = False
     seed: Annotated[int, SamplingField(least=-(2**63), most=2**63 - 1, sglang="sampling_seed")] = 0
     logprobs: Annotated[int, SamplingField(least=-1, most=MAX_LOGPROBS)] = -1
     """-1: none; 0: of the chosen tokens; n: also of the n likeliest. Under the target, before temperature and filters.

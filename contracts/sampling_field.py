@@ -37,7 +37,7 @@ class SamplingField:
     sglang: str | None = None
     """In SGLang's `sampling_params`; None if SGLang's engine does not get it."""
     origin: str = "OpenAI"
-    """Whose API it comes from."""
+    """Whose API it comes from, for docs/api.md."""
     meaning: str = ""
     """In docs/api.md."""
 

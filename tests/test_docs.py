@@ -21,6 +21,7 @@ from aerie.commands.settings import settings
 from aerie.contracts.config import known_keys, load_config, parse_config
 from aerie.contracts.errors import AerieError
 from aerie.server.openai.bodies import ChatBody, CompletionBody, SpeculationOptions, StreamOptions
+from aerie.server.openai.distribution import as_markdown as sampling_table
 from aerie.server.openai.unsupported import UNSUPPORTED
 from aerie.train.__main__ import app as train_app
 from tests.house import HOME, MAY_IMPORT
@@ -171,6 +172,10 @@ def test_the_table_of_settings_is_the_code_s() -> None:
 
 def test_the_tables_of_flags_are_the_code_s() -> None:
     assert aliases_table() in text(HOME / "docs/coming-from.md"), "renew it: aerie.aliases.as_markdown()"
+
+
+def test_the_table_of_sampling_fields_is_the_code_s() -> None:
+    assert sampling_table() in text(HOME / "docs/api.md"), "renew it: aerie.server.openai.distribution.as_markdown()"
 
 
 def test_the_api_page_has_every_field() -> None:

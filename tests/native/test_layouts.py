@@ -1,11 +1,16 @@
 """What crosses between Python and C++ lies where both look for it."""
 
 import ctypes
+from dataclasses import replace
 
 import pytest
 
+from aerie.contracts.sampling import COLUMNS
+from aerie.engine.state.row_tables import RowTables
 from aerie.native import layouts
-from aerie.native.layouts import STRUCTURES, check_layouts, layout_of
+from aerie.native.layouts import STRUCTURES, check_columns, check_layouts, layout_of
+from aerie.native.structs import columns
+from aerie.native.structs.columns import columns_read, native_columns, needs_beyond
 from aerie.native.structs.model import Tables
 from tests.native.cpp_here import needs_cpp
 
@@ -34,3 +39,25 @@ def test_power_a_field_of_another_size_is_seen(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(layouts.STRUCTURES, "Tables", Narrow)
     with pytest.raises(AssertionError, match="Tables"):
         check_layouts()
+
+
+def test_the_kernels_read_columns_of_the_row_tables() -> None:
+    check_columns()
+    tables = RowTables(2, 1, 16)
+    assert columns_read().keys() == COLUMNS.keys() and needs_beyond() == ()
+    assert list(native_columns(tables)) == [tables.sampling[name].data_ptr() for name in columns_read()]
+
+
+def test_power_a_column_of_another_type_or_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COLUMNS, "top_k", replace(COLUMNS["top_k"], kind=float))
+    with pytest.raises(AssertionError, match="top_k: the column is float in Python and int32_t in the library"):
+        check_columns()
+    monkeypatch.delitem(COLUMNS, "top_k")
+    with pytest.raises(AssertionError, match="top_k: the column is None in Python"):
+        check_columns()
+
+
+def test_a_need_that_the_kernels_cannot_meet_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = columns_read()
+    monkeypatch.setattr(columns, "columns_read", lambda: {name: read[name] for name in ("temperature", "top_k")})
+    assert needs_beyond() == ("filters",)

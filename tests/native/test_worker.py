@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from aerie.contracts.config import parse_config
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import Ending, StepOutput
+from aerie.native.structs import plan
 from aerie.native.worker import NativeWorker
 from aerie.worker import build_worker
 from tests.engine.rounds import Rounds, Row
@@ -206,6 +207,17 @@ def test_trees_of_filtered_rows_are_drafted_piece_by_piece(
     rows = added(both, (0.9,), top_p=0.5)
     called = watched(monkeypatch, both)
     both.decode(rows, only=False, **SHAPES["tree"])
+    assert len(called) == 1
+
+
+def test_columns_that_the_kernels_do_not_read_are_for_the_fallback(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[Path, Path]
+) -> None:
+    monkeypatch.setattr(plan, "needs_beyond", lambda: ("filters",))
+    both = Pair(lambda: make_worker(pair, "bfloat16"))
+    rows = added(both, (0.9, 0.9), drafting=False, top_p=0.5)
+    called = watched(monkeypatch, both)
+    both.decode(rows, only=False, **NOTHING)
     assert len(called) == 1
 
 

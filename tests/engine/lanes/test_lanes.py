@@ -16,8 +16,8 @@ import pytest
 
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError, EngineDead
-from aerie.contracts.sampling import SamplingParams
-from aerie.contracts.step import DecodeWork, Lane, Logprobs, StepKind, StepOutput, StepPlan
+from aerie.contracts.sampling import SamplingParams, columns_of
+from aerie.contracts.step import DecodeWork, Lane, Logprobs, RowStarts, StepKind, StepOutput, StepPlan
 from aerie.engine.build import build_plain_worker
 from aerie.engine.lanes.cpu import CpuLane
 from aerie.engine.lanes.frames import decode, encode
@@ -40,6 +40,8 @@ def same(left: Any, right: Any) -> bool:
     """Equality of contract dataclasses, arrays and their dtypes included."""
     if isinstance(left, np.ndarray):
         return left.dtype == right.dtype and left.shape == right.shape and bool((left == right).all())
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     if dataclasses.is_dataclass(left):
         return type(left) is type(right) and all(
             same(getattr(left, field.name), getattr(right, field.name)) for field in dataclasses.fields(left)
@@ -80,7 +82,16 @@ def test_frames_keep_every_field_and_dtype() -> None:
         logprobs=Logprobs(np.ones((2, 1), np.float32), np.ones((2, 1, 0), np.int32), np.ones((2, 1, 0), np.float32)),
         busy_seconds=0.5,
     )
-    for value in (output, plan(4), plan(5, rows=0)):
+    starts = RowStarts(
+        rows=count,
+        noise_keys=count.astype(np.int64),
+        sampling=columns_of([SamplingParams(temperature=0.7, top_k=3), SamplingParams(min_p=0.1)]),
+        prompt_lengths=count,
+        limits=count,
+        min_lengths=count,
+        stop_ids=np.full((2, 16), -1, np.int32),
+    )
+    for value in (output, plan(4), plan(5, rows=0), dataclasses.replace(plan(6), starts=starts)):
         assert same(decode(encode(value)), value)
 
 
