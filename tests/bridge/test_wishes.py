@@ -7,7 +7,7 @@ import pytest
 from aerie.bridge.wishes import check_wishes, sampling_words
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Generate
-from aerie.contracts.sampling import SamplingParams, SpeculationParams
+from aerie.contracts.sampling import COLUMNS, SamplingParams, SpeculationParams
 
 
 def check(
@@ -62,7 +62,7 @@ def test_sampling_in_its_words() -> None:
             temperature=0.7, top_k=0, top_p=0.9, max_tokens=5, stop_token_ids=(7, 8), ignore_eos=True, seed=3
         )
     )
-    assert words == {
+    assert words == {field.sglang: field.neutral for field in COLUMNS.values()} | {
         "max_new_tokens": 5,
         "temperature": 0.7,
         "top_k": -1,

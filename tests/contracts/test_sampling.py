@@ -2,9 +2,9 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from aerie.contracts.errors import BadRequest
@@ -19,6 +19,7 @@ from aerie.contracts.sampling import (
     distribution_of,
 )
 from aerie.contracts.sampling_field import SamplingField
+from tests.sampling_values import OTHERS
 
 RANGED = [field for field in FIELDS.values() if field.least is not None]
 
@@ -70,22 +71,18 @@ def test_values_beyond_the_limits_are_named_with_them(field: SamplingField) -> N
 
 
 def test_requests_are_read_by_the_table() -> None:
-    @dataclasses.dataclass
-    class Request:
-        temperature: float | None = None
-        top_p: float | None = 0.5
-        top_k: int | None = -1
-        min_p: float | None = 0.25
-
-    assert distribution_of(Request()) == {"temperature": 1.0, "top_p": 0.5, "top_k": 0, "min_p": 0.25}
-    assert distribution_of(Request(temperature=0.0, top_k=0))["temperature"] == 0.0
+    neutral = {name: field.neutral for name, field in COLUMNS.items()}
+    absent = dict.fromkeys(COLUMNS)
+    assert distribution_of(SimpleNamespace(**absent)) == neutral
+    assert distribution_of(SimpleNamespace(**OTHERS)) == OTHERS
+    assert distribution_of(SimpleNamespace(**absent | {"top_k": -1, "min_p": 0.25})) == neutral | {"min_p": 0.25}
+    assert distribution_of(SimpleNamespace(**absent | {"temperature": 0.0})) == neutral | {"temperature": 0.0}
 
 
 def test_columns_hold_what_the_rows_ask_for() -> None:
-    cold = GREEDY_BELOW / 2
-    columns = columns_of([SamplingParams(temperature=cold, top_k=7), SamplingParams(temperature=0.7, min_p=0.1)])
-    expected = {"temperature": [0.0, 0.7], "top_p": [1.0, 1.0], "top_k": [7, 0], "min_p": [0.0, 0.1]}
-    assert columns.keys() == expected.keys()
-    for name, values in expected.items():
-        assert columns[name].dtype == COLUMNS[name].dtype
-        assert np.array_equal(columns[name], np.array(values, COLUMNS[name].dtype))
+    columns = columns_of([SamplingParams(), SamplingParams(**OTHERS), SamplingParams(temperature=GREEDY_BELOW / 2)])
+    assert columns.keys() == COLUMNS.keys()
+    for name, field in COLUMNS.items():
+        cold = 0.0 if name == "temperature" else field.neutral
+        assert columns[name].dtype == field.dtype
+        assert columns[name].tolist() == [field.neutral, OTHERS[name], cold]

@@ -80,8 +80,13 @@ def read(rounds: Rounds, rows: list[Row], counts: list[int]) -> StepOutput:
 
 
 def _joined(parts: list[Any]) -> Any:
-    names = [field.name for field in fields(parts[0])]
-    return type(parts[0])(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    """Of one kind: arrays, or what holds arrays by name."""
+    first = parts[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate(parts)
+    if isinstance(first, dict):
+        return {name: _joined([part[name] for part in parts]) for name in first}
+    return type(first)(*(_joined([getattr(part, field.name) for part in parts]) for field in fields(first)))
 
 
 class Pair:

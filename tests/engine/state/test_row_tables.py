@@ -7,6 +7,7 @@ from aerie.contracts.sampling import COLUMNS, MAX_STOP_IDS, SamplingParams, colu
 from aerie.contracts.step import RowStarts
 from aerie.engine.state.row_tables import RowTables
 from aerie.engine.state.transfer import HostTransfer
+from tests.sampling_values import OTHERS
 
 
 def start(tables: RowTables, row: int, sampling: SamplingParams) -> None:
@@ -34,11 +35,9 @@ def test_every_field_of_the_table_has_a_column() -> None:
 
 def test_an_owner_s_values_stay_until_the_next_owner() -> None:
     tables = RowTables(3, 2, 16)
-    own = {"temperature": 0.5, "top_p": 0.25, "top_k": 3, "min_p": 0.125}
-    assert own.keys() == COLUMNS.keys()
-    start(tables, 1, SamplingParams(**own))
+    start(tables, 1, SamplingParams(**OTHERS))
     start(tables, 2, SamplingParams())
-    for name, value in own.items():
+    for name, value in OTHERS.items():
         assert tables.sampling[name][1:3].tolist() == [value, COLUMNS[name].neutral]
     start(tables, 1, SamplingParams())
     assert all(tables.sampling[name][1] == field.neutral for name, field in COLUMNS.items())

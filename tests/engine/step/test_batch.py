@@ -1,7 +1,6 @@
 """What the host notes about the needs of rows, so that a step does no work that none of its rows needs."""
 
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from aerie.contracts.sampling import COLUMNS, MAX_STOP_IDS, SamplingParams, colu
 from aerie.contracts.step import DecodeWork, RowStarts, StepKind, StepPlan
 from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs
 from aerie.engine.step.batch import RowNeeds
+from tests.sampling_values import OTHERS
 
 
 def needs_of(*rows: SamplingParams) -> list[Needs]:
@@ -41,16 +41,18 @@ def test_each_need_of_a_row_is_noted() -> None:
     ]
 
 
-CHANGED: dict[str, Any] = {"top_p": 0.5, "top_k": 1, "min_p": 0.01}
+NEEDS = {name: field.need for name, field in COLUMNS.items() if field.need is not None}
 
 
-def test_every_column_with_a_need_is_tried_here() -> None:
-    assert CHANGED.keys() == {name for name, field in COLUMNS.items() if field.need is not None}
-    assert {field.need for field in COLUMNS.values()} - {None} <= {flag.name for flag in fields(Needs)}
-    assert set(FILTER_COLUMNS) == {name for name, field in COLUMNS.items() if field.need == "filters"}
+def test_needs_are_flags_and_filters_are_what_the_choice_reads() -> None:
+    assert set(NEEDS.values()) <= {flag.name for flag in fields(Needs)}
+    assert {name for name, need in NEEDS.items() if need == "filters"} == set(FILTER_COLUMNS)
 
 
-@pytest.mark.parametrize("name", CHANGED)
-def test_a_value_that_is_not_neutral_is_a_need_of_rows_that_sample(name: str) -> None:
-    assert needs_of(SamplingParams(**{name: CHANGED[name]}))[0].filters
-    assert not needs_of(SamplingParams(temperature=0.0, **{name: CHANGED[name]}))[0].filters
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_value_that_is_not_neutral_is_a_need(name: str) -> None:
+    """Of greedy rows too, but for filters: they leave the likeliest token."""
+    need, changed = NEEDS[name], {name: OTHERS[name]}
+    assert getattr(needs_of(SamplingParams(**changed))[0], need)
+    assert getattr(needs_of(SamplingParams(temperature=0.0, **changed))[0], need) == (need != "filters")
+    assert not getattr(needs_of(SamplingParams())[0], need)
