@@ -108,7 +108,7 @@ class SpeculationOptions(Body):
     """Adds `trees` to the choices: each step's draft tree and its accepted path."""
 
 
-class GenerateBody(DistributionBody, Body):
+class GenerateBody(Body, DistributionBody):
     """The fields that chats and completions share. Those that shape the distribution come from their table."""
 
     model: str | None = None
