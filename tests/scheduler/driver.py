@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from aerie.contracts.config import Config, SchedulerConfig
 from aerie.contracts.messages import Abort, Failed, Finished, Generate, Snapshot, TokenLogprobs, Tokens
@@ -104,9 +104,12 @@ class Driver:
             assert told.end.usage.completion_tokens == len(told.ids)
 
 
+_SAMPLING = {one.name for one in fields(SamplingParams)}
+
+
 def generate(id: str, prompt: list[int], **fields: object) -> Generate:
     """A request; SamplingParams' fields are recognized by name, the others are Generate's own."""
-    sampling = {name: fields.pop(name) for name in list(fields) if name in SamplingParams.__struct_fields__}
+    sampling = {name: fields.pop(name) for name in list(fields) if name in _SAMPLING}
     return Generate(id=id, prompt=prompt, sampling=SamplingParams(**{"ignore_eos": True, **sampling}), **fields)
 
 
