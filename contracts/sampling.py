@@ -98,6 +98,8 @@ FIELDS = table_of(SamplingParams)
 """The table: every field of a request's sampling but `stop_token_ids`, by name."""
 COLUMNS = table_of(DistributionParams)
 """The fields that have a column in the device's row tables."""
+REFUSED = {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "length_penalty": 1}
+"""Sampling fields of other servers that the table lacks, with the values that change nothing: only these are taken."""
 
 
 class SpeculationParams(msgspec.Struct, frozen=True, kw_only=True):

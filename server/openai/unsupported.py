@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from aerie.contracts.errors import BadRequest
+from aerie.contracts.sampling import REFUSED
 from aerie.server.openai.bodies import Body
 
 NEUTRAL_ZERO = (None, 0)
@@ -29,10 +30,7 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "regex": NOTHING,
     "ebnf": NOTHING,
     "json_schema": NOTHING,
-    "frequency_penalty": NEUTRAL_ZERO,
-    "presence_penalty": NEUTRAL_ZERO,
-    "repetition_penalty": NEUTRAL_ONE,
-    "length_penalty": NEUTRAL_ONE,
+    **{name: (None, neutral) for name, neutral in REFUSED.items()},
     "logit_bias": (None, {}),
     "bad_words": NEUTRAL_LIST,
     "allowed_token_ids": NOTHING,

@@ -12,6 +12,7 @@ from aerie.contracts.sampling import (
     COLUMNS,
     FIELDS,
     GREEDY_BELOW,
+    REFUSED,
     DistributionParams,
     SamplingParams,
     check_sampling,
@@ -37,6 +38,10 @@ def test_every_field_is_in_the_table() -> None:
     assert names(DistributionParams) == set(COLUMNS)
     for name, field in FIELDS.items():
         assert (field.name, field.kind, field.neutral) == (name, type(field.neutral), getattr(SamplingParams(), name))
+
+
+def test_a_field_is_in_the_table_or_refused() -> None:
+    assert not REFUSED.keys() & FIELDS.keys(), "a field that is taken and refused"
 
 
 def test_no_two_fields_have_one_name_in_sglang() -> None:
