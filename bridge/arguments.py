@@ -59,7 +59,7 @@ _UNUSED = (
 """Settings of Aerie's scheduler, kernels and Gumbel noise. SGLang's memory share, sglang.memory, includes weights."""
 _BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
 """The bridge relies on these: token ids in and out, and an output per step that repeats all earlier tokens."""
-_ATTENTION_OF_AERIE = ("reference", "cpu", "cpp")
+_ATTENTION_OF_BOTH = ("auto", "flashinfer", "triton")
 
 
 def server_arguments(config: Config) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _check_spread(config: Config) -> None:
 
 def _device(config: Config) -> dict[str, Any]:
     device, attention = config.engine.device, config.engine.attention
-    if attention in _ATTENTION_OF_AERIE:
+    if attention not in _ATTENTION_OF_BOTH:
         raise ConfigError(
             f"engine.attention {attention} is Aerie's own; with engine.kind sglang use flashinfer, triton or auto, or "
             "name another of SGLang's backends as sglang.arguments.attention_backend",
