@@ -147,7 +147,7 @@ class LLM:
             with Progress(console=console, disable=not (show and console.is_terminal), transient=True) as progress:
                 task = progress.add_task("generating", total=len(requests))
                 while not scheduler.idle:
-                    for reply in scheduler.turn():
+                    for reply in scheduler.iterate():
                         if isinstance(reply, Tokens | Finished | Failed) and answers[reply.id].take(reply):
                             progress.advance(task)
                             scheduler.submit(Abort(id=reply.id))
@@ -155,7 +155,7 @@ class LLM:
             for id in answers:
                 scheduler.submit(Abort(id=id))
             while not scheduler.idle:
-                scheduler.turn()
+                scheduler.iterate()
         return results
 
     def _request(self, prompt: list[int], wanted: SamplingParams, choice: int) -> Generate:

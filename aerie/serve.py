@@ -37,9 +37,9 @@ def serve(config: Config, announce: Callable[[Ready, str], None]) -> int:
     """
     write_lines_bare()
     if config.engine.kind == "sglang" and config.sglang.node_rank > 0:
-        from aerie.bridge.process import follow
+        from aerie.bridge.process import run_rank
 
-        return follow(config)  # a further machine runs ranks but no HTTP server
+        return run_rank(config)  # a further machine runs ranks but no HTTP server
     early: list[int] = []
     before = {number: signal.signal(number, lambda number, _: early.append(number)) for number in ENDING}
     try:

@@ -99,10 +99,10 @@ class Results:
 def read_sweep(folder: Path) -> dict[str, Any]:
     """The sweep of a results folder, as plain data."""
     try:
-        told: dict[str, Any] = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["sweep"]
+        sweep_json: dict[str, Any] = json.loads((folder / "sweep.json").read_text(encoding="utf-8"))["sweep"]
     except OSError:
         raise SweepError(f"{folder} holds no sweep; name the folder that `aerie bench sweep --out` was given") from None
-    return told
+    return sweep_json
 
 
 def read_cells(folder: Path) -> list[dict[str, Any]]:

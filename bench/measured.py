@@ -109,18 +109,18 @@ def acceptance(results: Iterable[Measured]) -> dict[str, object]:
     """Acceptance from the requests' own usage: over all steps together, and per request. None if the server does not
     report it, or drafts nothing.
     """
-    told = [one.speculation for one in results if one.speculation]
-    steps = sum(part.get("steps") or 0 for part in told)
-    if not steps or not sum(part.get("drafted") or 0 for part in told):
+    reports = [one.speculation for one in results if one.speculation]
+    steps = sum(part.get("steps") or 0 for part in reports)
+    if not steps or not sum(part.get("drafted") or 0 for part in reports):
         return {"acceptance_length": None, "acceptance_per_position": None, "acceptance_of_requests": None}
-    by_position: list[list[int]] = [part.get("accepted_per_position") or [] for part in told]
+    by_position: list[list[int]] = [part.get("accepted_per_position") or [] for part in reports]
     deepest = max((len(part) for part in by_position), default=0)
     counts = [sum(part[d] for part in by_position if d < len(part)) for d in range(deepest)]
     return {
-        "acceptance_length": 1 + sum(part.get("accepted") or 0 for part in told) / steps,
+        "acceptance_length": 1 + sum(part.get("accepted") or 0 for part in reports) / steps,
         "acceptance_per_position": [count / steps for count in counts],
         "acceptance_of_requests": percentiles(
-            [1 + (p.get("accepted") or 0) / p["steps"] for p in told if p.get("steps")]
+            [1 + (p.get("accepted") or 0) / p["steps"] for p in reports if p.get("steps")]
         ),
     }
 

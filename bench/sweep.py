@@ -73,7 +73,7 @@ class _Work:
         return self.cell.repeat, self.cell.target, self.setting
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         values = "".join(f", {word} {value}" for word, value in self.setting)
         return f"{self.cell.target}, {self.cell.workload}, {self.cell.mode} {self.cell.load:g}{values}"
 
@@ -114,7 +114,7 @@ class _Run:
         try:
             figures: dict[str, Any] = measure(sweep, work.cell, server, self.watch)
         except NoFigures as error:
-            self.say(f"{work.told}: {error}")
+            self.say(f"{work.label}: {error}")
             self._fail(work, str(error))
             return
         work.keep("ok", **figures)

@@ -96,13 +96,13 @@ class Server:
     def describe(self) -> dict[str, Any]:
         """Version and resolved config if the server reports them."""
         target = self._target
-        told: dict[str, Any] = {"command": target.command, "environment": target.environment, "url": target.url}
+        answer_of: dict[str, Any] = {"command": target.command, "environment": target.environment, "url": target.url}
         for key, path in (("version", "/version"), ("config", "/config")):
             try:
-                told[key] = self._get(path)
+                answer_of[key] = self._get(path)
             except (OSError, ValueError):
-                told[key] = None
-        return told
+                answer_of[key] = None
+        return answer_of
 
     def _start(self, command: str) -> None:
         port = free_port()
@@ -144,8 +144,8 @@ class Server:
         key = self._target.api_key
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
         with urllib.request.urlopen(urllib.request.Request(self.url + path, headers=headers), timeout=10) as answer:
-            told: bytes = answer.read()
-        return told
+            answer_of: bytes = answer.read()
+        return answer_of
 
 
 def base_url(url: str) -> str:

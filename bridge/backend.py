@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aerie.bridge.arguments import drafts, unused_settings
+from aerie.bridge.parameters import sampling_words
 from aerie.bridge.tally import Load
-from aerie.bridge.wishes import sampling_words
 from aerie.contracts.config import Config
 from aerie.contracts.labels import labels
 from aerie.contracts.messages import Generate, Ready

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import msgspec
 import zmq.asyncio
 
-from aerie.bridge.course import Course, failed
+from aerie.bridge.parameters import check_parameters
+from aerie.bridge.stream import TokenStream, failed
 from aerie.bridge.tally import Load, Tally
-from aerie.bridge.wishes import check_wishes
 from aerie.contracts import wire
 from aerie.contracts.errors import AerieError, BadRequest, DeadlineExceeded, EngineDead, QueueTimeout
 from aerie.contracts.messages import Abort, Batch, Failed, Finished, Generate, Ready, Snapshot, Stop, Tokens
@@ -54,7 +54,7 @@ class Backend(Protocol):
 @dataclass(slots=True)
 class _Open:
     request: Generate
-    course: Course
+    stream: TokenStream
     cause: AerieError | None = None
     """Why the request is being ended early."""
     leaving: bool = False
@@ -131,7 +131,7 @@ class Bridge:
             self._backend.abort(id)  # the engine may not have known the id the first time
         elif request.deadline is not None and now >= request.deadline:
             self._leave(id, DeadlineExceeded("the request ran past its deadline (limits.total_seconds)"))
-        elif request.queue_deadline is not None and now >= request.queue_deadline and not one.course.started:
+        elif request.queue_deadline is not None and now >= request.queue_deadline and not one.stream.started:
             message = "the request had no token by its deadline (limits.queue_seconds); try again later"
             self._leave(id, QueueTimeout(message))
 
@@ -160,20 +160,20 @@ class Bridge:
 
     def _begin(self, request: Generate) -> None:
         assert request.id not in self._open, f"id {request.id} is open already; ids are the server's to keep apart"
-        one = _Open(request, Course(request, depth=self._backend.depth))
+        one = _Open(request, TokenStream(request, depth=self._backend.depth))
         self._open[request.id] = one
-        one.task = asyncio.create_task(self._follow(request, one))
+        one.task = asyncio.create_task(self._forward(request, one))
 
-    async def _follow(self, request: Generate, one: _Open) -> None:
-        course, backend = one.course, self._backend
+    async def _forward(self, request: Generate, one: _Open) -> None:
+        stream, backend = one.stream, self._backend
         ending: Finished | Failed | None = None
         try:
-            check_wishes(request, drafts=backend.depth > 0, greedy_only=backend.greedy_only, salts=backend.salts)
+            check_parameters(request, drafts=backend.depth > 0, greedy_only=backend.greedy_only, salts=backend.salts)
             async for output in backend.generate(request):
-                for tokens in course.take(output):
+                for tokens in stream.take(output):
                     self._tally.commit(tokens)
                     self._say(tokens)
-            ending = course.ended
+            ending = stream.ended
         except AerieError as error:
             ending = failed(request.id, error)
         except ValueError as error:  # how SGLang refuses a request
@@ -195,7 +195,7 @@ class Bridge:
         one = self._open.pop(id, None)
         if one is None:
             return
-        self._tally.end(one.course.usage)
+        self._tally.end(one.stream.usage)
         self._say(last if one.cause is None else failed(id, one.cause))
 
     def _fail_all(self, error: EngineDead) -> None:

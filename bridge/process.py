@@ -28,7 +28,7 @@ FAILED_START = 2
 logger = logging.getLogger("aerie.sglang")
 
 
-class _Told(BaseException):
+class _Stopped(BaseException):
     """A signal asked this process to end."""
 
 
@@ -47,19 +47,19 @@ def run(address: str, config: Config, *, parent: int) -> int:
         engine.shutdown()
 
 
-def follow(config: Config) -> int:
+def run_rank(config: Config) -> int:
     """Runs the ranks of a further machine until a signal (0) or until one of them ends (1)."""
     engine_release()
     arguments = server_arguments(config)
     os.environ["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"  # Engine() returns once its ranks are up
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _told)
+        signal.signal(number, _stopped)
     engine = None
     try:
         engine = _start(arguments, config)
         pids = engine.get_all_child_pids()
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _told)  # replaces SGLang's handlers
+            signal.signal(number, _stopped)  # replaces SGLang's handlers
         logger.setLevel(logging.INFO)
         spread = config.sglang
         logger.info("machine %d of %d is up: ranks %s", spread.node_rank, spread.nnodes, pids)
@@ -67,15 +67,15 @@ def follow(config: Config) -> int:
             time.sleep(LOOK_SECONDS)
         logger.error("a rank of machine %d ended; the others are ended with it", spread.node_rank)
         return 1
-    except _Told:
+    except _Stopped:
         return 0
     finally:
         if engine is not None:
             engine.shutdown()
 
 
-def _told(number: int, frame: object) -> NoReturn:
-    raise _Told
+def _stopped(number: int, frame: object) -> NoReturn:
+    raise _Stopped
 
 
 async def _serve(engine: Any, config: Config, release: str, address: str, parent: int) -> int:

@@ -106,13 +106,13 @@ class DecodeWork:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step. `turns` names the FutureMap generation that each row reads; the step writes `1 - turn`."""
+    """One step. `generations` names the FutureMap generation that each row reads; the step writes `1 - generation`."""
 
     number: int
     kind: StepKind
     rows: Ints
     """Indices into the device's row tables, 0 .. capacity.rows - 1, each at most once."""
-    turns: Ints
+    generations: Ints
     drafting: Bools
     """Rows that keep head KV: their committed tokens extend it.
 

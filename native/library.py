@@ -37,13 +37,13 @@ _IDLE_SECONDS = 30
 """A compiler that has not computed for so long hangs."""
 _SIGNATURES: dict[str, list[type]] = {
     "normed": [c_void_p] * 4 + [c_long] * 3,
-    "turned": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
+    "rotated": [*[c_void_p] * 4, *[c_long] * 4, c_bool],
     "gated": [c_void_p] * 2 + [c_long] * 2,
     "layout": [c_char_p],
     "columns": [],
     "panel_size": [],
     "multiplied": [c_void_p] * 5 + [c_long] * 3 + [c_bool],
-    "multiplied_in_turn": [c_void_p] * 3 + [c_long] * 2,
+    "multiplied_one_by_one": [c_void_p] * 3 + [c_long] * 2,
     "most_tile_rows": [],
     "multiply_adds": [c_void_p, c_long],
     "read_through": [c_void_p, c_long],

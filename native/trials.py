@@ -75,7 +75,7 @@ class PanelTrial:
         given = (out.data_ptr(), x.data_ptr(), self._matrices, len(self._matrices), tokens)
 
         def run(_: tuple[Tensor, Tensor] = (x, out)) -> None:  # the arrays live as long as their addresses are used
-            library().multiplied_in_turn(*given)
+            library().multiplied_one_by_one(*given)
 
         return run
 

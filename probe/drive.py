@@ -138,29 +138,29 @@ def drive(
     """
     scheduler = Scheduler(lane, config)
     began = time.monotonic()
-    course = _Course(scheduler, deque(requests), iter(beside), began)
-    course.open_beside()
+    progress = _Progress(scheduler, deque(requests), iter(beside), began)
+    progress.open_beside()
     for _ in range(min(concurrency, len(requests))):
-        course.open_next()
+        progress.open_next()
     while not scheduler.idle:
-        for reply in scheduler.turn():
+        for reply in scheduler.iterate():
             if isinstance(reply, Failed):
                 raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
             if isinstance(reply, Tokens | Finished):
-                course.take(reply)
+                progress.take(reply)
     stats = scheduler.stats
     return Run(
-        answers=[course.answers[request.id] for request in requests],
-        seconds=course.ended - began,
+        answers=[progress.answers[request.id] for request in requests],
+        seconds=progress.ended - began,
         open_seconds=stats.open_seconds,
         busy_seconds=stats.busy_seconds,
         phase_seconds=dict(stats.phase_seconds),
-        beside=course.beside,
+        beside=progress.beside,
     )
 
 
 @dataclass(slots=True)
-class _Course:
+class _Progress:
     """State of a run. `beside` counts answered companions; `companion` is the open one."""
 
     scheduler: Scheduler

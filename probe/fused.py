@@ -18,7 +18,7 @@ from torch import Tensor
 from aerie.contracts.config import Config
 from aerie.engine.device import device_name, resolve_device
 from aerie.engine.model.config import ModelConfig, read_model_config
-from aerie.engine.model.layer import gated, turned
+from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
 from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, choose, filtered
 from aerie.engine.sampling.ending import cut
@@ -132,8 +132,8 @@ def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> I
     )
     merged = torch.randn(rows, heads + 2 * kv_heads, model.head_dim, generator=generator, device=device)
     angles = torch.rand(rows, 1, model.head_dim // 2, generator=generator, device=device)
-    turns = torch.polar(torch.ones_like(angles), angles)
-    yield Case(turned, "", (merged, heads, turns, pool, 0, torch.arange(rows, device=device)), {})
+    generations = torch.polar(torch.ones_like(angles), angles)
+    yield Case(rotated, "", (merged, heads, generations, pool, 0, torch.arange(rows, device=device)), {})
 
 
 def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:

@@ -136,8 +136,8 @@ def measure_attention(
                     "missing": None,
                 }
                 try:
-                    told = run if isinstance(run, str) else microseconds(run, backends.device, repeats)
+                    result = run if isinstance(run, str) else microseconds(run, backends.device, repeats)
                 except RuntimeError as error:  # an option that cannot be captured in a graph
-                    told = str(error).strip().partition("\n")[0]
-                yield cell | {"missing" if isinstance(told, str) else "microseconds": told}
+                    result = str(error).strip().partition("\n")[0]
+                yield cell | {"missing" if isinstance(result, str) else "microseconds": result}
             say(f"attention of {count} rows, {width} nodes, {length} tokens{', slow ways' if slow else ''}")

@@ -120,7 +120,7 @@ def check_soak(config: Config, make_lane: MakeLane, *, requests: int = 200, seed
                 scheduler.submit(waiting.pop())
             if ends and choose.random() < 0.1:
                 scheduler.submit(Abort(id=choose.choice(list(ends))))
-            for reply in scheduler.turn():
+            for reply in scheduler.iterate():
                 failed += isinstance(reply, Failed)
                 if isinstance(reply, Failed | Finished):
                     ends[reply.id] += 1

@@ -203,7 +203,8 @@ def _fill(scheduler: Scheduler, batch: int, prompt: int, length: int) -> None:
 
 
 def _run(scheduler: Scheduler, lane: RooflineLane, steps: int) -> tuple[float, NDArray[np.float64]]:
-    """The host's part of `steps` turns, everything but the wait: total CPU seconds, and the wall seconds of each turn.
+    """The host's part of `steps` iterations, everything but the wait: total CPU seconds, and the wall
+    seconds of each iteration.
 
     CPU time is the figure, since it excludes other processes on this machine; wall time shows their effect.
     """
@@ -217,8 +218,8 @@ def _run(scheduler: Scheduler, lane: RooflineLane, steps: int) -> tuple[float, N
 
 
 def _say(scheduler: Scheduler) -> None:
-    """One turn with everything that a scheduler process does except the socket."""
-    replies = scheduler.turn()
+    """One iteration with everything that a scheduler process does except the socket."""
+    replies = scheduler.iterate()
     if replies:
         wire.encode(Batch(messages=replies))
 

@@ -68,13 +68,13 @@ def steady(lane: Lane, config: Config, *, rows: int, prompt: int, steps: int) ->
     scheduler = Scheduler(log, config.model_copy(update={"scheduler": running}))
     _fill(scheduler, rows, prompt, length)
     for _ in range(WARM_UP):
-        _turn(scheduler)
+        _iterate(scheduler)
     gc.collect()
     gc.freeze()
     first, context = len(log.steps), 0
     began = time.perf_counter()
     while len(log.steps) - first < steps:
-        _turn(scheduler)
+        _iterate(scheduler)
         context += int(scheduler.rows.settled[scheduler.rows.decoding].sum())
     seconds = time.perf_counter() - began
     gc.unfreeze()
@@ -128,7 +128,7 @@ def _fill(scheduler: Scheduler, rows: int, prompt: int, length: int) -> None:
     for row in range(rows):
         scheduler.submit(Generate(id=f"request-{row}", prompt=tokens[row].tolist(), sampling=sampling))
     while scheduler.rows.decoding.sum() < rows:
-        _turn(scheduler)
+        _iterate(scheduler)
 
 
 def _empty(scheduler: Scheduler, rows: int) -> None:
@@ -137,12 +137,12 @@ def _empty(scheduler: Scheduler, rows: int) -> None:
     for row in range(rows):
         scheduler.submit(Abort(id=f"request-{row}"))
     while not scheduler.idle:
-        _turn(scheduler)
+        _iterate(scheduler)
 
 
-def _turn(scheduler: Scheduler) -> None:
-    """One turn with everything that a scheduler process does except the socket."""
-    replies = scheduler.turn()
+def _iterate(scheduler: Scheduler) -> None:
+    """One iteration with everything that a scheduler process does except the socket."""
+    replies = scheduler.iterate()
     for reply in replies:
         if isinstance(reply, Failed):
             raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)

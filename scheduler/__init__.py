@@ -1,6 +1,6 @@
 """Who runs next, on which pages, and with what result. Knows the Lane protocol of `contracts.step`, never a model.
 
-loop        one turn: plan and launch step t+1, settle step t; also the synchronous loop
+loop        one iteration: plan and launch step t+1, settle step t; also the synchronous loop
 policy      who goes into the next step: admission, prompt chunks, preemption
 shares      how prompts share a prefill step, and the bound on how long one waits
 queue       the waiting requests: bound, order and deadlines

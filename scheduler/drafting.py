@@ -64,7 +64,7 @@ class Drafting:
                 return shape if shape.drafts else NO_DRAFT
         return NO_DRAFT
 
-    def follows(self, message: Generate, running: int) -> bool:
+    def extends(self, message: Generate, running: int) -> bool:
         """Whether a request that becomes one of `running` keeps head KV. `running` counts requests admitted with it:
         else the first of a burst would keep head KV for a load that is gone after one step.
         """

@@ -13,16 +13,16 @@ from aerie.contracts.step import Bools, Ints, Longs
 
 class FutureMap:
     def __init__(self, rows: int) -> None:
-        self._turns: Ints = np.zeros(rows, dtype=np.int32)
+        self._generations: Ints = np.zeros(rows, dtype=np.int32)
         self._epochs: Longs = np.zeros(rows, dtype=np.int64)
 
     def resolve(self, rows: Longs) -> Ints:
         """The generation with each row's newest values, which the next step reads."""
-        return self._turns[rows]
+        return self._generations[rows]
 
     def publish(self, rows: Longs) -> None:
         """The step being launched writes the other generation of these rows."""
-        self._turns[rows] ^= 1
+        self._generations[rows] ^= 1
 
     def stamp(self, rows: Longs) -> Longs:
         """The owners of a step's rows at launch."""

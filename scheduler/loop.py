@@ -1,9 +1,9 @@
-"""The overlapped loop, and the synchronous loop: the same turns with one step in flight instead of two.
+"""The overlapped loop, and the synchronous loop: the same iterations with one step in flight instead of two.
 
-A turn plans and launches step t + 1, then settles step t. That is the only wait, for a step that started one turn ago.
-Results arrive one step late, so plans use upper bounds, and the surplus of ended rows is dropped. Driven by
-`scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every submitted id
-gets exactly one Finished or Failed, whatever happens.
+An iteration plans and launches step t + 1, then settles step t. That is the only wait, for a step that started one
+iteration ago. Results arrive one step late, so plans use upper bounds, and the surplus of ended rows is dropped.
+Driven by `scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every
+submitted id gets exactly one Finished or Failed, whatever happens.
 """
 
 import time
@@ -32,7 +32,7 @@ SNAPSHOT_SECONDS = 1.0
 
 
 class Scheduler:
-    """One device's requests. `dead` is the lane's error once the lane is gone: later turns do nothing."""
+    """One device's requests. `dead` is the lane's error once the lane is gone: later iterations do nothing."""
 
     def __init__(self, lane: Lane, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
         capacity = lane.capacity
@@ -81,7 +81,7 @@ class Scheduler:
         )
 
     def submit(self, message: Generate | Abort) -> None:
-        """Takes a message in; turns return the replies. An Abort of an id that is not open is ignored."""
+        """Takes a message in; `iterate` returns the replies. An Abort of an id that is not open is ignored."""
         if self._busy_since is None:
             self._busy_since = self._clock()
         if isinstance(message, Generate):
@@ -90,8 +90,8 @@ class Scheduler:
             self._leave(request)
             self._end(request, request.finished("abort", self._clock()))
 
-    def turn(self) -> list[Reply]:
-        """One turn of the loop; returns the pending replies."""
+    def iterate(self) -> list[Reply]:
+        """One iteration of the loop; returns the pending replies."""
         if self.dead is None:
             now = self._clock()
             for request, error in self._deadlines.expired(now, lambda waiting: self.policy.claim(waiting, now)):
@@ -110,7 +110,7 @@ class Scheduler:
         return replies
 
     def fail_all(self, error: EngineDead) -> None:
-        """Ends this scheduler: every open request fails with `error`, and later turns do nothing.
+        """Ends this scheduler: every open request fails with `error`, and later iterations do nothing.
 
         Leaves rows and pages as they are, so that it works in whatever state a bug has left them.
         """

@@ -1,7 +1,7 @@
 """Who goes into the next step.
 
-Called by the loop once a turn. A step is of one kind; while rows decode, at most one prefill step lies between two
-decode steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one
+Called by the loop once an iteration. A step is of one kind; while rows decode, at most one prefill step lies between
+two decode steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one
 waits. A request gets its row and pages together with its first tokens, so it finds what earlier prompts left in the
 prefix cache. Once the first in the queue is older than all requests in prefill, no other request overtakes it when
 pages lack. Raises OutOfPages before it changes anything.
@@ -161,10 +161,10 @@ class Policy:
         if rows.full or self._refused == attempt:
             return False
         load = min(rows.running + len(self._queue), rows.count)  # once all waiting requests are admitted
-        follows = self._drafting.follows(request.message, load)
+        extends = self._drafting.extends(request.message, load)
         # One page for each decoding row: without it the new request would be preempted at once.
         headroom = int(np.count_nonzero(rows.decoding))
-        cached = rows.admit(request, drafting=follows, headroom=headroom)
+        cached = rows.admit(request, drafting=extends, headroom=headroom)
         if cached is None:
             self._refused = attempt
             return False

@@ -63,7 +63,7 @@ class _Process:
         gc.freeze()
         try:
             while self._receive() and self._parent_lives():
-                self._say(scheduler.turn())
+                self._say(scheduler.iterate())
                 if scheduler.dead is not None:
                     logger.error("the lane is gone: %s", scheduler.dead, exc_info=scheduler.dead.__cause__)
                     return 1

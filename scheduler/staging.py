@@ -43,7 +43,7 @@ class Staging:
 
     def _decode(self, step: DecodeStep) -> StepPlan:
         columns, rows, shape = self._rows, step.rows, step.shape
-        turns = columns.future.resolve(rows)
+        generations = columns.future.resolve(rows)
         columns.future.publish(rows)
         columns.bounds[rows] += shape.depth + 1
         columns.pledged[rows] += 1
@@ -51,7 +51,7 @@ class Staging:
             number=self._number,
             kind=StepKind.DECODE,
             rows=rows.astype(np.int32),
-            turns=turns,
+            generations=generations,
             drafting=step.drafting,
             prefill=None,
             decode=DecodeWork(bounds=step.bounds, nodes=step.nodes, depth=shape.depth, topk=shape.topk),
@@ -75,13 +75,13 @@ class Staging:
             if end == len(request.tokens):
                 columns.begin_decoding(request)
         is_last = np.array([request.phase is Phase.DECODE for request in step.requests], dtype=np.bool_)
-        turns = columns.future.resolve(rows)
+        generations = columns.future.resolve(rows)
         columns.future.publish(rows[is_last])
         return StepPlan(
             number=self._number,
             kind=StepKind.PREFILL,
             rows=rows.astype(np.int32),
-            turns=turns,
+            generations=generations,
             drafting=columns.drafting[rows],
             prefill=PrefillWork(
                 token_ids=np.array(chunks, dtype=np.int32),

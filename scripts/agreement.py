@@ -106,12 +106,12 @@ def figures_of_cell(cell: dict[str, Any]) -> Figures:
     return dict(zip(FIGURES, [*times, cell["output_tokens_per_s"]], strict=True))
 
 
-def figures_of_export(told: dict[str, Any]) -> Figures:
+def figures_of_export(figures_read: dict[str, Any]) -> Figures:
     """aiperf's inter token latency is (latency - TTFT) / (tokens - 1) of a request: our TPOT."""
-    if told.get("error_summary"):
-        raise NoAgreement(f"aiperf had failures: {told['error_summary']}")
-    times = [told[name]["p50"] for name in ("inter_token_latency", "time_to_first_token", "request_latency")]
-    return dict(zip(FIGURES, [*times, told["output_token_throughput"]["avg"]], strict=True))
+    if figures_read.get("error_summary"):
+        raise NoAgreement(f"aiperf had failures: {figures_read['error_summary']}")
+    times = [figures_read[name]["p50"] for name in ("inter_token_latency", "time_to_first_token", "request_latency")]
+    return dict(zip(FIGURES, [*times, figures_read["output_token_throughput"]["avg"]], strict=True))
 
 
 class Witness:
@@ -132,8 +132,8 @@ class Witness:
         return figures_of_log([line for line in lines if line["seed"] >= warm_up])
 
     def _lines(self) -> list[dict[str, Any]]:
-        told = self._log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in told if line.startswith('{"event": "request"')]
+        figures_read = self._log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in figures_read if line.startswith('{"event": "request"')]
 
 
 def figures_of_log(lines: Sequence[dict[str, Any]]) -> Figures:
@@ -183,8 +183,11 @@ def measure(chosen: argparse.Namespace, server: Server, witness: Witness | None)
                 first = repeat % 2
                 results = {}
                 for tool in (first, 1 - first):
-                    told = tools[tool](*given)
-                    results[tool] = (told, witness.figures(len(sent), places) if witness else dict.fromkeys(told, 1.0))
+                    figures_read = tools[tool](*given)
+                    results[tool] = (
+                        figures_read,
+                        witness.figures(len(sent), places) if witness else dict.fromkeys(figures_read, 1.0),
+                    )
             if repeat >= 0:
                 pairs.append((results[0], results[1]))
         found[str(places)] = compared(pairs)
@@ -195,8 +198,8 @@ def measure(chosen: argparse.Namespace, server: Server, witness: Witness | None)
 def show(places: int, found: dict[str, Figures]) -> None:
     print(f"{f'concurrency {places}':<18}{'aerie':>10}{'(server)':>10}{'aiperf':>10}{'(server)':>10}{'ratio':>8}")
     for name, figure in found.items():
-        told = (figure[key] for key in ("aerie", "server under aerie", "aiperf", "server under aiperf"))
-        print(f"{name:<18}{''.join(f'{value:>10.2f}' for value in told)}{figure['ratio']:>8.3f}", flush=True)
+        figures_read = (figure[key] for key in ("aerie", "server under aerie", "aiperf", "server under aiperf"))
+        print(f"{name:<18}{''.join(f'{value:>10.2f}' for value in figures_read)}{figure['ratio']:>8.3f}", flush=True)
 
 
 def _run(words: list[str], name: str) -> None:
@@ -213,16 +216,16 @@ def main() -> int:
         target = Target(name="server", url=chosen.url, command=None if chosen.url else chosen.command)
         with tempfile.TemporaryDirectory(prefix="agreement-") as logs, Server(target, Path(logs)) as server:
             witness = None if chosen.url else Witness(Path(logs) / "server.log")
-            told = {"server": server.describe(), "found": measure(chosen, server, witness)}
+            figures_read = {"server": server.describe(), "found": measure(chosen, server, witness)}
     except (NoAgreement, SweepError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 2
-    good = all(agrees(found) for found in told["found"].values())
+    good = all(agrees(found) for found in figures_read["found"].values())
     if chosen.json:
         version = subprocess.run([AIPERF, "--version"], capture_output=True, text=True, check=False).stdout.strip()
         about = {"limit": LIMIT, "agrees": good, "aiperf": version, "rounds": chosen.rounds, "repeats": chosen.repeats}
         about |= {"max_tokens": chosen.max_tokens, "provenance": provenance() | {"command": " ".join(sys.argv)}}
-        chosen.json.write_text(json.dumps(about | told) + "\n", encoding="utf-8")
+        chosen.json.write_text(json.dumps(about | figures_read) + "\n", encoding="utf-8")
     print(f"{'agree' if good else 'do NOT agree'} within {LIMIT:.0%}")
     return 0 if good else 1
 

@@ -131,10 +131,10 @@ def _measured(proxy: Proxy, pair: Pair, experiment: Experiment, head: Path, path
 
 
 def _versions(python: str) -> dict[str, str]:
-    told = "import json; from importlib.metadata import version as v; print(json.dumps({n: v(n) for n in {names}}))"
+    program = "import json; from importlib.metadata import version as v; print(json.dumps({n: v(n) for n in {names}}))"
     names = ["speculators", "torch", "transformers"]
-    told = told.replace("{names}", repr(names))
-    done = subprocess.run([python, "-c", told], check=True, capture_output=True, text=True)
+    program = program.replace("{names}", repr(names))
+    done = subprocess.run([python, "-c", program], check=True, capture_output=True, text=True)
     found: dict[str, str] = json.loads(done.stdout)
     return found
 

@@ -63,8 +63,8 @@ class Service:
     def check_model(self, name: str | None) -> None:
         """Raises NotFound if `name` is not the served model; accepts None and an empty name."""
         if name and name not in (self.model, self.config.model.path):
-            told = f"no model {name[:120]!r} here; this server has {self.model!r}"
-            raise NotFound(told, param="model", code="model_not_found")
+            message = f"no model {name[:120]!r} here; this server has {self.model!r}"
+            raise NotFound(message, param="model", code="model_not_found")
 
 
 def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise: Promise | None = None) -> Service:

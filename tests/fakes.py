@@ -122,7 +122,7 @@ class FakeWorker:
             expect(count > 0, "an empty chunk")
             self.pools.write(row, start, chunk, writes)
             end, next_id, drafting = start + count, int(work.next_ids[index]), bool(plan.drafting[index])
-            self._follow(row, drafting)
+            self._extend(row, drafting)
             if drafting and start > 0:
                 self.pools.check_pairs(row, start, int(chunk[0]))
             if not work.is_last[index]:
@@ -145,7 +145,7 @@ class FakeWorker:
         for index, row in enumerate(plan.rows.tolist()):
             root, length, ending = self._read(plan, index)
             nodes, drafting = int(work.nodes[index]), bool(plan.drafting[index])
-            self._follow(row, drafting)
+            self._extend(row, drafting)
             expect(nodes >= 1 and (drafting or nodes == 1), "a plain row with a tree")
             if ending is not Ending.OPEN:
                 self._publish(plan, index, root, length, ending)
@@ -201,17 +201,17 @@ class FakeWorker:
         return committed, Ending.OPEN
 
     def _read(self, plan: StepPlan, index: int) -> tuple[int, int, Ending]:
-        row, turn = int(plan.rows[index]), int(plan.turns[index])
-        value = self._future[turn][row]
-        expect(value is not None, f"row {row} reads generation {turn}, which nothing published")
+        row, generation = int(plan.rows[index]), int(plan.generations[index])
+        value = self._future[generation][row]
+        expect(value is not None, f"row {row} reads generation {generation}, which nothing published")
         if self._poison:
-            self._future[turn][row] = None
+            self._future[generation][row] = None
         return value
 
     def _publish(self, plan: StepPlan, index: int, root: int, length: int, ending: Ending) -> None:
-        self._future[1 - int(plan.turns[index])][int(plan.rows[index])] = (root, length, ending)
+        self._future[1 - int(plan.generations[index])][int(plan.rows[index])] = (root, length, ending)
 
-    def _follow(self, row: int, drafting: bool) -> None:
+    def _extend(self, row: int, drafting: bool) -> None:
         expect(not (drafting and self._plain[row]), f"row {row} was plain and drafts again")
         self._plain[row] |= not drafting
 

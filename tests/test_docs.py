@@ -197,9 +197,9 @@ def test_the_api_page_has_every_route_and_status() -> None:
         for method, path in re.findall(r'@router\.(get|post)\(\s*"([^"]+)"', sources)
     }
     assert routes and set(re.findall(r"`((?:GET|POST) /[^`]*)`", page)) == routes | {"GET /"}
-    told = {(int(status), kind) for status, kind in re.findall(r"(?m)^\| (\d{3}) \| `(\w+)` \|", page)}
+    reported = {(int(status), kind) for status, kind in re.findall(r"(?m)^\| (\d{3}) \| `(\w+)` \|", page)}
     importlib.import_module("aerie.server.app")
-    assert told == {(error.status, error.kind) for error in all_errors(AerieError)}
+    assert reported == {(error.status, error.kind) for error in all_errors(AerieError)}
 
 
 def all_errors(kind: type[AerieError]) -> Iterator[type[AerieError]]:

@@ -26,9 +26,9 @@ print(answer.choices[0].message.content)
 def announce(config: Config) -> Callable[[Ready, str], None]:
     def say(ready: Ready, url: str) -> None:
         report = "\n".join(f"  {key:<18} {_shown(key, value)}" for key, value in ready.report.items())
-        told = {"report": report, "settings": _settings(config), "url": url, "name": config.model.served_name}
+        fields = {"report": report, "settings": _settings(config), "url": url, "name": config.model.served_name}
         header, key = ("", "none") if config.server.api_key is None else (" -H 'Authorization: Bearer KEY'", "KEY")
-        print(_TEXT.format(question=_QUESTION, header=header, key=key, **told), flush=True)
+        print(_TEXT.format(question=_QUESTION, header=header, key=key, **fields), flush=True)
 
     return say
 

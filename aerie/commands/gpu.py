@@ -55,7 +55,7 @@ def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
         yield from _check(name, config, quick=quick)
     except _FAILURES as error:
         logger.exception("the check %s broke off", name)
-        yield {"check": name, "case": "broke off", "passed": False, "detail": _told(error)}
+        yield {"check": name, "case": "broke off", "passed": False, "detail": _message(error)}
 
 
 def _check(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
@@ -140,14 +140,14 @@ def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> 
             write_report(out / f"{name}.json", cells, config)
     except _FAILURES as error:
         logger.exception("the part %s broke off", name)
-        extra["broke_off"] = _told(error)
+        extra["broke_off"] = _message(error)
     end(name, cells, _columns(name), config, out / f"{name}.json", **extra)
     if cells and name in ("plain", "speculation"):
         draw(out / f"{name}.png", cells)
     return not extra
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 

@@ -23,18 +23,18 @@ async def closed_loop(
     queue = list(enumerate(talks))
     queue.reverse()
     results: list[Measured] = []
-    course = _Course(warm_up, progress)
+    bounds = _Bounds(warm_up, progress)
 
     async def place(session: aiohttp.ClientSession) -> None:
         while queue:
             number, talk = queue.pop()
-            course.sent(number)
+            bounds.sent(number)
             results.extend(await converse(session, at, talk, seed=seed + number))
-            course.ended()
+            bounds.ended()
 
     async with _session() as session:
         await asyncio.gather(*(place(session) for _ in range(min(concurrency, len(queue)))))
-    return results, course.window(results)
+    return results, bounds.window(results)
 
 
 async def open_loop(
@@ -52,23 +52,23 @@ async def open_loop(
     """
     chosen = random.Random(seed)
     results: list[Measured] = []
-    course = _Course(warm_up, progress)
+    bounds = _Bounds(warm_up, progress)
 
     async def send(session: aiohttp.ClientSession, number: int, talk: Conversation) -> None:
         results.extend(await converse(session, at, talk, seed=seed + number))
-        course.ended()
+        bounds.ended()
 
     async with _session() as session, asyncio.TaskGroup() as open_ones:
         due = time.monotonic()
         for number, talk in enumerate(talks):
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            course.sent(number)
+            bounds.sent(number)
             open_ones.create_task(send(session, number, talk))
             due += chosen.gammavariate(burstiness, 1 / (rate * burstiness))
-    return results, course.window(results)
+    return results, bounds.window(results)
 
 
-class _Course:
+class _Bounds:
     """Tracks the bounds of the steady window."""
 
     def __init__(self, warm_up: int, progress: Progress) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 def flags_of(sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
     """One line for each way in which a target was started or called, with the loads that it served."""
-    told = []
+    notes = []
     for target in sweep["targets"]:
         loads: dict[str, list[str]] = {}
         for line in cells:
@@ -15,10 +15,10 @@ def flags_of(sweep: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         for way, own in loads.items():
             at = f" ({', '.join(dict.fromkeys(own))})" if len(loads) > 1 else ""
             fields = f", every request with {json.dumps(target['fields'])}" if target["fields"] else ""
-            told.append(f"{target['name']}{at}: {way}{fields}")
+            notes.append(f"{target['name']}{at}: {way}{fields}")
         if not loads:
-            told.append(f"{target['name']}: not measured; {target['command'] or target['url']}")
-    return told
+            notes.append(f"{target['name']}: not measured; {target['command'] or target['url']}")
+    return notes
 
 
 def _started(server: dict[str, Any]) -> str:

@@ -115,8 +115,8 @@ def _notes(own: list[Row]) -> list[str]:
 
 def labels_of(line: dict[str, Any]) -> set[str]:
     """What the server of a cell reported as simulated about itself, in its own capitals."""
-    told = ((line.get("server") or {}).get("config") or {}).get("engine") or {}
-    return {f"{line['target']}: {told[key]}" for key in ("weights", "acceptance") if told.get(key)}
+    reported = ((line.get("server") or {}).get("config") or {}).get("engine") or {}
+    return {f"{line['target']}: {reported[key]}" for key in ("weights", "acceptance") if reported.get(key)}
 
 
 def _targets(sweep: dict[str, Any], cells: list[dict[str, Any]], tried: list[dict[str, Any]]) -> list[Block]:
@@ -132,5 +132,5 @@ def _targets(sweep: dict[str, Any], cells: list[dict[str, Any]], tried: list[dic
 
 
 def _source(cells: list[dict[str, Any]]) -> str:
-    last = max((line["provenance"] for line in cells), key=lambda told: told["at"])
+    last = max((line["provenance"] for line in cells), key=lambda reported: reported["at"])
     return "\n".join(f"{key}: {value}" for key, value in last.items())

@@ -188,7 +188,7 @@ class FlashInferAttention:
         return self._module.plan(
             scratch,
             schedule.planned,
-            schedule.turn(),
+            schedule.next_copy(),
             torch.from_numpy(counts.qo_indptr),
             torch.from_numpy(counts.kv_indptr),
             torch.from_numpy(lengths.astype(np.int32)),

@@ -92,7 +92,7 @@ class Schedule:
         """The planner's part, on the device."""
         return self.memory[: self.size]
 
-    def turn(self) -> Tensor:
+    def next_copy(self) -> Tensor:
         """The planner's part of the next pinned buffer, free to be written. Waits if the host is so far ahead that the
         buffer's last copy has not run.
         """

@@ -86,8 +86,8 @@ def _floor(
     """The lowest int32 t >= floor such that the weight of the values above t is below the limit."""
     found = tl.full([], -(2**31), tl.int64)
     digits = tl.arange(0, 16).to(tl.int64)
-    for turn in tl.static_range(8):
-        step = tl.full([], 1 << (28 - 4 * turn), tl.int64)
+    for digit in tl.static_range(8):
+        step = tl.full([], 1 << (28 - 4 * digit), tl.int64)
         tops = found + digits * step + (step - 1)
         above = tl.zeros([16], tl.float32)
         for start in range(0, vocabulary, block):

@@ -39,16 +39,16 @@ def norm_rows(out, x, gain, floor, stride, each, size, block: tl.constexpr):
     tl.store(out + row * size + places, answer.to(out.dtype.element_ty), mask=places < size)
 
 
-def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
     """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries in place and keys into the pool, and copies
     values there.
     """
     tokens, every, dim = merged.shape
     keys = pool.keys[layer]
-    turn_heads[(tokens, every)](
+    rotate_heads[(tokens, every)](
         merged,
         keys,
-        torch.view_as_real(turns),
+        torch.view_as_real(rotations),
         slots,
         keys.stride(0),
         heads=heads,
@@ -60,10 +60,10 @@ def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, 
 
 
 @triton.jit
-def turn_heads(
+def rotate_heads(
     merged,
     pool,
-    turns,
+    rotations,
     slots,
     slot_stride,
     heads: tl.constexpr,
@@ -79,8 +79,8 @@ def turn_heads(
     x, y = tl.load(source, mask=inside), tl.load(source + 1, mask=inside)
     if head < heads + (every - heads) // 2:
         wide_x, wide_y = x.to(tl.float32), y.to(tl.float32)
-        turn = turns + token * 2 * half + 2 * pairs
-        cos, sin = tl.load(turn, mask=inside), tl.load(turn + 1, mask=inside)
+        rotation = rotations + token * 2 * half + 2 * pairs
+        cos, sin = tl.load(rotation, mask=inside), tl.load(rotation + 1, mask=inside)
         x, y = (wide_x * cos - wide_y * sin).to(x.dtype), (wide_x * sin + wide_y * cos).to(y.dtype)
     target = source
     if head >= heads:

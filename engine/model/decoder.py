@@ -92,7 +92,7 @@ class Decoder:
     ) -> TargetOutput:
         body = self.body
         context = Pass(
-            turns=body.rotations.index_select(0, positions),
+            rotations=body.rotations.index_select(0, positions),
             slots=slots,
             planned=planned_for(body.attention, inputs),
             attention=body.attention,

@@ -23,11 +23,11 @@ read.
 
 def reader_of(config: Mapping[str, Any], folder: Path, *, param: str = "model.path") -> Reader:
     """The reader for a checkpoint with this config.json. Raises ConfigError if its format is not served."""
-    told = config.get("quantization_config") or {}
-    method = str(told.get("quant_method", "unknown")) if told else UNQUANTIZED
+    quantization = config.get("quantization_config") or {}
+    method = str(quantization.get("quant_method", "unknown")) if quantization else UNQUANTIZED
     if method not in FORMATS:
         known = ", ".join(sorted(FORMATS.keys() - {UNQUANTIZED})) or "unquantized weights only"
         raise ConfigError(
             f"{folder} is quantized, with quant_method {method!r}; the native engine runs {known}", param=param
         )
-    return FORMATS[method](told)
+    return FORMATS[method](quantization)

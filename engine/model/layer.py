@@ -50,7 +50,7 @@ class MlpWeights:
 class Pass:
     """What all layers of one forward pass share: its tokens' rotations and slots, and their attention."""
 
-    turns: Tensor
+    rotations: Tensor
     """[tokens, 1, head_dim / 2] complex rotations."""
     slots: Tensor
     """[tokens] int64 pool slots to write."""
@@ -70,7 +70,7 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
         query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
         query.copy_(weights.q_norm(query))
         key.copy_(weights.k_norm(key))
-    context.kernels[turned](merged, heads, context.turns, context.pool, layer, context.slots)
+    context.kernels[rotated](merged, heads, context.rotations, context.pool, layer, context.slots)
     mixed = context.attention.run(context.planned, merged[:, :heads], context.pool, layer)  # [tokens, heads, head_dim]
     return weights.output.add_to(residual, mixed.reshape(-1, heads * dim))
 
@@ -80,12 +80,12 @@ def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) 
     return weights.down.add_to(residual, kernels[gated](weights.gate_up(norm(residual))))
 
 
-def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
     """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries and keys in place and writes keys and values to
     the pool.
     """
     kv_heads = (merged.shape[1] - heads) // 2
-    rotate_(merged, heads + kv_heads, turns)
+    rotate_(merged, heads + kv_heads, rotations)
     pool.write(layer, slots, merged[:, heads:])
 
 

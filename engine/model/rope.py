@@ -27,14 +27,14 @@ def interleaved(weight: Tensor, head_dim: int) -> Tensor:
     return halves.transpose(1, 2).reshape(weight.shape).contiguous()
 
 
-def rotate_(x: Tensor, count: int, turns: Tensor) -> None:
+def rotate_(x: Tensor, count: int, rotations: Tensor) -> None:
     """Rotates the first `count` heads of x [tokens, heads, head_dim], in interleaved order, in place.
 
-    `turns` [tokens, 1, head_dim / 2] complex. 16-bit values are rotated in fp32.
+    `rotations` [tokens, 1, head_dim / 2] complex. 16-bit values are rotated in fp32.
     """
     part = x[:, :count]
     pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))  # [tokens, count, head_dim / 2]
-    pairs.mul_(turns)
+    pairs.mul_(rotations)
     if x.dtype != torch.float32:
         part.copy_(torch.view_as_real(pairs).flatten(-2))
 

@@ -27,17 +27,23 @@ class Future(NamedTuple):
     """[n, seed_width]"""
 
 
-def take(tables: Future, turns: Tensor, rows: Tensor) -> Future:
-    """turns, rows [n] int64 -> copies of their values."""
-    places = turns * (tables.bonus.shape[0] // 2) + rows
+def take(tables: Future, generations: Tensor, rows: Tensor) -> Future:
+    """generations, rows [n] int64 -> copies of their values."""
+    places = generations * (tables.bonus.shape[0] // 2) + rows
     return Future(*(table.index_select(0, places) for table in tables))
 
 
 def publish(
-    tables: Future, turns: Tensor, rows: Tensor, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
+    tables: Future,
+    generations: Tensor,
+    rows: Tensor,
+    bonus: Tensor,
+    lengths: Tensor,
+    done: Tensor,
+    seeds: Tensor | None,
 ) -> None:
-    """Writes generation `turns` [n] of `rows` [n]. Without seeds, the stored seeds stay as they are."""
-    places = turns * (tables.bonus.shape[0] // 2) + rows
+    """Writes generation `generations` [n] of `rows` [n]. Without seeds, the stored seeds stay as they are."""
+    places = generations * (tables.bonus.shape[0] // 2) + rows
     for table, values in zip(tables, (bonus, lengths, done, seeds), strict=True):
         if values is not None:
             table.index_copy_(0, places, values.to(table.dtype))
@@ -64,11 +70,13 @@ class FutureMap:
         self._take, self._publish = kernels[take], kernels[publish]
         self._tables = Future(*(table.flatten(0, 1) for table in (self.bonus, self.lengths, self.done, self.seeds)))
 
-    def read(self, turns: Tensor, rows: Tensor) -> Future:
-        """turns, rows [n] int64"""
-        found = self._take(self._tables, turns, rows)
+    def read(self, generations: Tensor, rows: Tensor) -> Future:
+        """generations, rows [n] int64"""
+        found = self._take(self._tables, generations, rows)
         if self.poison:
-            places = turns * (self._tables.bonus.shape[0] // 2) + rows  # index_fill_: a kernel's constant, no copy
+            places = (
+                generations * (self._tables.bonus.shape[0] // 2) + rows
+            )  # index_fill_: a kernel's constant, no copy
             for table, value in (
                 (self._tables.bonus, _POISON_TOKEN),
                 (self._tables.lengths, _POISON_LENGTH),
@@ -78,6 +86,6 @@ class FutureMap:
         return found
 
     def publish(
-        self, turns: Tensor, rows: Tensor, *, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
+        self, generations: Tensor, rows: Tensor, *, bonus: Tensor, lengths: Tensor, done: Tensor, seeds: Tensor | None
     ) -> None:
-        self._publish(self._tables, turns, rows, bonus, lengths, done, seeds)
+        self._publish(self._tables, generations, rows, bonus, lengths, done, seeds)

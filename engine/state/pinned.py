@@ -45,21 +45,21 @@ class PinnedTransfer:
         self._size = size
         self._buffer = torch.zeros(size, dtype=torch.uint8, device=runtime.device)
         self._slots = (_Slot(runtime, size), _Slot(runtime, size))
-        self._turn = 0
+        self._current = 0
         self._used = 0
         self._waiting: int | None = None
         """Inside `together`: the start of the part that has not been sent."""
 
     def begin(self) -> None:
-        self._turn = 1 - self._turn
-        slot = self._slots[self._turn]
+        self._current = 1 - self._current
+        slot = self._slots[self._current]
         slot.read.synchronize()
         slot.extra.clear()
         self._used = 0
 
     def put(self, values: NDArray[Any], kind: DTypeLike = np.int64) -> Tensor:
         wanted = np.dtype(kind)
-        slot, first = self._slots[self._turn], -(-self._used // _ALIGNMENT) * _ALIGNMENT
+        slot, first = self._slots[self._current], -(-self._used // _ALIGNMENT) * _ALIGNMENT
         end = first + values.size * wanted.itemsize
         if end > self._size:
             return self._put_apart(slot, values, wanted)
@@ -82,7 +82,7 @@ class PinnedTransfer:
                 self._send(first, self._used)
 
     def fetch(self, words: Tensor) -> Fetch:
-        slot, count = self._slots[self._turn], words.numel()
+        slot, count = self._slots[self._current], words.numel()
         if 4 * count > self._size:
             slot.coming_out = self._runtime.pinned(4 * count)
         target = slot.coming_out[: 4 * count].view(torch.int32)
@@ -106,7 +106,7 @@ class PinnedTransfer:
         return sent.view(_TORCH[wanted.name]).view(values.shape)
 
     def _send(self, first: int, end: int) -> None:
-        slot = self._slots[self._turn]
+        slot = self._slots[self._current]
         self._before()
         self._buffer[first:end].copy_(slot.going_in[first:end], non_blocking=True)
         slot.read.record()

@@ -99,7 +99,7 @@ class FixedRows:
     """A step's rows at fixed addresses: they are the first values that every step stages. [R] each."""
 
     rows: Tensor
-    turns: Tensor
+    generations: Tensor
     counts: Tensor
     """Nodes to verify; 1 in surplus rows and in rows that the head does not extend."""
     real: Tensor
@@ -118,7 +118,7 @@ def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: i
 
     return FixedRows(
         rows=padded(None if plan is None else plan.rows, dummy_row),
-        turns=padded(None if plan is None else plan.turns, 0),
+        generations=padded(None if plan is None else plan.generations, 0),
         counts=padded(counts, 1),
         real=transfer.put(np.arange(size) < own, np.bool_),
         drafts=padded(None if plan is None else plan.drafting, 0, np.bool_),
@@ -130,7 +130,7 @@ def padded_bounds(bounds: Ints, size: int) -> Ints:
     return np.pad(bounds, (0, size - bounds.size))
 
 
-class HeldPass:
+class GraphPass:
     """Attention of one pass of a bucket: planned once for its shape, renewed by the host before every replay."""
 
     def __init__(self, attention: Capturable, state: DeviceState, rows: int, queries: int, reach: int) -> None:

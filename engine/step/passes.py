@@ -45,7 +45,7 @@ class Chunks:
     """A staged prefill."""
 
     rows: Tensor
-    turns: Tensor
+    generations: Tensor
     token_ids: Tensor
     starts: Tensor
     ends: Tensor
@@ -62,7 +62,7 @@ def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
     ends = (work.starts + work.counts).astype(np.int32)
     return Chunks(
         rows=put(plan.rows),
-        turns=put(plan.turns),
+        generations=put(plan.generations),
         token_ids=put(work.token_ids),
         starts=put(work.starts),
         ends=put(ends),
@@ -98,11 +98,11 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DecodeRows:
     """The staged rows of a plain decode."""
 
     rows: Tensor
-    turns: Tensor
+    generations: Tensor
     layout: Layout
     cover: Cover
     real: Tensor | None = None
@@ -111,22 +111,22 @@ class Places:
     """[n] int64 in a captured graph: where its attention reads the true lengths."""
 
 
-def stage_decode(state: DeviceState, plan: StepPlan) -> Places:
+def stage_decode(state: DeviceState, plan: StepPlan) -> DecodeRows:
     assert plan.decode is not None
-    return Places(
+    return DecodeRows(
         rows=state.transfer.put(plan.rows),
-        turns=state.transfer.put(plan.turns),
+        generations=state.transfer.put(plan.generations),
         layout=uniform_layout(plan.rows.size, 1, state.device),
         cover=cover(plan.decode.bounds + 1, state.tables.page_size, state.transfer),
     )
 
 
-def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logprobs: int = -1) -> PassResult:
+def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, logprobs: int = -1) -> PassResult:
     """Runs the root of each row and chooses the next token. Rows that were done write to the dummy page and commit
     nothing.
     """
     rows, lay = places.rows, places.layout
-    roots, lengths, done, _ = read_rows(state, rows, places.turns, places.real)
+    roots, lengths, done, _ = read_rows(state, rows, places.generations, places.real)
     owners = torch.where(done, state.tables.dummy_row, rows)
     slots = state.tables.slots(owners, lengths)
     prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
@@ -150,24 +150,24 @@ def decode(state: DeviceState, places: Places, needs: Needs, *, taps: bool, logp
 
 
 def read_rows(
-    state: DeviceState, rows: Tensor, turns: Tensor, real: Tensor | None
+    state: DeviceState, rows: Tensor, generations: Tensor, real: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The FutureMap's bonus, length, done flag and draft seed of rows [n]. Surplus rows, False in `real`, are done at
     length 0.
     """
-    tokens, lengths, done, seeds = state.futures.read(turns, rows)
+    tokens, lengths, done, seeds = state.futures.read(generations, rows)
     if real is None:
         return tokens, lengths, done, seeds
     return torch.where(real, tokens, 0), torch.where(real, lengths, 0), done | ~real, seeds
 
 
-def plain_pass(state: DeviceState, plan: StepPlan, staged: Chunks | Places, *, taps: bool) -> PassResult:
+def plain_pass(state: DeviceState, plan: StepPlan, staged: Chunks | DecodeRows, *, taps: bool) -> PassResult:
     if isinstance(staged, Chunks):
         return prefill(state, plan, staged, taps=taps)
     return decode(state, staged, state.needs.of(plan.rows), taps=taps, logprobs=plan.logprobs)
 
 
-def publish(state: DeviceState, staged: Chunks | Places, result: PassResult, seeds: Tensor | None = None) -> None:
+def publish(state: DeviceState, staged: Chunks | DecodeRows, result: PassResult, seeds: Tensor | None = None) -> None:
     """Writes the other generation of every row that the pass advanced: all rows of a decode, finished prompts of a
     prefill.
     """
@@ -177,7 +177,7 @@ def publish(state: DeviceState, staged: Chunks | Places, result: PassResult, see
         return values if kept is None else values.index_select(0, kept)
 
     state.futures.publish(
-        of(1 - staged.turns),
+        of(1 - staged.generations),
         of(result.rows),
         bonus=of(result.tokens),
         lengths=of(result.lengths),

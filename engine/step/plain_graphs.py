@@ -12,8 +12,8 @@ from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.graphs import (
     NEEDS,
     Family,
+    GraphPass,
     Graphs,
-    HeldPass,
     Sampling,
     bucket_for,
     fix_rows,
@@ -21,7 +21,7 @@ from aerie.engine.step.graphs import (
     row_buckets,
     sampling_of,
 )
-from aerie.engine.step.passes import Places, decode, publish
+from aerie.engine.step.passes import DecodeRows, decode, publish
 from aerie.engine.step.results import Answer, Pending, plain_answer, send
 from aerie.engine.step.state import DeviceState
 
@@ -41,12 +41,12 @@ class PlainGraphs:
         self._state = state
         self._graphs = graphs
         self._sizes = row_buckets(state.capacity.rows) if sizes is None else sizes
-        self._held: dict[int, HeldPass] = {}
+        self._held: dict[int, GraphPass] = {}
         self._answers: dict[PlainBucket, Answer] = {}
-        self._read: dict[PlainBucket, Places] = {}
+        self._read: dict[PlainBucket, DecodeRows] = {}
         """Tensors that recordings read and that must outlive them."""
         for rows in reversed(self._sizes):  # the largest first: the others reuse its memory in the pool
-            self._held[rows] = HeldPass(attention, state, rows, 1, 1)
+            self._held[rows] = GraphPass(attention, state, rows, 1, 1)
             for sampling in Sampling:
                 self._capture(PlainBucket(rows, sampling))
 
@@ -78,7 +78,9 @@ class PlainGraphs:
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
         lay = uniform_layout(bucket.rows, 1, state.device)
-        places = self._read[bucket] = Places(fixed.rows, fixed.turns, lay, held.cover, fixed.real, held.prefix_lens)
+        places = self._read[bucket] = DecodeRows(
+            fixed.rows, fixed.generations, lay, held.cover, fixed.real, held.prefix_lens
+        )
 
         def verify() -> Tensor:
             result = decode(state, places, NEEDS[bucket.sampling], taps=False)

@@ -16,12 +16,12 @@ from aerie.engine.step.state import DeviceState
 
 def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | None:
     """The answer of a step that commits nothing; None if there may be work to do."""
-    if plan.decode is None or not state.visible or not state.futures.done.numpy()[plan.turns, plan.rows].all():
+    if plan.decode is None or not state.visible or not state.futures.done.numpy()[plan.generations, plan.rows].all():
         return None
-    rows, turns = state.transfer.put(plan.rows), state.transfer.put(plan.turns)
+    rows, generations = state.transfer.put(plan.rows), state.transfer.put(plan.generations)
     stage_changes(plan, state.tables, state.transfer)()
-    tokens, lengths, done, seeds = state.futures.read(turns, rows)
-    state.futures.publish(1 - turns, rows, bonus=tokens, lengths=lengths, done=done, seeds=seeds)
+    tokens, lengths, done, seeds = state.futures.read(generations, rows)
+    state.futures.publish(1 - generations, rows, bonus=tokens, lengths=lengths, done=done, seeds=seeds)
     nothing = torch.zeros_like(lengths)
     endings = torch.full_like(lengths, int(Ending.OPEN))
     answer = Answer(tokens=nothing[:, None], counts=nothing, lengths=lengths, endings=endings)

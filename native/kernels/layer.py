@@ -25,17 +25,17 @@ def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
     return out.to(x.dtype)
 
 
-def turned(merged: Tensor, heads: int, turns: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
+def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
     """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries and keys in place and writes keys and values to
     the pool.
     """
     tokens, every, dim = merged.shape
     if merged.dtype not in TYPES or dim % LANES or not merged.is_contiguous():
-        references.turned(merged, heads, turns, pool, layer, slots)
+        references.rotated(merged, heads, rotations, pool, layer, slots)
         return
-    library().turned(
+    library().rotated(
         merged.data_ptr(),
-        turns.data_ptr(),
+        rotations.data_ptr(),
         pool.slots(layer).data_ptr(),
         slots.data_ptr(),
         tokens,

@@ -42,7 +42,7 @@ class Through:
             None if beside is None else beside.data_ptr(),
             held.layers,
             (ctypes.c_int64 * len(boundaries))(*boundaries),
-            context.turns.data_ptr(),
+            context.rotations.data_ptr(),
             context.slots.data_ptr(),
             pool.data_ptr(),
             *addresses,

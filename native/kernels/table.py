@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aerie.contracts.errors import ConfigError
 from aerie.engine.attention import compiled_attention, host_attention
 from aerie.engine.bindings import Kernels
-from aerie.engine.model.layer import gated, mlp, turned
+from aerie.engine.model.layer import gated, mlp, rotated
 from aerie.engine.model.norm import normed
 from aerie.engine.model.packing import pack, pack_int8
 from aerie.engine.model.stack import through
@@ -60,7 +60,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
             slots: places.slots,
             take: future_map.take,
             through: stack.Through(),
-            turned: layer.turned,
+            rotated: layer.rotated,
         },
         name=library_name(),
         products=PANELS if choice is None else choice.way.product,

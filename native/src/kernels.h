@@ -31,7 +31,7 @@ void gated(float* out, const float* both, long tokens, long inner);
 
 void multiplied(float* out, const float* x, const void* panels, const float* scales, const float* bias, long tokens,
                 long outputs, long inputs, bool adds);
-void turned_to(float* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
+void rotated_to(float* merged, const float* rotations, void* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
                long dim, bool halves);
 
 void attended(float* out, const float* query, const void* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
@@ -42,7 +42,7 @@ void swiglu(float* residual, const float* gain, const float* floor, const void* 
             const float* gate_up_bias, const void* down, const float* down_scales, const float* down_bias, long tokens,
             long hidden, long inner);
 void passed(float* stream, float* taps, const float* embedded, const aerie::Layer* layers, const int64_t* tapped,
-            const float* turns, const int64_t* slots, char* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
+            const float* rotations, const int64_t* slots, char* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
             const int32_t* pages, const int64_t* prefixes, const int64_t* words, long count, long boundaries, long tokens,
             long rows, long hidden, long heads, long kv_heads, long dim, long page_size, long layer_bytes,
             bool normed_residual, bool halves);

@@ -38,20 +38,20 @@ struct Swapped {
 };
 
 // Multiplies each pair by its complex number: (x, y) (c, s) is (x c - y s, y c + x s).
-inline Floats turned_pairs(Floats pairs, Floats turns) {
-  const Floats cosines = shuffled<Evens>(turns, turns), sines = shuffled<Odds>(turns, turns);
+inline Floats rotated_pairs(Floats pairs, Floats rotations) {
+  const Floats cosines = shuffled<Evens>(rotations, rotations), sines = shuffled<Odds>(rotations, rotations);
   const Floats signs = (lane_numbers() & 1) == 0 ? Floats{} - 1.0f : Floats{} + 1.0f;
   return pairs * cosines + shuffled<Swapped>(pairs, pairs) * sines * signs;
 }
 
 // To a pool of the same type, or from floats to bf16.
 template <class Number, class Kept>
-void turn(Number* merged, const float* turns, Kept* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
+void rotate(Number* merged, const float* rotations, Kept* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
           long dim) {
   const long kept = 2 * kv_heads * dim;
-  for (long token = 0; token < tokens; ++token, turns += dim) {
+  for (long token = 0; token < tokens; ++token, rotations += dim) {
     for (long head = 0; head < heads + kv_heads; ++head, merged += dim)
-      for (long i = 0; i < dim; i += kLanes) put(merged + i, turned_pairs(floats(merged + i), load(turns + i)));
+      for (long i = 0; i < dim; i += kLanes) put(merged + i, rotated_pairs(floats(merged + i), load(rotations + i)));
     merged += kv_heads * dim;
     Kept* slot = pool + slots[token] * kept;
     for (long i = 0; i < kept; i += kLanes) put(slot + i, floats(merged - kept + i));
@@ -61,14 +61,14 @@ void turn(Number* merged, const float* turns, Kept* pool, const int64_t* slots, 
 }  // namespace
 
 // merged [tokens, heads + 2 * kv_heads, dim]: rotates queries and keys in place, then copies keys and values to the
-// pool [slots, 2 * kv_heads, dim], both of floats or, with `halves`, of bf16. turns [tokens, dim / 2] complex; rotated
+// pool [slots, 2 * kv_heads, dim], both of floats or, with `halves`, of bf16. rotations [tokens, dim / 2] complex; rotated
 // pairs lie side by side. dim is a multiple of 16.
-extern "C" void turned(void* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
+extern "C" void rotated(void* merged, const float* rotations, void* pool, const int64_t* slots, long tokens, long heads,
                        long kv_heads, long dim, bool halves) {
   if (halves)
-    turn(static_cast<uint16_t*>(merged), turns, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
+    rotate(static_cast<uint16_t*>(merged), rotations, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
   else
-    turn(static_cast<float*>(merged), turns, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
+    rotate(static_cast<float*>(merged), rotations, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
 }
 
 // both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]; inner is a multiple of 16.
@@ -82,10 +82,10 @@ extern "C" void gated(float* out, const float* both, long tokens, long inner) {
 }
 
 // The same for floats, whatever type the pool has.
-extern "C" void turned_to(float* merged, const float* turns, void* pool, const int64_t* slots, long tokens, long heads,
+extern "C" void rotated_to(float* merged, const float* rotations, void* pool, const int64_t* slots, long tokens, long heads,
                           long kv_heads, long dim, bool halves) {
   if (halves)
-    turn(merged, turns, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
+    rotate(merged, rotations, static_cast<uint16_t*>(pool), slots, tokens, heads, kv_heads, dim);
   else
-    turn(merged, turns, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
+    rotate(merged, rotations, static_cast<float*>(pool), slots, tokens, heads, kv_heads, dim);
 }

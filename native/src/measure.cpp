@@ -5,7 +5,7 @@
 using namespace aerie;
 
 // x [tokens, inputs], with as many inputs as each matrix has -> out, overwritten by each product.
-extern "C" void multiplied_in_turn(float* out, const float* x, const Matrix* matrices, long count, long tokens) {
+extern "C" void multiplied_one_by_one(float* out, const float* x, const Matrix* matrices, long count, long tokens) {
   for (const Matrix* matrix = matrices; matrix < matrices + count; ++matrix)
     multiplied(out, x, matrix->panels, matrix->scales, matrix->bias, tokens, matrix->outputs, matrix->inputs, false);
 }

@@ -21,21 +21,21 @@ void Pass::lay(const Rows& rows, const int64_t* counts, long scratch) {
   }
   const long tokens = queries_.back();
   slots_.resize(tokens);
-  turns_.resize(tokens * model_.dim);
+  rotations_.resize(tokens * model_.dim);
   embedded.resize(tokens * model_.hidden);
 }
 
 void Pass::put(long i, long row, int64_t token, int64_t place, int64_t position) {
   const long hidden = model_.hidden;
   ::slots(&slots_[i], rows_.owners + row, &place, tables_.pages, 1, tables_.per_row, model_.page_size);
-  std::memcpy(&turns_[i * model_.dim], model_.rotations + position * model_.dim, model_.dim * sizeof(float));
+  std::memcpy(&rotations_[i * model_.dim], model_.rotations + position * model_.dim, model_.dim * sizeof(float));
   const long bytes = hidden * (model_.halves ? sizeof(uint16_t) : sizeof(float));
   unpack(&embedded[i * hidden], static_cast<const char*>(model_.embeddings) + token * bytes, hidden, model_.halves);
 }
 
 void Pass::run(float* stream, const int64_t* words, float* taps, const int64_t* tapped, long boundaries) {
   const Model& model = model_;
-  passed(stream, taps, stream == embedded.data() ? nullptr : embedded.data(), model.layers, tapped, turns_.data(),
+  passed(stream, taps, stream == embedded.data() ? nullptr : embedded.data(), model.layers, tapped, rotations_.data(),
          slots_.data(), model.pool, queries_.data(), page_bounds_.data(), pages_.data(), rows_.lengths, words, model.count,
          boundaries, tokens(), rows_.count, model.hidden, model.heads, model.kv_heads, model.dim, model.page_size,
          model.layer_bytes, model.normed_residual, model.halves);

@@ -31,12 +31,12 @@ struct Tables {
   long per_row, stops;
 };
 
-// Generations [2, per_turn] of what one step leaves for the next (engine/state/future_map.py).
+// Generations [2, per_generation] of what one step leaves for the next (engine/state/future_map.py).
 struct Futures {
   int64_t *tokens, *lengths;
   bool* done;
-  char* seeds;  // [2, per_turn, seed_bytes]
-  long per_turn, seed_bytes;
+  char* seeds;  // [2, per_generation, seed_bytes]
+  long per_generation, seed_bytes;
 };
 
 // Table rows, each with the number of positions that it already has.
@@ -71,7 +71,7 @@ class Pass {
   Rows rows_{};
   std::vector<int32_t> queries_, page_bounds_, pages_;
   std::vector<int64_t> slots_;
-  std::vector<float> turns_;
+  std::vector<float> rotations_;
 };
 
 // Output of a stream [tokens, hidden]: its norm, and logits [tokens, vocabulary].

@@ -15,7 +15,7 @@ struct Step {
   const Model* target;
   const Tables* tables;
   const Futures* futures;
-  const int32_t *rows, *turns;  // [count]
+  const int32_t *rows, *generations;  // [count]
   long count;
   long open, stop, full;  // codes of endings
   float greedy_below;

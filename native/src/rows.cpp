@@ -15,8 +15,8 @@ extern "C" void accepted(int64_t* counts, int64_t* path, int64_t* along, const i
     long last = 0, count = 0;
     if (path) path[row * steps] = 0;
     for (long node = 1; node < nodes[row]; ++node) {  // parents come first, so one walk finds the whole path
-      const bool follows = parents ? parents[row * width + node] == last : node == last + 1;
-      if (!follows || tokens[row * width + node] != choices[row * width + last]) continue;
+      const bool continues = parents ? parents[row * width + node] == last : node == last + 1;
+      if (!continues || tokens[row * width + node] != choices[row * width + last]) continue;
       last = node;
       ++count;
       if (path) path[row * steps + count] = node;
@@ -49,13 +49,13 @@ extern "C" void cut(int64_t* kept, int64_t* endings, const int64_t* tokens, cons
   }
 }
 
-// Tables [2, per_turn] of tokens, lengths, done flags and `size` bytes of seeds -> the values of generation turns
+// Tables [2, per_generation] of tokens, lengths, done flags and `size` bytes of seeds -> the values of generation generations
 // [count] of rows [count].
 extern "C" void taken(int64_t* tokens, int64_t* lengths, bool* done, char* seeds, const int64_t* all_tokens,
-                      const int64_t* all_lengths, const bool* all_done, const char* all_seeds, const int64_t* turns,
-                      const int64_t* rows, long count, long per_turn, long size) {
+                      const int64_t* all_lengths, const bool* all_done, const char* all_seeds, const int64_t* generations,
+                      const int64_t* rows, long count, long per_generation, long size) {
   for (long i = 0; i < count; ++i) {
-    const int64_t place = turns[i] * per_turn + rows[i];
+    const int64_t place = generations[i] * per_generation + rows[i];
     tokens[i] = all_tokens[place];
     lengths[i] = all_lengths[place];
     done[i] = all_done[place];
@@ -66,9 +66,9 @@ extern "C" void taken(int64_t* tokens, int64_t* lengths, bool* done, char* seeds
 // The reverse; seeds may be null and then stay as they are.
 extern "C" void published(int64_t* all_tokens, int64_t* all_lengths, bool* all_done, char* all_seeds,
                           const int64_t* tokens, const int64_t* lengths, const bool* done, const char* seeds,
-                          const int64_t* turns, const int64_t* rows, long count, long per_turn, long size) {
+                          const int64_t* generations, const int64_t* rows, long count, long per_generation, long size) {
   for (long i = 0; i < count; ++i) {
-    const int64_t place = turns[i] * per_turn + rows[i];
+    const int64_t place = generations[i] * per_generation + rows[i];
     all_tokens[place] = tokens[i];
     all_lengths[place] = lengths[i];
     all_done[place] = done[i];

@@ -50,10 +50,10 @@ void normalize_heads(float* merged, const Layer& layer, const Shape& shape) {
 }  // namespace
 
 // stream [tokens, hidden], in place; taps [tokens, boundaries, hidden] of the layers `tapped` [boundaries], which are
-// in order; embedded [tokens, hidden] may be null. The other arrays are those of `turned` and `attended`; the layers of
+// in order; embedded [tokens, hidden] may be null. The other arrays are those of `rotated` and `attended`; the layers of
 // `pool` are `layer_bytes` apart.
 extern "C" void passed(float* stream, float* taps, const float* embedded, const Layer* layers, const int64_t* tapped,
-                       const float* turns, const int64_t* slots, char* pool, const int32_t* qo_indptr,
+                       const float* rotations, const int64_t* slots, char* pool, const int32_t* qo_indptr,
                        const int32_t* kv_indptr, const int32_t* pages, const int64_t* prefixes, const int64_t* words,
                        long count, long boundaries, long tokens, long rows, long hidden, long heads, long kv_heads,
                        long dim, long page_size, long layer_bytes, bool normed_residual, bool halves) {
@@ -78,7 +78,7 @@ extern "C" void passed(float* stream, float* taps, const float* embedded, const 
         std::memcpy(stream + token * hidden, x.data() + (token + 1) * layer.qkv.inputs - hidden, hidden * sizeof(float));
     multiply(merged.data(), x.data(), layer.qkv, shape, false);
     normalize_heads(merged.data(), layer, shape);
-    turned_to(merged.data(), turns, pool, slots, tokens, heads, kv_heads, dim, halves);
+    rotated_to(merged.data(), rotations, pool, slots, tokens, heads, kv_heads, dim, halves);
     settle(merged.data(), merged.size(), shape.halves);
     attended(mixed.data(), merged.data(), pool, qo_indptr, kv_indptr, pages, prefixes, words, rows,
              (heads + 2 * kv_heads) * dim, heads, kv_heads, dim, page_size, halves);

@@ -9,8 +9,8 @@ namespace aerie {
 namespace {
 
 long generation(const Step& step, long row, bool next) {
-  const long turn = step.turns[row];
-  return (next ? 1 - turn : turn) * step.futures->per_turn + step.rows[row];
+  const long generation = step.generations[row];
+  return (next ? 1 - generation : generation) * step.futures->per_generation + step.rows[row];
 }
 
 void leave(const Futures& futures, long place, int64_t token, int64_t length, bool done, const char* seed) {

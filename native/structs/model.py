@@ -38,7 +38,7 @@ class Tables(ctypes.Structure):
 class Futures(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("tokens", "lengths", "done", "seeds")),
-        *((name, c_long) for name in ("per_turn", "seed_bytes")),
+        *((name, c_long) for name in ("per_generation", "seed_bytes")),
     )
 
 

@@ -52,7 +52,7 @@ class Plans:
         return Step(
             *self._addresses,
             plan.rows.tobytes(),
-            plan.turns.tobytes(),
+            plan.generations.tobytes(),
             plan.rows.size,
             Ending.OPEN,
             Ending.STOP_ID,

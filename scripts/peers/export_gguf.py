@@ -119,13 +119,13 @@ def _describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: 
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, config: dict[str, Any], model: Path) -> None:
-    told = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-    before = told["pre_tokenizer"]
-    if told["model"]["type"] != "BPE" or before["type"] != "ByteLevel" or not before["use_regex"]:
+    tokenizer_json = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
+    before = tokenizer_json["pre_tokenizer"]
+    if tokenizer_json["model"]["type"] != "BPE" or before["type"] != "ByteLevel" or not before["use_regex"]:
         raise NotExported("the tokenizer is not a byte-level BPE that splits as GPT-2's does")
-    tokens = sorted(told["model"]["vocab"], key=told["model"]["vocab"].__getitem__)
-    special = {one["content"] for one in told["added_tokens"]}
-    merges = [one if isinstance(one, str) else " ".join(one) for one in told["model"]["merges"]]
+    tokens = sorted(tokenizer_json["model"]["vocab"], key=tokenizer_json["model"]["vocab"].__getitem__)
+    special = {one["content"] for one in tokenizer_json["added_tokens"]}
+    merges = [one if isinstance(one, str) else " ".join(one) for one in tokenizer_json["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)

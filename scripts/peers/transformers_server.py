@@ -169,25 +169,25 @@ def application(generator: Generator, name: str) -> FastAPI:
             raise HTTPException(400, "only streamed answers are given; set stream to true")
         text = generator.tokenizer.apply_chat_template(body["messages"], tokenize=False, add_generation_prompt=True)
         ids = generator.tokenizer(text, add_special_tokens=False)["input_ids"]
-        told: asyncio.Queue[int | None] = asyncio.Queue()
+        chosen: asyncio.Queue[int | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         asked = Asked(
             ids,
             body.get("max_tokens") or 64,
             float(body.get("temperature") or 0),
             not body.get("ignore_eos", False),
-            lambda token: loop.call_soon_threadsafe(told.put_nowait, token) and None,
+            lambda token: loop.call_soon_threadsafe(chosen.put_nowait, token) and None,
         )
         generator.ask(asked)
-        return StreamingResponse(_events(generator, asked, told), media_type="text/event-stream")
+        return StreamingResponse(_events(generator, asked, chosen), media_type="text/event-stream")
 
     return app
 
 
-async def _events(generator: Generator, asked: Asked, told: "asyncio.Queue[int | None]") -> AsyncIterator[bytes]:
+async def _events(generator: Generator, asked: Asked, chosen: "asyncio.Queue[int | None]") -> AsyncIterator[bytes]:
     text = DecodeStream(skip_special_tokens=True)
     yield _event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]})
-    while (token := await told.get()) is not None:
+    while (token := await chosen.get()) is not None:
         if piece := text.step(generator.tokenizer.backend_tokenizer, token):
             yield _event({"choices": [{"index": 0, "delta": {"content": piece}}]})
     reason = "length" if asked.made >= asked.limit else "stop"

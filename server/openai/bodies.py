@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 def few_fields(data: Any) -> Any:
     """Bounds the number of fields of an object. Passes any other value; its type is checked elsewhere."""
     if isinstance(data, dict) and len(data) > MAX_FIELDS:
-        told = {"given": len(data), "most": MAX_FIELDS}
-        raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", told)
+        context = {"given": len(data), "most": MAX_FIELDS}
+        raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", context)
     return data
 
 

@@ -28,8 +28,8 @@ def as_markdown() -> str:
 
 def _values(field: SamplingField) -> str:
     most = f"`limits.{field.name}_max`" if field.most is None else field.most
-    told = f"above {field.least}, at most {most}" if field.above else f"{field.least} to {most}"
-    return told if field.off is None else f"{told}; {field.off} is {field.neutral}"
+    reported = f"above {field.least}, at most {most}" if field.above else f"{field.least} to {most}"
+    return reported if field.off is None else f"{reported}; {field.off} is {field.neutral}"
 
 
 def _optional(field: SamplingField) -> tuple[Any, None]:

@@ -55,9 +55,9 @@ class EventStream(Response):
     async def _frames(self) -> AsyncIterator[bytes]:
         try:
             openings = [self._answers.opening(choice) for choice in self._generation.choices]
-            yield b"".join(_frame(opening) for opening in openings if opening is not None) + self._told(self._first)
+            yield b"".join(_frame(opening) for opening in openings if opening is not None) + self._framed(self._first)
             async for news in self._rest:
-                frames = self._told(news) if news else PING
+                frames = self._framed(news) if news else PING
                 if frames:
                     yield frames
             if self._answers.wanted.usage:
@@ -69,7 +69,7 @@ class EventStream(Response):
             yield _frame(error_data(AerieError(f"internal error; the log has it under {self._generation.id}")))
         yield DONE
 
-    def _told(self, news: News) -> bytes:
+    def _framed(self, news: News) -> bytes:
         frames = []
         for choice, delta in news:
             finish = choice.ended and choice.index not in self._finished

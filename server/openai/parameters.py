@@ -22,7 +22,7 @@ COMPLETION_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Parameters:
     """A body's parameters, independent of its prompt."""
 
     sampling: SamplingParams
@@ -35,7 +35,7 @@ class Wishes:
     choices: int
 
 
-def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Ready) -> Wishes:
+def read_parameters(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Ready) -> Parameters:
     stops = _read_stops(body, limits)
     _check_choices(body, limits)
     if body.stream_options is not None and not body.stream:
@@ -53,7 +53,7 @@ def read_wishes(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Re
     check_sampling(sampling, temperature_max=limits.temperature_max, vocabulary=ready.vocabulary)
     options = body.speculation or SpeculationOptions()
     ends = frozenset(() if sampling.ignore_eos else ready.end_ids)
-    return Wishes(
+    return Parameters(
         sampling=sampling,
         max_tokens=max_tokens,
         max_tokens_field=_max_tokens_field(body),
@@ -84,21 +84,21 @@ def check_prompt(prompt: list[int], ready: Ready, param: str) -> None:
         raise BadRequest(f"the prompt holds token id {highest}; the highest is {ready.vocabulary - 1}", param=param)
 
 
-def fit(wishes: Wishes, prompt_tokens: int, ready: Ready) -> int:
+def fit(parameters: Parameters, prompt_tokens: int, ready: Ready) -> int:
     """max_tokens for a prompt of this length: the requested number, or the rest of the context."""
     room = ready.max_length - prompt_tokens
-    if wishes.max_tokens is None:
-        if wishes.sampling.min_tokens > room:
+    if parameters.max_tokens is None:
+        if parameters.sampling.min_tokens > room:
             raise BadRequest(
-                f"min_tokens is {wishes.sampling.min_tokens}; the context has room for {room}", param="min_tokens"
+                f"min_tokens is {parameters.sampling.min_tokens}; the context has room for {room}", param="min_tokens"
             )
         return room
-    if wishes.max_tokens > room:
-        asked, field = wishes.max_tokens, wishes.max_tokens_field
+    if parameters.max_tokens > room:
+        asked, field = parameters.max_tokens, parameters.max_tokens_field
         given = f"you requested {prompt_tokens + asked} tokens ({prompt_tokens} in the prompt, {asked} as {field})"
         advice = f"Please reduce the length of the prompt, or {field} to {room}"
         raise context_exceeded(ready.max_length, given, advice, field)
-    return wishes.max_tokens
+    return parameters.max_tokens
 
 
 def _max_tokens_field(body: ChatBody | CompletionBody) -> str:

@@ -47,10 +47,10 @@ def _fault(body: bytes, error: str) -> BadRequest:
     except (ValueError, RecursionError):
         data = None
     for location, value in itertools.islice(_leaves(data), MAX_LEAVES):
-        told = _oddity(value)
-        if told is not None:
+        oddity = _oddity(value)
+        if oddity is not None:
             name = field(location)
-            return BadRequest(f"{name or 'the body'} {told}", param=name or None, code="malformed_json")
+            return BadRequest(f"{name or 'the body'} {oddity}", param=name or None, code="malformed_json")
     return BadRequest(f"the body is not JSON: {error}", code="malformed_json")
 
 

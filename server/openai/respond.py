@@ -17,7 +17,7 @@ from aerie.server.openai.bodies import ChatBody, CompletionBody
 from aerie.server.openai.choice import Choice, Delta
 from aerie.server.openai.events import EventStream
 from aerie.server.openai.generation import Generation, News
-from aerie.server.openai.parameters import Wishes, check_prompt, fit, read_wishes
+from aerie.server.openai.parameters import Parameters, check_prompt, fit, read_parameters
 from aerie.server.openai.unsupported import refuse_unsupported
 from aerie.server.service import Service
 
@@ -34,12 +34,12 @@ async def answer(
     ready = service.ready()
     service.check_model(body.model)
     refuse_unsupported(body)
-    wishes = read_wishes(body, service.config.limits, ready)
-    _check_fan_out(service, wishes, count)
+    parameters = read_parameters(body, service.config.limits, ready)
+    _check_fan_out(service, parameters, count)
     request_id: str = request.state.request_id
     try:
         generation = await while_connected(
-            request.receive, service.cut, _begin(service, body, request_id, wishes, ready, count, prompts)
+            request.receive, service.cut, _begin(service, body, request_id, parameters, ready, count, prompts)
         )
     except CallerGone:
         return Response(status_code=CLIENT_CLOSED)
@@ -48,7 +48,7 @@ async def answer(
         id=request_id,
         model=service.model,
         fingerprint=service.fingerprint(),
-        wanted=_wanted(body, wishes),
+        wanted=_wanted(body, parameters),
         tokenizer=service.tokenizer,
         prompts=[one.prompt for one in generation.requests],
     )
@@ -59,12 +59,12 @@ async def _begin(
     service: Service,
     body: ChatBody | CompletionBody,
     request_id: str,
-    wishes: Wishes,
+    parameters: Parameters,
     ready: Ready,
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
 ) -> Generation:
-    places = count * wishes.choices
+    places = count * parameters.choices
     service.admission.take(places)
     try:
         arrived = time.monotonic()
@@ -72,21 +72,21 @@ async def _begin(
         requests = []
         for prompt in await prompts():
             check_prompt(prompt, ready, param)
-            sampling = replace(wishes.sampling, max_tokens=fit(wishes, len(prompt), ready))
+            sampling = replace(parameters.sampling, max_tokens=fit(parameters, len(prompt), ready))
             requests += [
                 Generate(
                     id=uuid.uuid4().hex,  # the caller's id may not be unique
                     prompt=prompt,
                     sampling=sampling,
-                    speculation=wishes.speculation,
+                    speculation=parameters.speculation,
                     choice=choice,
                     cache_salt=body.cache_salt or "",
                     queue_deadline=arrived + service.config.limits.queue_seconds,
                     deadline=arrived + service.config.limits.total_seconds,
                 )
-                for choice in range(wishes.choices)
+                for choice in range(parameters.choices)
             ]
-        choices = [Choice(index, wishes.rules, service.tokenizer) for index in range(places)]
+        choices = [Choice(index, parameters.rules, service.tokenizer) for index in range(places)]
         return Generation(service, request_id, requests, choices, arrived)
     except BaseException:  # gives the places back, whatever ends this request
         service.admission.give_back(places)
@@ -129,11 +129,11 @@ async def _whole(service: Service, request: Request, generation: Generation, ans
         generation.close()
 
 
-def _wanted(body: ChatBody | CompletionBody, wishes: Wishes) -> Wanted:
+def _wanted(body: ChatBody | CompletionBody, parameters: Parameters) -> Wanted:
     options = body.stream_options
     return Wanted(
-        logprobs=wishes.sampling.logprobs >= 0,
-        ranks=max(wishes.sampling.logprobs, 0),
+        logprobs=parameters.sampling.logprobs >= 0,
+        ranks=max(parameters.sampling.logprobs, 0),
         token_ids=bool(body.return_token_ids),
         spans=body.speculation is not None and body.speculation.spans,
         trees=body.speculation is not None and body.speculation.trees,
@@ -142,11 +142,11 @@ def _wanted(body: ChatBody | CompletionBody, wishes: Wishes) -> Wanted:
     )
 
 
-def _check_fan_out(service: Service, wishes: Wishes, count: int) -> None:
+def _check_fan_out(service: Service, parameters: Parameters, count: int) -> None:
     most = service.config.limits.max_choices
-    if count * wishes.choices > most:
+    if count * parameters.choices > most:
         raise BadRequest(
-            f"{count} prompts with n {wishes.choices} make {count * wishes.choices} choices; at most {most} are "
-            "allowed (limits.max_choices)",
+            f"{count} prompts with n {parameters.choices} make {count * parameters.choices} choices; at most {most} "
+            "are allowed (limits.max_choices)",
             param="prompt",
         )

@@ -185,9 +185,9 @@ class CompletionChunk(_Answer):
 
 def answered(whole: Any, *chunks: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     """The responses of a route that answers whole, or as a stream of `chunks` if the request asks for it."""
-    told = "The answer; with `stream` its events, each `data: ` and a chunk, the last `data: [DONE]`"
+    description = "The answer; with `stream` its events, each `data: ` and a chunk, the last `data: [DONE]`"
     chunk: dict[str, Any] = {"anyOf": [{"$ref": f"#/components/schemas/{one.__name__}"} for one in chunks]}
-    return {200: {"model": whole, "description": told, "content": {"text/event-stream": {"schema": chunk}}}}
+    return {200: {"model": whole, "description": description, "content": {"text/event-stream": {"schema": chunk}}}}
 
 
 PREDICTED = answered(ChatAnswer | CompletionAnswer | Predictions, ChatChunk, CompletionChunk)

@@ -26,9 +26,9 @@ def write_lines_bare(stream: TextIO = sys.stderr) -> None:
 def log_request(account: Account, prompts: list[str] | None) -> None:
     """`prompts` holds the texts to log; with None the line contains no text of prompts or answers."""
     if logger.isEnabledFor(logging.INFO):
-        told = {} if prompts is None else {"prompts": prompts}
+        extra = {} if prompts is None else {"prompts": prompts}
         # ASCII, so that no character of a prompt breaks the line or fails to encode in the locale.
-        logger.info(json.dumps(_line(account) | told))
+        logger.info(json.dumps(_line(account) | extra))
 
 
 def _line(account: Account) -> dict[str, Any]:

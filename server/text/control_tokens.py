@@ -45,7 +45,7 @@ class ControlTokens:
         self._tokens = re.compile(f"{MARK}|{written}" if written else MARK)
         self._tokens_and_marks = re.compile(f"{MARK}.|{written}" if written else f"{MARK}.", re.DOTALL)
         self._names = _secret_names(list(self._special))
-        self._twin = _twin(tokenizer, self._names)
+        self._renaming = _renaming(tokenizer, self._names)
 
     def mark(self, data: Any) -> Any:
         """Returns the data, nested or not, with marks for the control tokens typed in its strings."""
@@ -67,7 +67,7 @@ class ControlTokens:
             if not self._surplus(found, rendered):
                 return found
         renamed = self._tokens_and_marks.sub(lambda found: self._names.get(found[0]) or self._read(found[0]), rendered)
-        return _encode(self._twin, renamed)
+        return _encode(self._renaming, renamed)
 
     def _marked(self, text: str) -> str:
         text = self._tokens.sub(lambda found: self._marks.get(found[0], found[0]), text)
@@ -121,23 +121,23 @@ def _longest_of(texts: list[str]) -> str:
     return f"(?:{rest})?" if "" in texts else f"(?:{rest})"
 
 
-def _twin(tokenizer: tokenizers.Tokenizer, names: dict[str, str]) -> tokenizers.Tokenizer:
+def _renaming(tokenizer: tokenizers.Tokenizer, names: dict[str, str]) -> tokenizers.Tokenizer:
     """A copy of the tokenizer with these control tokens renamed. Raises ConfigError if it cannot be made."""
     if any(tokenizer.model.token_to_id(text) is not None for text in names):
-        twin = _renamed(tokenizer, names)
+        renaming = _renamed(tokenizer, names)
     else:
-        twin = tokenizers.Tokenizer(tokenizer.model)
-        twin.normalizer = tokenizer.normalizer
-        twin.pre_tokenizer = tokenizer.pre_tokenizer
+        renaming = tokenizers.Tokenizer(tokenizer.model)
+        renaming.normalizer = tokenizer.normalizer
+        renaming.pre_tokenizer = tokenizer.pre_tokenizer
         added = tokenizer.get_added_tokens_decoder()
-        twin.add_tokens([_as(names.get(added[id].content), added[id]) for id in sorted(added)])
-    if any(twin.token_to_id(name) != tokenizer.token_to_id(text) for text, name in names.items()):
+        renaming.add_tokens([_as(names.get(added[id].content), added[id]) for id in sorted(added)])
+    if any(renaming.token_to_id(name) != tokenizer.token_to_id(text) for text, name in names.items()):
         raise ConfigError(
             "tokenizer.json gives ids to control tokens that cannot be given again; set "
             "server.special_tokens_in_content=tokens",
             param="server.special_tokens_in_content",
         )
-    return twin
+    return renaming
 
 
 def _as(name: str | None, token: tokenizers.AddedToken) -> tokenizers.AddedToken:

@@ -68,14 +68,14 @@ def check_origin(folder: Path, config: Config) -> None:
         )
     replaced = config.server.chat_template
     template = template_hash(template_source(target, None if replaced is None else Path(replaced)))
-    for what, told, found in (
+    for what, declared, found in (
         ("target weights", origin.target, weights_hash(target)),
         ("chat template", origin.template, template),
     ):
-        if told is not None and told != found:
+        if declared is not None and declared != found:
             raise ConfigError(
-                f"the head in {folder} was aligned with other {what}: its card says sha256 {told}, those served have "
-                f"{found}; take the head of this target, or set spec.require_provenance=false",
+                f"the head in {folder} was aligned with other {what}: its card says sha256 {declared}, those served "
+                f"have {found}; take the head of this target, or set spec.require_provenance=false",
                 param="spec.require_provenance",
             )
 

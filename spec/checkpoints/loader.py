@@ -67,14 +67,14 @@ def open_head(
     """
     weights: Source
     shapes: Shapes
-    told = read_config(folder)
+    config_json = read_config(folder)
     if dummy:
-        shapes = head_shapes(told, target_hidden=target.hidden_size)
+        shapes = head_shapes(config_json, target_hidden=target.hidden_size)
         weights = DummyWeights(dtype, device, shapes)
     else:
         stored = Weights(folder, dtype, device, rename=normalized_name)
         weights, shapes = stored, stored.shapes()
-    config = head_config(told, shapes, target_layers=target.layers, any_rope=any_rope)
+    config = head_config(config_json, shapes, target_layers=target.layers, any_rope=any_rope)
     check_fits(config, hidden=target.hidden_size, vocabulary=target.vocabulary, layers=target.layers)
     size = sum(math.prod(shape) for name, shape in shapes.items() if name not in ("d2t", "t2d"))
     return HeadCheckpoint(folder, config, weights, size * dtype.itemsize)

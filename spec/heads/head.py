@@ -105,7 +105,7 @@ class Head:
     def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: Planned) -> Tensor:
         """(F1)..(F6): target ids [T], incoming hidden [T, H] -> pre-norm output [T, H]. Writes the KV of slots [T]."""
         context = Pass(
-            turns=rotations,
+            rotations=rotations,
             slots=slots,
             planned=planned,
             attention=self.attention,

@@ -12,7 +12,7 @@ import torch
 from aerie.contracts.errors import ConfigError
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import device_name
-from aerie.engine.model.layer import gated, turned
+from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
 from aerie.engine.sampling.choose import choose, filtered
 from aerie.engine.sampling.ending import cut
@@ -40,7 +40,7 @@ def triton_kernels() -> dict[Callable[..., Any], Callable[..., Any]]:
         gumbel: noise.gumbel,
         cut: ending.cut,
         normed: layer.normed,
-        turned: layer.turned,
+        rotated: layer.rotated,
         gated: layer.gated,
         compact: moves.compact,
         select: trees.select,

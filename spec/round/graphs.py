@@ -21,8 +21,8 @@ from aerie.engine.step.graphs import (
     NEEDS,
     Family,
     FixedRows,
+    GraphPass,
     Graphs,
-    HeldPass,
     Sampling,
     bucket_for,
     fix_rows,
@@ -55,9 +55,9 @@ class RoundBucket:
 class _Passes:
     """Attention for a bucket's rows and shape, shared by all its sampling kinds."""
 
-    draft: HeldPass
-    verify: HeldPass
-    extend: HeldPass
+    draft: GraphPass
+    verify: GraphPass
+    extend: GraphPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class BucketRows:
 
     @property
     def generations(self) -> Tensor:
-        return self.fixed.turns
+        return self.fixed.generations
 
     def read(self, state: DeviceState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         tokens, lengths, done, seeds = read_rows(state, self.rows, self.generations, self.fixed.real)
@@ -199,8 +199,8 @@ class RoundGraphs:
         extended = bucket.nodes if bucket.topk == 1 else bucket.depth + 1
         own: Any = self._drafter.attention
 
-        def held(attention: Capturable, queries: int) -> HeldPass:
-            return HeldPass(attention, self._state, bucket.rows, queries, far)
+        def held(attention: Capturable, queries: int) -> GraphPass:
+            return GraphPass(attention, self._state, bucket.rows, queries, far)
 
         return _Passes(held(own, drafted), held(self._attention, bucket.nodes), held(own, extended))
 

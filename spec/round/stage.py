@@ -88,7 +88,7 @@ def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Sta
     if not drafting.every:
         part, drafting_counted = cover(drafting.of(positions), page, state.transfer), put(own)
     return Staged(
-        rows=PlannedRows(put(plan.rows), put(plan.turns)),
+        rows=PlannedRows(put(plan.rows), put(plan.generations)),
         counts=counted,
         nodes=lay_nodes(counts, state.transfer),
         drafting=drafting,

@@ -81,8 +81,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(404, "RevisionNotFound")
         else:
             files = [{"rfilename": file} for file in _files(name)]
-            told = {"id": name, "modelId": name, "sha": revisions[revision], "siblings": files, "private": False}
-            self._send(json.dumps(told | {"tags": [], "downloads": 0, "likes": 0}).encode(), {})
+            reported = {"id": name, "modelId": name, "sha": revisions[revision], "siblings": files, "private": False}
+            self._send(json.dumps(reported | {"tags": [], "downloads": 0, "likes": 0}).encode(), {})
 
     def _give(self, name: str, revision: str, file: str) -> None:
         if name == "org/gated":

@@ -31,10 +31,10 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     proxy |= {"work": str(tmp_path / "work"), "entries": 24, "sources": 6, "longest_text": 80, "draft_vocabulary": 300}
     proxy |= {"questions": 2, "max_tokens": 5, "threads": 1, "held_out": 0.4}
     (folder / "proxy.yaml").write_text(yaml.safe_dump(proxy))
-    told = {"name": "tiny", "claim": "it runs", "arms": ARMS, "seeds": [0], "steps": 2, "tokens_per_batch": 96}
-    told |= {"matrix_rate": 0.01, "vector_rate": 0.01, "shapes": ["3,1,4"], "temperatures": [1.0]}
-    told |= {"speed": {"depths": [3], "concurrency": [1, 2]}}
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(told))
+    reported = {"name": "tiny", "claim": "it runs", "arms": ARMS, "seeds": [0], "steps": 2, "tokens_per_batch": 96}
+    reported |= {"matrix_rate": 0.01, "vector_rate": 0.01, "shapes": ["3,1,4"], "temperatures": [1.0]}
+    reported |= {"speed": {"depths": [3], "concurrency": [1, 2]}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(reported))
     return folder
 
 

@@ -89,7 +89,7 @@ def test_a_cached_model_outlives_its_hub(fetch: Fetch) -> None:
 
 def test_failures_say_what_to_do(fetch: Fetch) -> None:
     with fake_hub.running() as hub:
-        told = fetch(
+        reported = fetch(
             hub.url,
             ("org/gated", None, False),
             ("org/nothing", None, False),
@@ -97,13 +97,13 @@ def test_failures_say_what_to_do(fetch: Fetch) -> None:
             ("org/pickled", None, False),
             ("org/never-fetched", None, True),
         )
-    gated, nothing, revision, pickled, offline = (one["message"] for one in told)
+    gated, nothing, revision, pickled, offline = (one["message"] for one in reported)
     assert "org/gated is gated: accept its terms on the hub, then set HF_TOKEN" in gated
     assert "the hub has no org/nothing, or it is private" in nothing
     assert "no such revision: org/model at v3" in revision
     assert "org/pickled has no safetensors" in pickled and "docs/models.md" in pickled
     assert "org/never-fetched is not in the local cache" in offline and "model.offline or HF_HUB_OFFLINE" in offline
-    assert {one["param"] for one in told} == {"model.path"}
+    assert {one["param"] for one in reported} == {"model.path"}
 
 
 def test_no_network_and_the_switch_of_the_hub_itself(fetch: Fetch) -> None:

@@ -31,7 +31,7 @@ class Manners:
     error_after: int | None = None
     status: int = 200
     drafted: bool = False
-    told: bool = True
+    reported: bool = True
     """Whether usage is sent."""
     stuck: Path | None = None
     """While this file exists, requests wait."""
@@ -127,7 +127,7 @@ async def _stream(request: web.Request, manners: Manners) -> web.StreamResponse:
             "accepted": 2 * steps,
             "accepted_per_position": [steps, steps, 0],
         }
-    if manners.told:
+    if manners.reported:
         await send({"choices": [], "usage": usage})
     await send(b"[DONE]")
     return answer

@@ -28,18 +28,18 @@ def test_both_send_the_same_bodies(agreement: ModuleType) -> None:
 def test_figures_of_both_are_milliseconds_and_tokens_a_second(agreement: ModuleType) -> None:
     times = {"tpot": {"p50": 0.01}, "ttft": {"p50": 0.05}, "e2e": {"p50": 0.5}}
     cell = {"status": "ok", "failed": 0, "output_tokens_per_s": 90.0, **times}
-    told = {
+    reported = {
         "inter_token_latency": {"p50": 10.0},
         "time_to_first_token": {"p50": 50.0},
         "request_latency": {"p50": 500.0},
         "output_token_throughput": {"avg": 90.0},
         "error_summary": [],
     }
-    assert agreement.figures_of_cell(cell) == agreement.figures_of_export(told) == {
+    assert agreement.figures_of_cell(cell) == agreement.figures_of_export(reported) == {
         "TPOT p50 (ms)": 10.0, "TTFT p50 (ms)": 50.0, "E2E p50 (ms)": 500.0, "tokens/s": 90.0
     }  # fmt: skip
     with pytest.raises(agreement.NoAgreement, match="had failures"):
-        agreement.figures_of_export(told | {"error_summary": [{"count": 1}]})
+        agreement.figures_of_export(reported | {"error_summary": [{"count": 1}]})
     with pytest.raises(agreement.NoAgreement, match="had failures"):
         agreement.figures_of_cell(cell | {"failed": 1, "errors": {"truncated": 1}})
 
@@ -66,8 +66,8 @@ def test_the_server_s_log_is_a_witness_by_the_same_definitions(
 
 
 def test_a_server_that_was_slower_under_one_tool_is_no_disagreement(agreement: ModuleType) -> None:
-    def run(told: float, own: float) -> tuple[dict[str, float], dict[str, float]]:
-        return dict.fromkeys(agreement.FIGURES, told), dict.fromkeys(agreement.FIGURES, own)
+    def run(reported: float, own: float) -> tuple[dict[str, float], dict[str, float]]:
+        return dict.fromkeys(agreement.FIGURES, reported), dict.fromkeys(agreement.FIGURES, own)
 
     found = agreement.compared([(run(101.0, 100.0), run(202.0, 200.0))])
     assert found["TPOT p50 (ms)"]["ratio"] == pytest.approx(1) and found["E2E p50 (ms)"]["ratio as told"] == 0.5

@@ -45,5 +45,5 @@ def test_nothing_drafted_or_a_server_begun_anew_says_nothing() -> None:
 
 
 def test_a_scrape_that_reaches_nobody_is_a_reason_and_no_error(tmp_path: Path) -> None:
-    told = Server(Target(name="gone", url="http://127.0.0.1:9"), tmp_path).counters()
-    assert isinstance(told, str) and told.startswith("no /metrics: ") and "refused" in told
+    reported = Server(Target(name="gone", url="http://127.0.0.1:9"), tmp_path).counters()
+    assert isinstance(reported, str) and reported.startswith("no /metrics: ") and "refused" in reported

@@ -67,7 +67,7 @@ async def test_times_agree_with_the_server_s_own_clock() -> None:
         (Manners(error_after=1), "stream error"),
         (Manners(status=500), "http 500"),
         (Manners(refuse=99, wait="0"), "refused"),
-        (Manners(told=False), "no usage"),
+        (Manners(reported=False), "no usage"),
     ],
 )
 async def test_failures_are_named(manners: Manners, error: str) -> None:
@@ -113,9 +113,9 @@ async def test_a_closed_loop_keeps_its_places_taken() -> None:
         manners = Manners(ttft=0.02, gap=0.01, pieces=5)
         async with serving(manners) as url:
             at = Endpoint(url, "fake", fields={"temperature": 0.5})
-            told = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
-        found = summarize(*told)
-        assert len(told[0]) == 40 and found["requests"] == 32 and manners.most_open <= 8
+            reported = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
+        found = summarize(*reported)
+        assert len(reported[0]) == 40 and found["requests"] == 32 and manners.most_open <= 8
         assert {body["seed"] for body in manners.bodies} == set(range(3, 43))
         assert manners.bodies[0]["temperature"] == 0.5
         expected = 8 * 5 / (0.02 + 4 * 0.01)

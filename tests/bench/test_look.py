@@ -22,18 +22,18 @@ from tests.bench.fake_server import Manners, serving
 def server() -> Iterator[tuple[Manners, str]]:
     """A fake that serves in a thread of its own, and its URL."""
     manners, began, over = Manners(ttft=0, gap=0), threading.Event(), threading.Event()
-    told: list[str] = []
+    reported: list[str] = []
 
     async def serve() -> None:
         async with serving(manners) as url:
-            told.append(url)
+            reported.append(url)
             began.set()
             await asyncio.to_thread(over.wait)
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     began.wait()
-    yield manners, told[0]
+    yield manners, reported[0]
     over.set()
     thread.join()
 

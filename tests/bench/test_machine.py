@@ -36,12 +36,12 @@ def test_joules_are_what_the_counter_gained(package: Path) -> None:
 
 
 def test_gpus_count_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = iter([0, 7000, 9500])  # the first is asked whether it is there at all
+    reported = iter([0, 7000, 9500])  # the first is asked whether it is there at all
     library = SimpleNamespace(
         nvmlInit=lambda: None,
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(told),
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(reported),
     )
     monkeypatch.setitem(sys.modules, "pynvml", library)
     assert EnergyMeter().joules() == {"intel-rapl:0": 0.0, "gpu0": 2.5}

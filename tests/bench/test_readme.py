@@ -87,9 +87,9 @@ def test_the_readme_s_table_is_that_of_the_peers(row: str, target: str) -> None:
     """Means of the repeats, cut off rather than rounded."""
     lines = (RESULTS / "peers/cells.jsonl").read_text(encoding="utf-8").splitlines()
     cells = [cell for cell in map(json.loads, lines) if cell["target"] == target]
-    told = re.search(rf"(?m)^\| {re.escape(row)} \| (.+) \|$", README)
-    assert told is not None
-    for load, figures in zip((1, 4, 16), told[1].split(" | "), strict=True):
+    reported = re.search(rf"(?m)^\| {re.escape(row)} \| (.+) \|$", README)
+    assert reported is not None
+    for load, figures in zip((1, 4, 16), reported[1].split(" | "), strict=True):
         found = [cell for cell in cells if cell["load"] == load]
         means = [
             statistics.mean(cell["output_tokens_per_s"] for cell in found),

@@ -187,8 +187,8 @@ def test_metrics_are_a_second_witness_of_acceptance(scrape: str | None, servers,
     manners, urls = servers
     manners["fast"].metrics = manners["slow"].metrics = scrape
     run(sweep_of(urls, repeats=1, load={"concurrency": [1]}), tmp_path / "out")
-    told = {cell["metrics"] for cell in read_cells(tmp_path / "out")}
-    assert len(told) == 1 and ("404" if scrape is None else "nothing was drafted") in told.pop()
+    reported = {cell["metrics"] for cell in read_cells(tmp_path / "out")}
+    assert len(reported) == 1 and ("404" if scrape is None else "nothing was drafted") in reported.pop()
 
 
 def test_a_target_that_cannot_start_says_where_its_log_is(servers, tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ def patient(image: str) -> Iterator[Container]:
 def test_it_is_healthy_answers_and_can_do_no_harm(container: Container) -> None:
     asked = {"messages": QUESTION, "max_tokens": 24, "temperature": 0}
     with container.post("/v1/chat/completions", asked) as answer:
-        told = json.load(answer)
-    text = told["choices"][0]["message"]["content"]
-    assert text and told["usage"]["speculation"]["drafted"] > 0
+        reported = json.load(answer)
+    text = reported["choices"][0]["message"]["content"]
+    assert text and reported["usage"]["speculation"]["drafted"] > 0
     with container.post("/predict", {"instances": [asked, asked]}) as answer:
         assert [one["choices"][0]["message"]["content"] for one in json.load(answer)["predictions"]] == [text, text]
     with urllib.request.urlopen(f"{container.url}/config", timeout=10) as answer:

@@ -35,7 +35,7 @@ class EchoWorker:
         none = np.zeros(plan.rows.size, np.int32)
         output = StepOutput(
             number=plan.number,
-            token_ids=np.stack((plan.rows, plan.turns), 1),
+            token_ids=np.stack((plan.rows, plan.generations), 1),
             counts=none + (2j if plan.number >= UNSAYABLE else 2),  # type: ignore[arg-type]
             accepted=none,
             drafted=none,

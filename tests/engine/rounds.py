@@ -26,7 +26,7 @@ class Row:
     prompt: list[int]
     sampling: SamplingParams
     drafting: bool = False
-    turn: int = 0
+    generation: int = 0
     length: int = 0
     done: bool = False
     out: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Rounds:
             output = self._step(
                 [row], StepKind.PREFILL, work, None, starts if first else None, pages if first else None
             )
-        row.turn, row.length = 1 - row.turn, len(prompt)
+        row.generation, row.length = 1 - row.generation, len(prompt)
         self._take([row], output)
         return row
 
@@ -78,7 +78,7 @@ class Rounds:
         )
         output = self._step(rows, StepKind.DECODE, None, work)
         for row in rows:
-            row.turn = 1 - row.turn
+            row.generation = 1 - row.generation
         self._take(rows, output)
         return output
 
@@ -113,7 +113,7 @@ class Rounds:
                 number=self._number,
                 kind=kind,
                 rows=np.array([row.index for row in rows], _INT),
-                turns=np.array([row.turn for row in rows], _INT),
+                generations=np.array([row.generation for row in rows], _INT),
                 drafting=np.array([row.drafting for row in rows]),
                 prefill=prefill,
                 decode=decode,

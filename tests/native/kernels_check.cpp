@@ -142,7 +142,7 @@ void check_attention(long prefix, long queries, long dim) {
 void check_rows() {
   const long size = 48;
   const auto x = drawn_normally(3 * size), gain = drawn_normally(size), both = drawn_normally(2 * size);
-  std::vector<float> out(3 * size), turned(x);
+  std::vector<float> out(3 * size), rotated(x);
   const float floor = 1e-3f;
   normed(out.data(), x.data(), gain.data(), &floor, 3, size, size);
   double squares = 0;
@@ -152,14 +152,14 @@ void check_rows() {
   gated(out.data(), both.data(), 1, size);
   for (long i = 0; i < size; ++i)
     check(near(out[i], both[i] / (1 + std::exp(-double(both[i]))) * both[size + i], 1e-6), "the gate", i);
-  const auto turns = drawn_normally(16);
+  const auto rotations = drawn_normally(16);
   std::vector<float> pool(2 * 16);
   const int64_t slot = 0;
-  turned_to(turned.data(), turns.data(), pool.data(), &slot, 1, 1, 1, 16, false);
+  rotated_to(rotated.data(), rotations.data(), pool.data(), &slot, 1, 1, 1, 16, false);
   for (long i = 0; i < 16; i += 2) {
-    check(near(turned[i], double(x[i]) * turns[i] - double(x[i + 1]) * turns[i + 1], 1e-6), "a turn", i);
-    check(near(turned[i + 1], double(x[i + 1]) * turns[i] + double(x[i]) * turns[i + 1], 1e-6), "a turn", i + 1);
-    check(pool[i] == turned[16 + i] && pool[16 + i] == x[32 + i], "what is written to the pool", i);
+    check(near(rotated[i], double(x[i]) * rotations[i] - double(x[i + 1]) * rotations[i + 1], 1e-6), "a turn", i);
+    check(near(rotated[i + 1], double(x[i + 1]) * rotations[i] + double(x[i]) * rotations[i + 1], 1e-6), "a turn", i + 1);
+    check(pool[i] == rotated[16 + i] && pool[16 + i] == x[32 + i], "what is written to the pool", i);
   }
 }
 

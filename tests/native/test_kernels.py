@@ -11,7 +11,7 @@ from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
 from aerie.engine.attention import make_attention
 from aerie.engine.attention.inputs import AttentionShape
-from aerie.engine.model.layer import MlpWeights, gated, mlp, turned
+from aerie.engine.model.layer import MlpWeights, gated, mlp, rotated
 from aerie.engine.model.matrix import rounded
 from aerie.engine.model.norm import RmsNorm, normed
 from aerie.engine.model.projection import Precision, Projection
@@ -61,10 +61,10 @@ def test_rotation_with_the_write_to_the_pool(dim: int, dtype: torch.dtype) -> No
     heads, kv_heads, tokens = 4, 2, 5
     pools = [KVPool(layers=2, pages=4, page_size=4, kv_heads=kv_heads, head_dim=dim, dtype=dtype) for _ in range(2)]
     merged = torch.randn(tokens, heads + 2 * kv_heads, dim).to(dtype)
-    turns = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
+    rotations = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
     slots, ours = torch.tensor([3, 15, 0, 8, 9]), merged.clone()
-    CPP[turned](ours, heads, turns, pools[0], 1, slots)
-    turned(merged, heads, turns, pools[1], 1, slots)
+    CPP[rotated](ours, heads, rotations, pools[0], 1, slots)
+    rotated(merged, heads, rotations, pools[1], 1, slots)
     close(ours, merged)
     close(pools[0].keys, pools[1].keys)
     assert torch.equal(pools[0].values, pools[1].values)

@@ -35,9 +35,9 @@ def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], None
     """Makes this machine an x86 of features."""
 
     def of(features: str) -> None:
-        told = tmp_path / "cpuinfo"
-        told.write_text(f"processor\t: 0\nflags\t\t: fpu {features}\n\nprocessor\t: 1\nflags\t\t: fpu {features}\n")
-        monkeypatch.setattr(march, "_CPUINFO", told)
+        reported = tmp_path / "cpuinfo"
+        reported.write_text(f"processor\t: 0\nflags\t\t: fpu {features}\n\nprocessor\t: 1\nflags\t\t: fpu {features}\n")
+        monkeypatch.setattr(march, "_CPUINFO", reported)
         monkeypatch.setattr(march.platform, "machine", lambda: "x86_64")
 
     return of

@@ -76,11 +76,11 @@ def test_what_is_no_number_has_no_children(count: int, broken: float) -> None:
     frontier = Frontier(own, torch.arange(count + 1)[None], torch.ones(1, count + 1).long(), torch.empty(count + 1, 1))
     ours, reference = (each(head, z, frontier, 4, 0.7) for each in (CPP[children], children))
     torch.testing.assert_close(ours.scores, reference.scores, atol=1e-5, rtol=1e-5)
-    told = ours.scores.view(-1, 4).isfinite().all(1)
-    assert told.tolist() == [False, *[broken == -torch.inf] * (count - 1), True]
+    reported = ours.scores.view(-1, 4).isfinite().all(1)
+    assert reported.tolist() == [False, *[broken == -torch.inf] * (count - 1), True]
     assert all(len(set(ids)) == 4 for level in (ours, reference) for ids in level.tokens.view(-1, 4).tolist())
     assert torch.equal(ours.parents, reference.parents)
-    assert torch.equal(ours.tokens.view(-1, 4)[told], reference.tokens.view(-1, 4)[told])
+    assert torch.equal(ours.tokens.view(-1, 4)[reported], reference.tokens.view(-1, 4)[reported])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -87,22 +87,22 @@ def test_plain_steps_leave_the_same(pair: tuple[Path, Path], temperature: float,
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("followed", [(True, True, True), (False, True, False), (False, False, False)])
+@pytest.mark.parametrize("extended", [(True, True, True), (False, True, False), (False, False, False)])
 def test_chunks_of_prompts_leave_the_same(
-    pair: tuple[Path, Path], followed: tuple[bool, ...], temperature: float, dtype: str
+    pair: tuple[Path, Path], extended: tuple[bool, ...], temperature: float, dtype: str
 ) -> None:
     """Rows that begin, go on and end in one step; then all decode from what that left."""
     both = Pair(lambda: make_worker(pair, dtype))
     params = SamplingParams(temperature=temperature, seed=5, max_tokens=5)
     prompts = [list(range(3, 3 + size)) for size in (4, 23, 9)]
-    rows = both.each(lambda _: [Row(i, prompts[i], params, followed[i]) for i in range(3)])
+    rows = both.each(lambda _: [Row(i, prompts[i], params, extended[i]) for i in range(3)])
     both.read([own[:2] for own in rows], [4, 7])
     both.read([[own[1], own[2]] for own in rows], [10, 5])
     both.read([[own[2], own[1]] for own in rows], [4, 1])
     both.read([[own[1]] for own in rows], [5])
     assert [len(row.out) for row in rows[1]] == [1, 1, 1]
     for own in range(3):
-        both.decode([[each[own]] for each in rows], **(SHAPES["chain"] if followed[own] else NOTHING))
+        both.decode([[each[own]] for each in rows], **(SHAPES["chain"] if extended[own] else NOTHING))
 
 
 def test_an_answer_of_one_token_ends_with_its_prompt(pair: tuple[Path, Path]) -> None:

@@ -75,7 +75,7 @@ def read(rounds: Rounds, rows: list[Row], counts: list[int]) -> StepOutput:
     )
     rounds._take(rows, output)
     for row, last in zip(rows, lasts, strict=True):
-        row.turn = 1 - row.turn if last else row.turn
+        row.generation = 1 - row.generation if last else row.generation
     return output
 
 
@@ -132,10 +132,10 @@ class Pair:
     def same_futures(self, rows: list[list[Any]]) -> None:
         """What the next step would read of rows that go on."""
         open_rows = [row for row in rows[0] if row.out and not row.done]
-        turns, places = ([getattr(row, name) for row in open_rows] for name in ("turn", "index"))
+        generations, places = ([getattr(row, name) for row in open_rows] for name in ("generation", "index"))
         left, right = (worker.state.futures for worker in self.workers)
         for name in ("bonus", "lengths", "done", "seeds"):
-            self._same(getattr(left, name)[turns, places], getattr(right, name)[turns, places])
+            self._same(getattr(left, name)[generations, places], getattr(right, name)[generations, places])
 
     def same_pools(self, rows: list[list[Any]]) -> None:
         for row in rows[0]:

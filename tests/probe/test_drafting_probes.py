@@ -94,19 +94,19 @@ def test_a_speed_up_is_the_median_of_rounds_in_which_shapes_take_turns(
 ) -> None:
     """On a machine whose second round takes ten times as long, and whose third is disturbed for one shape."""
     seconds = {NO_DRAFT: iter((1.0, 10.0, 1.0)), DraftShape(2, 1, 3): iter((0.5, 5.0, 4.0))}
-    turns: list[DraftShape] = []
+    generations: list[DraftShape] = []
 
     def driven(lane: Lane, own: Config, requests: list[Generate], *, concurrency: int) -> Run:
         answers = [Answer(request, 0.0, [1] * request.sampling.max_tokens) for request in requests]
         if requests[0].sampling.max_tokens == 4:
             return Run(answers, 1.0, 1.0, 1.0, {})
         shape = DraftShape(own.spec.depth, own.spec.topk, own.spec.nodes)
-        turns.append(shape)
+        generations.append(shape)
         return Run(answers, next(seconds[shape]), 1.0, 1.0, {})
 
     monkeypatch.setattr("aerie.probe.tune.drive", driven)
     cells, _ = tune(config, PROMPTS, make_lane, loads=(1,), shapes=(DraftShape(2, 1, 3),))
-    assert turns == [NO_DRAFT, DraftShape(2, 1, 3)] * 3
+    assert generations == [NO_DRAFT, DraftShape(2, 1, 3)] * 3
     assert [cell["speedup"] for cell in cells] == [1.0, 2.0]
 
 

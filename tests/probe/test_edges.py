@@ -40,8 +40,8 @@ def test_inside_is_what_the_engine_keeps(seed: int, top_k: int, top_p: float, mi
     scaled = 2 * torch.randn(64, generator=torch.Generator().manual_seed(seed))
     kept = filtered(scaled[None], *(torch.tensor([value]) for value in (min_p, top_k, top_p)))[0] > -math.inf
     nearest = filter_edges(scaled, SamplingParams(temperature=1.0, top_k=top_k, top_p=top_p, min_p=min_p)).nearest
-    told = nearest.abs() > 1e-5
-    assert torch.equal((nearest >= 0)[told], kept[told]) and int(told.sum()) > 60
+    reported = nearest.abs() > 1e-5
+    assert torch.equal((nearest >= 0)[reported], kept[reported]) and int(reported.sum()) > 60
 
 
 @pytest.mark.parametrize(("name", "filters"), FILTERS)

@@ -74,13 +74,13 @@ def test_the_overlapped_loop_hides_the_host_and_its_twin_does_not(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A millisecond of the host's work in each turn; only before the first step must the lane wait for it."""
-    turn = Scheduler.turn
+    iterate = Scheduler.iterate
 
-    def turn_in_a_millisecond(scheduler: Scheduler) -> list[Reply]:
+    def iterate_in_a_millisecond(scheduler: Scheduler) -> list[Reply]:
         clock.now += 0.001
-        return turn(scheduler)
+        return iterate(scheduler)
 
-    monkeypatch.setattr(Scheduler, "turn", turn_in_a_millisecond)
+    monkeypatch.setattr(Scheduler, "iterate", iterate_in_a_millisecond)
     overlapped, synchronous = measure_overlap((2,), steps=12, prompt=40)
     step = synchronous["device_ms"]
     assert synchronous["idle_share"] == pytest.approx(1 / (1 + step), rel=0.01)

@@ -50,41 +50,41 @@ class Driver:
         self._turn_seconds = turn_seconds
         self.scheduler = Scheduler(self.lane, config, clock=lambda: self.now)
         self.worker.cached_pages = self.scheduler.memory.cached_pages
-        self.told: dict[str, Told] = {}
+        self.reported: dict[str, Told] = {}
         self.snapshots: list[Snapshot] = []
-        self.turns = 0
+        self.generations = 0
 
     def submit(self, *messages: Generate | Abort) -> None:
         for message in messages:
             self.scheduler.submit(message)
 
-    def turn(self) -> None:
-        self.turns += 1
+    def iterate(self) -> None:
+        self.generations += 1
         self.now += self._turn_seconds
-        replies = self.scheduler.turn()
+        replies = self.scheduler.iterate()
         if self.scheduler.dead is None:
             self.scheduler.check_rows()
         for message in replies:
             if isinstance(message, Snapshot):
                 self.snapshots.append(message)
                 continue
-            told = self.told.setdefault(message.id, Told())
-            assert told.end is None, f"{message.id} was told {message} after its end"
+            reported = self.reported.setdefault(message.id, Told())
+            assert reported.end is None, f"{message.id} was told {message} after its end"
             if isinstance(message, Tokens):
-                told.ids += message.ids
-                told.steps.append(message)
-                told.logprobs += message.logprobs or []
+                reported.ids += message.ids
+                reported.steps.append(message)
+                reported.logprobs += message.logprobs or []
             else:
-                told.end = message
+                reported.end = message
 
     def run(self, *messages: Generate | Abort, most_turns: int = 20_000) -> dict[str, Told]:
         """Submits, then turns until everything has ended; the pages must all be accounted for then."""
         self.submit(*messages)
         while not self.scheduler.idle:
-            self.turn()
-            assert self.turns < most_turns, "the scheduler makes no progress"
+            self.iterate()
+            assert self.generations < most_turns, "the scheduler makes no progress"
         self.scheduler.check()
-        return self.told
+        return self.reported
 
     def expect(self, request: Generate) -> tuple[list[int], str]:
         """What the oracle says that a request is answered."""
@@ -98,10 +98,10 @@ class Driver:
 
     def assert_answered(self, requests: Iterable[Generate]) -> None:
         for request in requests:
-            told = self.told[request.id]
-            assert isinstance(told.end, Finished), f"{request.id}: {told.end}"
-            assert (told.ids, told.end.reason) == self.expect(request), request.id
-            assert told.end.usage.completion_tokens == len(told.ids)
+            reported = self.reported[request.id]
+            assert isinstance(reported.end, Finished), f"{request.id}: {reported.end}"
+            assert (reported.ids, reported.end.reason) == self.expect(request), request.id
+            assert reported.end.usage.completion_tokens == len(reported.ids)
 
 
 _SAMPLING = {one.name for one in fields(SamplingParams)}

@@ -1,4 +1,4 @@
-"""What is told beside the tokens: log probabilities, usage, snapshots; and how much is drafted for whom."""
+"""What is reported beside the tokens: log probabilities, usage, snapshots; and how much is drafted for whom."""
 
 from aerie.contracts.messages import STEP_TOKENS, Abort, SpeculationParams
 from aerie.contracts.spec_section import LoadShape, SpecConfig
@@ -15,19 +15,19 @@ def test_each_step_is_told_with_the_log_probabilities_asked_for():
         generate("three", [1, 4], max_tokens=7, logprobs=3),
     ]
     driver.run(*requests)
-    assert not driver.told["none"].logprobs
+    assert not driver.reported["none"].logprobs
     for id, count in (("own", 0), ("three", 3)):
-        told = driver.told[id]
-        assert [score.logprob for score in told.logprobs] == [-float(token) for token in told.ids]
-        assert all(score.rank_ids == list(range(count)) for score in told.logprobs)
-        assert all(len(score.rank_logprobs) == count for score in told.logprobs)
+        reported = driver.reported[id]
+        assert [score.logprob for score in reported.logprobs] == [-float(token) for token in reported.ids]
+        assert all(score.rank_ids == list(range(count)) for score in reported.logprobs)
+        assert all(len(score.rank_logprobs) == count for score in reported.logprobs)
 
 
 def test_usage_counts_what_was_drafted_and_accepted():
     worker = fakes.FakeWorker(fakes.capacity(), acceptance=lambda depth, _: min(depth, 2))
     driver = Driver(lane=fakes.DelayedLane(worker))
     driver.run(generate("a", [1, 2, 3], max_tokens=13))
-    usage = driver.told["a"].end.usage
+    usage = driver.reported["a"].end.usage
     assert (usage.prompt_tokens, usage.completion_tokens) == (3, 13)
     # The first token comes from the prompt; then 4 steps commit 3 tokens each.
     assert (usage.steps, usage.drafted, usage.accepted) == (4, 12, 8)
@@ -70,7 +70,7 @@ def test_under_load_rows_stop_drafting_for_good_and_without_a_wrong_page():
     first = [generate(f"early{i}", [i, 5, 5, 5, 5], max_tokens=100) for i in range(2)]
     driver.submit(*first)
     for _ in range(6):
-        driver.turn()
+        driver.iterate()
     late = [generate(f"late{i}", [i, 6, 6], max_tokens=60) for i in range(4)]
     driver.run(*late)
     driver.assert_answered(first + late)
@@ -80,10 +80,10 @@ def test_under_load_rows_stop_drafting_for_good_and_without_a_wrong_page():
     assert sum(bool(plan.drafting.any()) for plan in depth_zero) < PATIENCE + 2
     assert not depth_zero[-1].drafting.any()
     # What the early rows wrote while the head followed is found by drafting rows, the rest is not.
-    again = generate("again", [*first[0].prompt, *driver.told["early0"].ids], max_tokens=4)
+    again = generate("again", [*first[0].prompt, *driver.reported["early0"].ids], max_tokens=4)
     driver.run(again)
     driver.assert_answered([again])
-    cached = driver.told["again"].end.usage.cached_tokens
+    cached = driver.reported["again"].end.usage.cached_tokens
     assert 4 <= cached < 96
 
 

@@ -35,7 +35,7 @@ def test_one_shape_for_every_load():
 def test_without_a_head_nothing_is_drafted():
     drafting = Drafting(BY_LOAD, head=False)
     assert drafting.shape(1) == NO_DRAFT and drafting.max_depth == 0
-    assert not drafting.follows(generate("a", [1]), 1)
+    assert not drafting.extends(generate("a", [1]), 1)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_shape_without_nodes_or_depth_drafts_nothing(spec):
 
 
 @pytest.mark.parametrize(
-    ("speculation", "running", "follows"),
+    ("speculation", "running", "extends"),
     [
         (SpeculationParams(), 1, True),
         (SpeculationParams(), 9, False),
@@ -55,9 +55,9 @@ def test_a_shape_without_nodes_or_depth_drafts_nothing(spec):
         (SpeculationParams(max_draft_tokens=1), 1, True),
     ],
 )
-def test_who_is_followed(speculation, running, follows):
+def test_who_is_followed(speculation, running, extends):
     request = generate("a", [1], speculation=speculation)
-    assert Drafting(BY_LOAD, head=True).follows(request, running) is follows
+    assert Drafting(BY_LOAD, head=True).extends(request, running) is extends
 
 
 def judged(drafting, *shares):
@@ -75,7 +75,7 @@ def test_a_useless_head_is_switched_off_and_reported_once(caplog):
     assert judged(drafting, 0, 0, 0.1, 0, 0) == [False] * 5, "a better window starts the count again"
     assert drafting.shape(1).drafts and not caplog.records
     assert judged(drafting, 0, 0, 0, 0, 0) == [True] * 5
-    assert drafting.shape(1) == NO_DRAFT and not drafting.follows(generate("a", [1]), 1)
+    assert drafting.shape(1) == NO_DRAFT and not drafting.extends(generate("a", [1]), 1)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "switched off" in caplog.text and drafting.max_depth == 4, "what was sized by it stays"
 

@@ -19,7 +19,7 @@ def test_a_limit_at_every_offset_of_an_accepted_run(accepted, length):
     request = generate("a", [5, 6, 7], max_tokens=length)
     driver.run(request)
     driver.assert_answered([request])
-    assert len(driver.told["a"].ids) == length and driver.told["a"].end.reason == "length"
+    assert len(driver.reported["a"].ids) == length and driver.reported["a"].end.reason == "length"
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])
@@ -30,33 +30,33 @@ def test_a_stop_id_at_every_offset_of_an_accepted_run(accepted, place):
     worker = fakes.FakeWorker(capacity, acceptance=lambda depth, _: min(depth, accepted))
     driver = Driver(lane=fakes.DelayedLane(worker, seed=place))
     driver.run(generate("a", [5, 6, 7], max_tokens=12, stop_token_ids=(text[place],)))
-    told = driver.told["a"]
-    assert told.ids == text[: place + 1]
-    assert (told.end.reason, told.end.stop_id) == ("stop", text[place])
-    assert all(step.accepted <= len(step.ids) <= 4 for step in told.steps)
+    reported = driver.reported["a"]
+    assert reported.ids == text[: place + 1]
+    assert (reported.end.reason, reported.end.stop_id) == ("stop", text[place])
+    assert all(step.accepted <= len(step.ids) <= 4 for step in reported.steps)
 
 
-@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("generations", range(12))
 @pytest.mark.parametrize("overlap", [True, False])
-def test_an_abort_at_any_moment_ends_that_request_only(turns, overlap):
+def test_an_abort_at_any_moment_ends_that_request_only(generations, overlap):
     driver = Driver(fakes.capacity(rows=2, pages=40), overlap=overlap, prefill_chunk=8)
     others = [generate("kept", [1] * 9, max_tokens=12), generate("later", [2] * 9, max_tokens=12)]
     driver.submit(others[0], generate("gone", [3] * 17, max_tokens=25), others[1])
-    for _ in range(turns):
-        driver.turn()
+    for _ in range(generations):
+        driver.iterate()
     driver.run(Abort(id="gone"), Abort(id="gone"), Abort(id="never seen"))
     driver.assert_answered(others)
-    told = driver.told["gone"]
-    assert told.end.reason == "abort"
-    assert told.end.usage.completion_tokens == len(told.ids)
-    assert told.ids == driver.expect(generate("gone", [3] * 17, max_tokens=25))[0][: len(told.ids)]
+    reported = driver.reported["gone"]
+    assert reported.end.reason == "abort"
+    assert reported.end.usage.completion_tokens == len(reported.ids)
+    assert reported.ids == driver.expect(generate("gone", [3] * 17, max_tokens=25))[0][: len(reported.ids)]
 
 
 def test_a_row_passes_to_a_new_owner_while_its_old_step_flies():
     driver = Driver(fakes.capacity(rows=1, pages=40))
     driver.submit(generate("old", [1] * 5, max_tokens=40), generate("new", [2] * 5, max_tokens=9))
     for _ in range(4):
-        driver.turn()
+        driver.iterate()
     assert driver.scheduler._flights
     driver.run(Abort(id="old"))
     driver.assert_answered([generate("new", [2] * 5, max_tokens=9)])
@@ -68,7 +68,7 @@ def test_more_than_may_run_and_wait_is_overloaded():
     driver.run(*requests)
     driver.assert_answered(requests[:5])
     for request in requests[5:]:
-        end = driver.told[request.id].end
+        end = driver.reported[request.id].end
         assert (end.code, end.status) == ("overloaded", 503) and "at most 5" in end.message
 
 
@@ -81,9 +81,9 @@ def test_deadlines_of_the_queue_and_of_the_whole():
     ]
     driver.run(*requests)
     for id, code in (("runs", "deadline_exceeded"), ("waits", "queue_timeout")):
-        end = driver.told[id].end
+        end = driver.reported[id].end
         assert isinstance(end, Failed) and (end.code, end.status) == (code, 503)
-    assert driver.told["runs"].ids, "what was told before the deadline stays told"
+    assert driver.reported["runs"].ids, "what was told before the deadline stays told"
     driver.assert_answered(requests[2:])
 
 
@@ -100,7 +100,7 @@ def test_deadlines_of_the_queue_and_of_the_whole():
 def test_what_cannot_be_served_fails_and_says_why(prompt, fields, code, words):
     driver = Driver()
     driver.run(generate("bad", prompt, **fields), generate("good", [1, 2], max_tokens=3))
-    end = driver.told["bad"].end
+    end = driver.reported["bad"].end
     assert (end.code, end.status) == (code, 400) and words in end.message
     driver.assert_answered([generate("good", [1, 2], max_tokens=3)])
 
@@ -108,15 +108,15 @@ def test_what_cannot_be_served_fails_and_says_why(prompt, fields, code, words):
 def test_the_longest_prompt_gets_its_one_token():
     driver = Driver()
     driver.run(generate("a", [1] * 63, max_tokens=2**31 - 1, min_tokens=2**31 - 1))
-    assert len(driver.told["a"].ids) == 1 and driver.told["a"].end.reason == "length"
+    assert len(driver.reported["a"].ids) == 1 and driver.reported["a"].end.reason == "length"
 
 
 def test_a_pool_smaller_than_the_models_length_lowers_the_limit():
     driver = Driver(fakes.capacity(pages=9, reserve=8))
     assert driver.scheduler.ready().max_length == 8 * 4 - 8 + 1
     driver.run(generate("fits", [1] * 24, max_tokens=9), generate("not", [1] * 25, max_tokens=9))
-    assert len(driver.told["fits"].ids) == 1
-    assert driver.told["not"].end.code == "context_length_exceeded"
+    assert len(driver.reported["fits"].ids) == 1
+    assert driver.reported["not"].end.code == "context_length_exceeded"
 
 
 def test_a_pool_that_fits_no_request_is_a_config_error():
@@ -131,11 +131,11 @@ def test_a_lane_that_dies_fails_every_request_once(steps, at_launch):
     driver = Driver(lane=lane)
     driver.submit(*[generate(f"r{i}", [i, 1, 2], max_tokens=30) for i in range(4)])
     while driver.scheduler.dead is None:
-        driver.turn()
+        driver.iterate()
     driver.submit(generate("late", [1]))
-    driver.turn()
-    assert driver.scheduler.idle and len(driver.told) == 5
-    assert {told.end.code for told in driver.told.values()} == {"engine_dead"}
+    driver.iterate()
+    assert driver.scheduler.idle and len(driver.reported) == 5
+    assert {reported.end.code for reported in driver.reported.values()} == {"engine_dead"}
 
 
 def test_a_row_sure_to_end_is_not_planned_again():
@@ -155,5 +155,5 @@ def test_the_default_clock_is_monotonic_time():
     worker = fakes.FakeWorker(fakes.capacity())
     scheduler = Scheduler(fakes.DelayedLane(worker), Config())
     scheduler.submit(generate("a", [1], max_tokens=5, deadline=1.0))
-    (end,) = [message for message in scheduler.turn() if isinstance(message, Failed | Finished)]
+    (end,) = [message for message in scheduler.iterate() if isinstance(message, Failed | Finished)]
     assert end.code == "deadline_exceeded"

@@ -17,9 +17,9 @@ def test_only_published_rows_change_generation():
 
 def test_resolved_generations_are_a_copy():
     future = FutureMap(2)
-    turns = future.resolve(np.arange(2))
+    generations = future.resolve(np.arange(2))
     future.publish(np.arange(2))
-    assert turns.tolist() == [0, 0]
+    assert generations.tolist() == [0, 0]
 
 
 def test_a_stamp_outlives_its_owner_only_as_void():

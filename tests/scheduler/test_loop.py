@@ -24,11 +24,11 @@ def test_every_request_is_answered_as_if_it_were_alone(overlap, spec, chunk):
 
 def test_overlapped_and_synchronous_loops_tell_the_same():
     requests = random_requests(60, seed=3)
-    told = []
+    reported = []
     for overlap in (True, False):
         driver = Driver(fakes.capacity(pages=40), overlap=overlap)
-        told.append({id: (one.ids, one.end.reason) for id, one in driver.run(*requests).items()})
-    assert told[0] == told[1]
+        reported.append({id: (one.ids, one.end.reason) for id, one in driver.run(*requests).items()})
+    assert reported[0] == reported[1]
 
 
 def test_random_arrivals_and_a_tiny_pool():
@@ -39,7 +39,7 @@ def test_random_arrivals_and_a_tiny_pool():
     while waiting or not driver.scheduler.idle:
         if waiting and source.random() < 0.4:
             driver.submit(waiting.pop(0))
-        driver.turn()
+        driver.iterate()
         driver.scheduler.check()
     driver.assert_answered(requests)
     assert driver.scheduler.policy.preemptions > 0, "the pool was not tiny enough to preempt"
@@ -51,7 +51,7 @@ def test_decode_then_prefill_of_others_then_decode_keeps_every_rows_values():
     driver = Driver(fakes.capacity(pages=200), prefill_chunk=4)
     driver.submit(*first)
     for _ in range(12):
-        driver.turn()
+        driver.iterate()
     late = [generate(f"b{i}", list(range(i, i + 20)), max_tokens=20) for i in range(4)]
     driver.run(*late)
     driver.assert_answered(first + late)
@@ -64,12 +64,12 @@ def test_a_prefix_hit_gives_the_text_of_a_cold_start():
     driver = Driver()
     driver.run(generate("cold", prompt, max_tokens=9))
     driver.run(generate("warm", prompt, max_tokens=9))
-    driver.run(generate("longer", [*prompt, *driver.told["cold"].ids, 8], max_tokens=9))
-    assert driver.told["warm"].ids == driver.told["cold"].ids
-    assert driver.told["cold"].end.usage.cached_tokens == 0
-    assert driver.told["warm"].end.usage.cached_tokens == 8
-    assert driver.told["longer"].end.usage.cached_tokens == 16
-    driver.assert_answered([generate("longer", [*prompt, *driver.told["cold"].ids, 8], max_tokens=9)])
+    driver.run(generate("longer", [*prompt, *driver.reported["cold"].ids, 8], max_tokens=9))
+    assert driver.reported["warm"].ids == driver.reported["cold"].ids
+    assert driver.reported["cold"].end.usage.cached_tokens == 0
+    assert driver.reported["warm"].end.usage.cached_tokens == 8
+    assert driver.reported["longer"].end.usage.cached_tokens == 16
+    driver.assert_answered([generate("longer", [*prompt, *driver.reported["cold"].ids, 8], max_tokens=9)])
     assert driver.snapshots[-1].prefix_hits == 24
 
 
@@ -77,7 +77,7 @@ def test_no_prefix_cache_no_hits():
     driver = Driver(prefix_cache=False)
     for id in ("a", "b"):
         driver.run(generate(id, [1] * 20, max_tokens=4))
-    assert driver.told["b"].end.usage.cached_tokens == 0
+    assert driver.reported["b"].end.usage.cached_tokens == 0
     assert driver.scheduler.memory.allocator.held == 0
 
 
@@ -88,7 +88,7 @@ def test_pages_without_head_kv_are_a_miss_for_drafting_requests():
     driver.run(generate("plain", prompt, max_tokens=4, speculation=plain))
     driver.run(generate("drafting", prompt, max_tokens=4))
     driver.run(generate("plain again", prompt, max_tokens=4, speculation=plain))
-    cached = [driver.told[id].end.usage.cached_tokens for id in ("plain", "drafting", "plain again")]
+    cached = [driver.reported[id].end.usage.cached_tokens for id in ("plain", "drafting", "plain again")]
     assert cached == [0, 0, 8]
 
 
@@ -97,6 +97,8 @@ def test_preemption_gives_the_same_text_and_nothing_twice():
     driver = Driver(fakes.capacity(rows=5, pages=33))
     driver.run(*requests)
     driver.assert_answered(requests)
-    preempted = [id for id, told in driver.told.items() if told.end.usage.preemptions]
+    preempted = [id for id, reported in driver.reported.items() if reported.end.usage.preemptions]
     assert preempted and "r0" not in preempted, "the youngest go first, the eldest never"
-    assert driver.snapshots[-1].preemptions == sum(told.end.usage.preemptions for told in driver.told.values())
+    assert driver.snapshots[-1].preemptions == sum(
+        reported.end.usage.preemptions for reported in driver.reported.values()
+    )

@@ -21,12 +21,12 @@ def step_times(overlap: bool, clock: Callable[[], float], sleep: Callable[[float
     scheduler = Scheduler(lane, config, clock=clock)
     scheduler.submit(generate("a", [1, 2], max_tokens=380))
     for _ in range(5):
-        scheduler.turn()
+        scheduler.iterate()
     times = []
     for _ in range(STEPS):
         started = clock()
         sleep(HOST)
-        scheduler.turn()
+        scheduler.iterate()
         times.append(clock() - started)
     return times
 
@@ -42,9 +42,9 @@ def test_on_a_clock_of_its_own_a_step_takes_exactly(overlap, seconds):
     assert step_times(overlap, lambda: now, sleep) == pytest.approx([seconds] * STEPS)
 
 
-def test_the_overlapped_loop_hides_the_host_and_its_twin_does_not():
-    """In real time, where the twin never takes less than both. The calmest four steps in a row count: what else the
-    machine does can only make them slower.
+def test_the_overlapped_loop_hides_the_host_and_the_synchronous_one_does_not():
+    """In real time, where the reference never takes less than both. The calmest four steps in a row count: what else
+    the machine does can only make them slower.
     """
 
     def best(overlap: bool) -> float:

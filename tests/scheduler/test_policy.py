@@ -33,11 +33,11 @@ def test_a_short_prompt_does_not_wait_for_a_long_one():
     driver = Driver(BIG, prefill_chunk=32)
     driver.submit(generate("long", [1] * 800, max_tokens=1))
     for _ in range(3):
-        driver.turn()
+        driver.iterate()
     driver.submit(generate("short", [2] * 12, max_tokens=1))
     for _ in range(3):
-        driver.turn()
-    assert driver.told["short"].ids and not driver.told.get("long")
+        driver.iterate()
+    assert driver.reported["short"].ids and not driver.reported.get("long")
     assert [20, 12] in [list(step.values()) for step in prefills(driver)], "the long prompt fills what is left"
 
 
@@ -46,8 +46,8 @@ def test_a_long_prompt_moves_on_under_a_stream_of_short_ones():
     driver.submit(generate("long", [1] * 320, max_tokens=1))
     for number in range(60):
         driver.submit(generate(f"s{number}", [number % 50] * 16, max_tokens=1))
-        driver.turn()
-        if "long" in driver.told:
+        driver.iterate()
+        if "long" in driver.reported:
             break
     assert number < 24, "half of each step is the eldest's"
     driver.run()
@@ -57,10 +57,10 @@ def test_while_rows_decode_prefill_and_decode_take_turns():
     driver = Driver(BIG, prefill_chunk=8)
     driver.submit(generate("a", [1] * 4, max_tokens=200))
     for _ in range(3):
-        driver.turn()
+        driver.iterate()
     driver.submit(generate("b", [2] * 80, max_tokens=1))
     for _ in range(16):
-        driver.turn()
+        driver.iterate()
     kinds = [plan.kind for plan in driver.worker.plans]
     first = kinds.index(StepKind.PREFILL, 2)
     assert kinds[first : first + 10] == [StepKind.PREFILL, StepKind.DECODE] * 5
@@ -69,24 +69,24 @@ def test_while_rows_decode_prefill_and_decode_take_turns():
 def test_the_first_in_line_is_not_overtaken_for_want_of_pages():
     driver = Driver(fakes.capacity(rows=4, pages=17, reserve=4), prefill_chunk=64, spec=SpecConfig(depth=0, nodes=1))
     driver.submit(generate("runs", [1] * 20, max_tokens=20))
-    driver.turn()
+    driver.iterate()
     driver.submit(generate("big", [2] * 40, max_tokens=1), generate("small", [3], max_tokens=1))
     order = []
     while not driver.scheduler.idle:
-        driver.turn()
-        order += [id for id, told in driver.told.items() if told.end and id not in order]
+        driver.iterate()
+        order += [id for id, reported in driver.reported.items() if reported.end and id not in order]
     assert order == ["runs", "big", "small"] or order == ["runs", "small", "big"]
-    admitted = {id: told.end.usage.queue_seconds for id, told in driver.told.items()}
+    admitted = {id: reported.end.usage.queue_seconds for id, reported in driver.reported.items()}
     assert admitted["small"] >= admitted["big"] > 0.1
 
 
 def test_an_admission_leaves_a_page_to_every_row_that_decodes():
     driver = Driver(fakes.capacity(rows=4, pages=9, reserve=1), prefix_cache=False, spec=SpecConfig(depth=0, nodes=1))
     driver.submit(generate("runs", [1] * 14, max_tokens=3))
-    driver.turn()
+    driver.iterate()
     driver.submit(generate("exact", [2] * 15, max_tokens=1))
     for _ in range(2):
-        driver.turn()
+        driver.iterate()
     assert driver.scheduler.rows.running == 1, "4 pages are free, 4 are needed, and the running row may need one"
     driver.run()
     assert driver.scheduler.policy.preemptions == 0

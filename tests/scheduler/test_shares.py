@@ -39,7 +39,7 @@ def sums(driver: Driver) -> list[int]:
 def test_long_prompts_get_a_small_part_while_others_are_open_and_a_while_after():
     driver = Driver(BIG, prefill_chunk=32, long_prefill_threshold=12, long_prefill_chunk=4)
     driver.submit(generate("a", [1] * 400, max_tokens=1))
-    driver.turn()
+    driver.iterate()
     driver.submit(
         generate("b", [2] * 500, max_tokens=1), *[generate(f"s{i}", [i] * 12, max_tokens=1) for i in range(3)]
     )
@@ -63,7 +63,7 @@ def test_a_prompt_whose_beginning_is_cached_is_as_long_as_its_rest():
     driver = Driver(BIG, prefill_chunk=64, long_prefill_threshold=16, long_prefill_chunk=4)
     driver.run(generate("first", [1] * 400, max_tokens=1))
     driver.submit(generate("decodes", [3], max_tokens=60))
-    driver.turn()
+    driver.iterate()
     driver.run(generate("again", [1] * 408, max_tokens=1))
     assert sums(driver)[-1] == 12, "396 tokens of whole pages are cached"
 
@@ -101,21 +101,21 @@ def waits_of(drawn: list[tuple[int, int, int]], **scheduler: object) -> list[Wai
     driver = Driver(lane=lane, spec=PLAIN, **scheduler)
     waits: list[Wait] = []
 
-    def turn() -> None:
-        driver.turn()
+    def iterate() -> None:
+        driver.iterate()
         for wait in waits:
             if wait.kinds is None and wait.request.phase not in UNREAD:
                 wait.kinds = lane.kinds[wait.since :]
 
     for number, (pause, length, answer) in enumerate(drawn):
         for _ in range(pause):
-            turn()
+            iterate()
         driver.submit(generate(f"r{number}", [number, *[7] * (length - 1)], max_tokens=answer))
         request = driver.scheduler._open[f"r{number}"]
         elders = [wait.request.remaining for wait in waits if wait.request.phase in UNREAD]
         waits.append(Wait(request, [*elders, length], len(lane.kinds)))
     while not driver.scheduler.idle:
-        turn()
+        iterate()
     assert driver.scheduler.policy.preemptions == 0, "the bound is for prompts that keep their place"
     return waits
 
@@ -184,26 +184,26 @@ class Machine:
         self.open.add(request.id)
         self.driver.submit(request)
 
-    def turn(self) -> None:
-        self.driver.turn()
-        for id in [id for id in self.open if id in self.driver.told]:
-            told = self.driver.told[id]
-            if told.ids:
+    def iterate(self) -> None:
+        self.driver.iterate()
+        for id in [id for id in self.open if id in self.driver.reported]:
+            reported = self.driver.reported[id]
+            if reported.ids:
                 self.first.setdefault(id, self.driver.now - self.asked[id])
-            if told.end is not None:
-                assert isinstance(told.end, Finished), f"{id}: {told.end}"
+            if reported.end is not None:
+                assert isinstance(reported.end, Finished), f"{id}: {reported.end}"
                 self.ended[id] = self.driver.now - self.asked[id]
                 self.open.remove(id)
 
-    def shorts(self, turns: int, *, clients: int = 4) -> float:
+    def shorts(self, generations: int, *, clients: int = 4) -> float:
         """The 99th percentile of the time to first token of `clients` that ask one short question after another."""
         asked = []
-        for _ in range(turns):
+        for _ in range(generations):
             while sum(id.startswith("short") for id in self.open) < clients:
                 asked.append(f"short {len(self.asked)}")
                 prompt = [self.random.randrange(50) for _ in range(self.random.randint(12, 30))]
                 self.ask(generate(asked[-1], prompt, max_tokens=8))
-            self.turn()
+            self.iterate()
         waited = sorted(self.first[id] for id in asked if id in self.first)
         return waited[-(-99 * len(waited) // 100) - 1]
 
@@ -218,7 +218,7 @@ def test_twelve_long_prompts_are_answered_within_30_s_alone():
     for request in long_prompts(60.0):
         machine.ask(request)
     while not machine.driver.scheduler.idle:
-        machine.turn()
+        machine.iterate()
     assert max(machine.ended.values()) < 30
 
 
@@ -241,7 +241,7 @@ def test_a_long_prompt_past_its_queue_deadline_takes_a_free_row_instead_of_a_503
     requests = [generate(f"long {i}", [i, *[7] * 99], max_tokens=4, queue_deadline=0.5) for i in range(6)]
     driver.run(*requests)
     driver.assert_answered(requests)
-    waited = [driver.told[request.id].end.usage.queue_seconds for request in requests]
+    waited = [driver.reported[request.id].end.usage.queue_seconds for request in requests]
     assert sum(seconds == pytest.approx(0.5, abs=0.02) for seconds in waited) >= 3, (
         "they got their rows at the deadline"
     )
@@ -255,6 +255,6 @@ def test_a_row_claimed_at_the_deadline_is_given_back_by_an_abort_or_a_preemption
     requests = [generate(f"long {i}", [i, *[7] * 15], max_tokens=2, queue_deadline=0.05 + i / 50) for i in range(3)]
     driver.submit(*requests)
     for _ in range(9):
-        driver.turn()
+        driver.iterate()
     driver.run(Abort(id="long 1"))
     driver.assert_answered([requests[0]])

@@ -30,21 +30,21 @@ def test_soak(overlap, count):
             left -= 1
         if submitted and source.random() < 0.05:
             driver.submit(Abort(id=source.choice(submitted[-20:])))
-        driver.turn()
-        if driver.turns % 50 == 0:
+        driver.iterate()
+        if driver.generations % 50 == 0:
             driver.scheduler.check()
     driver.scheduler.check()
-    assert set(driver.told) == {request.id for request in requests}
+    assert set(driver.reported) == {request.id for request in requests}
     aborted = 0
     for request in requests:
-        told = driver.told[request.id]
-        assert isinstance(told.end, Finished), told.end
+        reported = driver.reported[request.id]
+        assert isinstance(reported.end, Finished), reported.end
         tokens, reason = driver.expect(request)
-        aborted += told.end.reason == "abort"
-        if told.end.reason == "abort":
-            assert told.ids == tokens[: len(told.ids)]
+        aborted += reported.end.reason == "abort"
+        if reported.end.reason == "abort":
+            assert reported.ids == tokens[: len(reported.ids)]
         else:
-            assert (told.ids, told.end.reason) == (tokens, reason)
+            assert (reported.ids, reported.end.reason) == (tokens, reason)
     policy = driver.scheduler.policy
     assert aborted > count / 100 and policy.preemptions > count / 100 and policy.hits > 0, "the soak was too calm"
     assert driver.scheduler.memory.allocator.held == driver.scheduler.memory.prefix.size

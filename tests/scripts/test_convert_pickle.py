@@ -67,6 +67,6 @@ def test_what_is_no_weights_is_refused(
     else:
         path.unlink()
     assert convert(folder, tmp_path / "out") == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("convert_pickle: ") and "boom" not in told.out
+    reported = capsys.readouterr()
+    assert reported.err.startswith("convert_pickle: ") and "boom" not in reported.out
     assert not list((tmp_path / "out").glob("*.safetensors"))

@@ -115,7 +115,7 @@ class FakeScheduler:
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """Goes away without a word."""
+        """Goes away without an error."""
         self._leave.set()
         self._thread.join()
 

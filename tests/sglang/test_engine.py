@@ -84,13 +84,13 @@ def test_acceptance_is_told_per_request_and_in_metrics(servers: dict[str, Engine
     drafts = metric(server, "spec_decode_num_drafts_total")
     with server.client() as client:
         usage = ask(client, WORDS[1]).usage
-    told = usage.speculation
-    assert told["accepted"] > 0
-    assert sum(told["accepted_per_position"]) == told["accepted"]
-    assert told["drafted"] == 5 * told["steps"]  # six nodes with the root
-    assert told["steps"] + told["accepted"] >= usage.completion_tokens - 1
-    assert told["acceptance_length"] == pytest.approx(1 + told["accepted"] / told["steps"], abs=1e-3)
-    assert settles(lambda: metric(server, "spec_decode_num_drafts_total") >= drafts + told["steps"])
+    reported = usage.speculation
+    assert reported["accepted"] > 0
+    assert sum(reported["accepted_per_position"]) == reported["accepted"]
+    assert reported["drafted"] == 5 * reported["steps"]  # six nodes with the root
+    assert reported["steps"] + reported["accepted"] >= usage.completion_tokens - 1
+    assert reported["acceptance_length"] == pytest.approx(1 + reported["accepted"] / reported["steps"], abs=1e-3)
+    assert settles(lambda: metric(server, "spec_decode_num_drafts_total") >= drafts + reported["steps"])
     accepted = metric(server, "spec_decode_num_accepted_tokens_total")
     assert metric(server, "spec_decode_num_accepted_tokens_per_pos_total") == accepted > 0
 
@@ -140,10 +140,10 @@ def test_what_sglang_would_ignore_is_refused(
 
 
 def test_the_config_says_whose_engine_it_is_and_how_many_run(server: EngineServer) -> None:
-    told = json.loads(get(server, "/config"))["engine"]
-    assert told["engine"].startswith("SGLang 0.5.") and told["seeds_give_the_same_text"] is False
-    assert told["max_running"] == told["max_running_by_memory"] == 8
-    assert told["kv_tokens"] == 4096
+    reported = json.loads(get(server, "/config"))["engine"]
+    assert reported["engine"].startswith("SGLang 0.5.") and reported["seeds_give_the_same_text"] is False
+    assert reported["max_running"] == reported["max_running_by_memory"] == 8
+    assert reported["kv_tokens"] == 4096
 
 
 def test_a_caller_that_leaves_frees_its_place(server: EngineServer) -> None:

@@ -111,11 +111,13 @@ def test_two_ranks_answer_as_the_native_engine_does_and_end_together(tmp_path: P
         stream = client.chat.completions.create(
             model="aerie-demo", messages=messages, max_tokens=1000, stream=True, extra_body={"ignore_eos": True}
         )
-        with pytest.raises(openai.APIError) as told:
+        with pytest.raises(openai.APIError) as reported:
             for place, _ in enumerate(stream):
                 if place == 2:
                     ranks[1].kill()
-        assert told.value.code == "engine_dead" and "rank 1 of 2" in told.value.message, "an error event, not silence"
+        assert reported.value.code == "engine_dead" and "rank 1 of 2" in reported.value.message, (
+            "an error event, not silence"
+        )
         code = os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])
         assert code not in (0, -signal.SIGKILL), server.output
         assert "rank 1 of 2" in server.output

@@ -67,16 +67,16 @@ def plain_tokens(make_worker: MakeWorker, params: list[SamplingParams]) -> list[
 def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = make_worker()
     rounds = Rounds(worker, end_ids=worker.capacity.end_ids)
-    told: list[str] = []
+    reported: list[str] = []
     forward = worker.drafter.head.forward
 
     def watched(*given: Any) -> Tensor:
-        told.append("head")
+        reported.append("head")
         return forward(*given)
 
     def step(plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         def noted(output: StepOutput) -> None:
-            told.append("answer")
+            reported.append("answer")
             answer(output)
 
         type(worker).step(worker, plan, noted)
@@ -84,10 +84,10 @@ def test_a_step_answers_before_the_head_follows(make_worker: MakeWorker, monkeyp
     monkeypatch.setattr(worker.drafter.head, "forward", watched)
     monkeypatch.setattr(worker, "step", step)
     row = rounds.add(0, list(PROMPTS[0]), sampling(0, 0.0), drafting=True)
-    assert told == ["answer", "head"]
-    told.clear()
+    assert reported == ["answer", "head"]
+    reported.clear()
     rounds.decode([row], depth=2, topk=1, nodes=3)
-    assert told == ["head", "answer", "head"]
+    assert reported == ["head", "answer", "head"]
 
 
 def test_a_step_whose_rows_have_all_ended_commits_and_drafts_nothing(make_worker: MakeWorker) -> None:

@@ -151,7 +151,7 @@ class Crowd:
         rows = np.arange(self.rows, dtype=np.int32)
         ones = np.ones(self.rows, np.int32)
         tokens = (1 + rows % self.prompts).astype(np.int32)
-        self.turns = np.zeros(self.rows, np.int32)
+        self.generations = np.zeros(self.rows, np.int32)
         self.lengths = ones.copy()
         starts = RowStarts(
             rows=rows,
@@ -195,7 +195,7 @@ class Crowd:
                 number=0,
                 kind=kind,
                 rows=np.arange(self.rows, dtype=np.int32),
-                turns=self.turns,
+                generations=self.generations,
                 drafting=np.full(self.rows, isinstance(self.worker, SpecWorker)),
                 prefill=prefill,
                 decode=decode,
@@ -203,5 +203,5 @@ class Crowd:
                 page_updates=pages,
             ),
         )
-        self.turns = 1 - self.turns
+        self.generations = 1 - self.generations
         return output

@@ -21,14 +21,14 @@ from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
 from aerie.train.optimization.schedule import set_rate, share
 
-_TOLD_EVERY = 25
+_REPORT_EVERY = 25
 
 Key = TypeVar("Key", bound=Hashable)
 """Identifies a batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Schedule:
     """The training schedule; rates are those of Muon for matrices and of AdamW for the rest."""
 
     steps: int
@@ -42,7 +42,7 @@ class Course:
 
 def descend(
     model: nn.Module,
-    course: Course,
+    schedule: Schedule,
     work: Path,
     found: Sequence[Batch],
     seed: int,
@@ -50,12 +50,12 @@ def descend(
     note: Callable[[int, Judged], None],
 ) -> None:
     """Trains on the same batches in every epoch, each identified by its number."""
-    descend_along(model, course, work, lambda skip: shuffled(found, seed=seed, skip=skip), judge, note)
+    descend_along(model, schedule, work, lambda skip: shuffled(found, seed=seed, skip=skip), judge, note)
 
 
 def descend_along(
     model: nn.Module,
-    course: Course,
+    schedule: Schedule,
     work: Path,
     ahead: Callable[[int], Iterator[tuple[Key, Batch]]],
     judge: Callable[[int, Key, Batch], Iterable[Judged]],
@@ -69,17 +69,17 @@ def descend_along(
     optimizers = divided(model)
     start = checkpoint.load(work, model, optimizers)
     coming = ahead(start)
-    for step in range(start, course.steps):
-        level = share(step, steps=course.steps, warmup=course.warmup, decay=course.decay)
-        for optimizer, rate in zip(optimizers, (course.matrix_rate, course.vector_rate), strict=True):
+    for step in range(start, schedule.steps):
+        level = share(step, steps=schedule.steps, warmup=schedule.warmup, decay=schedule.decay)
+        for optimizer, rate in zip(optimizers, (schedule.matrix_rate, schedule.vector_rate), strict=True):
             set_rate(optimizer, rate * level)
         key, batch = next(coming)
         for judged in judge(step, key, batch):
             if judged.loss.requires_grad:
                 judged.loss.backward()
             note(step + 1, judged)
-        _update(model, optimizers, course.clip)
-        if (step + 1) % course.checkpoint_every == 0 or step + 1 == course.steps:
+        _update(model, optimizers, schedule.clip)
+        if (step + 1) % schedule.checkpoint_every == 0 or step + 1 == schedule.steps:
             checkpoint.save(work, step + 1, model, optimizers)
 
 
@@ -120,7 +120,7 @@ class Progress:
         """Adds one part of a step's batch."""
         if step != self._last:
             self._last, self._steps = step, self._steps + 1
-            if step % _TOLD_EVERY == 1 and self._steps > 1:
+            if step % _REPORT_EVERY == 1 and self._steps > 1:
                 seconds = time.monotonic() - self._began
                 loss = self._tally.loss / (self._steps - 1)
                 print(f"step {step - 1} loss {loss:.3f} {self._tally.line()} seconds {seconds:.0f}", flush=True)

@@ -12,7 +12,7 @@ import torch
 
 from aerie.train.demo.batches import Batch, Sample, batches
 from aerie.train.experiments.config import Arm, Experiment, Proxy
-from aerie.train.experiments.descent import Course, Progress, descend
+from aerie.train.experiments.descent import Progress, Schedule, descend
 from aerie.train.experiments.proxy import Pair, answers
 from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
 from aerie.train.heads.draft_vocabulary import DraftVocabulary, draft_vocabulary
@@ -47,7 +47,7 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
     rng = random.Random(f"{seed} batches")
     found = list(batches(samples, tokens=experiment.tokens_per_batch, longest=_LONGEST, rng=rng))
     lost = _lost(arm, head, teacher, vocabulary, seed)
-    course = Course(
+    schedule = Schedule(
         steps=experiment.steps,
         matrix_rate=experiment.matrix_rate,
         vector_rate=experiment.vector_rate,
@@ -58,7 +58,7 @@ def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: 
     )
     descend(
         head,
-        course,
+        schedule,
         folder / "work",
         found,
         seed,

@@ -16,7 +16,7 @@ from aerie.train.pipeline import fit
 from aerie.train.pipeline.config import EvaluateStage, PipelineConfig
 from aerie.train.pipeline.data.render import ChatRenderer
 from aerie.train.pipeline.filter import evaluation_prompts
-from aerie.train.pipeline.folder import begin, input_hash, told_when_full, write_whole
+from aerie.train.pipeline.folder import begin, input_hash, reported_when_full, write_whole
 from aerie.train.pipeline.plots import draw_evaluation
 from aerie.train.progress import bar, say
 
@@ -39,12 +39,12 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
     if stage.baseline is not None:
         heads[BASELINE] = Path(stage.baseline)
         inputs[BASELINE] = weights_hash(heads[BASELINE])
-    told = stage.model_dump(mode="json", exclude={"settings"})
-    begun = begin(work, STAGE, told, inputs)
+    settings = stage.model_dump(mode="json", exclude={"settings"})
+    begun = begin(work, STAGE, settings, inputs)
     prompts = _prompts(config, stage)
     cells = _resumed(begun.path / FILE)
     each = len(prompts) * len(stage.shapes) * len(stage.temperatures)
-    with told_when_full(begun.path), bar(STAGE, each * len(heads), len(cells)) as advance:
+    with reported_when_full(begun.path), bar(STAGE, each * len(heads), len(cells)) as advance:
         for name, folder in heads.items():
             if sum(cell["head"] == name for cell in cells) == each:
                 continue

@@ -21,7 +21,7 @@ from aerie.train.pipeline.card import write_card
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.data.shards import read_index
-from aerie.train.pipeline.folder import begin, input_hash, told_when_full
+from aerie.train.pipeline.folder import begin, input_hash, reported_when_full
 from aerie.train.progress import bar
 
 STAGE = "export"
@@ -42,15 +42,15 @@ def export_head(config: PipelineConfig) -> Path:
         )
     begun = begin(work, STAGE, config.export.model_dump(mode="json"), inputs)
     head = work / fit.STAGE / fit.HEAD
-    told = json.loads((head / "config.json").read_text(encoding="utf-8"))
-    shape = shape_of(told)
+    head_config = json.loads((head / "config.json").read_text(encoding="utf-8"))
+    shape = shape_of(head_config)
     cells = json.loads((work / evaluate.STAGE / evaluate.FILE).read_text(encoding="utf-8"))
-    with told_when_full(begun.path), bar(STAGE, 2) as advance:
+    with reported_when_full(begun.path), bar(STAGE, 2) as advance:
         (begun.path / SPECFORGE).mkdir(exist_ok=True)
         for file in sorted(head.iterdir()):
             shutil.copy(file, begun.path / SPECFORGE)
         advance(1)
-        _write_speculators(begun.path / SPECULATORS, head, told, shape, target)
+        _write_speculators(begun.path / SPECULATORS, head, head_config, shape, target)
         advance(1)
         for layout in (SPECFORGE, SPECULATORS):
             write_card(begun.path / layout / "README.md", config, index, shape, cells)
@@ -59,28 +59,28 @@ def export_head(config: PipelineConfig) -> Path:
     return begun.finish({"layouts": [SPECFORGE, SPECULATORS], "weights": weights_hash(begun.path / SPECFORGE)})
 
 
-def shape_of(told: dict[str, Any]) -> HeadShape:
+def shape_of(head_config: dict[str, Any]) -> HeadShape:
     """The shape in the config that training wrote for a head of either kind; it does not include a P-EAGLE head's
     layers.
     """
     return HeadShape(
-        hidden=told["hidden_size"],
-        intermediate=told["intermediate_size"],
-        heads=told["num_attention_heads"],
-        kv_heads=told["num_key_value_heads"],
-        head_dim=told["head_dim"],
-        vocabulary=told["vocab_size"],
-        draft_vocabulary=told["draft_vocab_size"],
-        boundaries=boundaries_of(told),
-        eps=told["rms_norm_eps"],
-        rope_theta=told["rope_theta"],
-        max_positions=told["max_position_embeddings"],
-        tap_norms=told.get("fc_norm", False),
-        norm_output=told.get("norm_output", False),
+        hidden=head_config["hidden_size"],
+        intermediate=head_config["intermediate_size"],
+        heads=head_config["num_attention_heads"],
+        kv_heads=head_config["num_key_value_heads"],
+        head_dim=head_config["head_dim"],
+        vocabulary=head_config["vocab_size"],
+        draft_vocabulary=head_config["draft_vocab_size"],
+        boundaries=boundaries_of(head_config),
+        eps=head_config["rms_norm_eps"],
+        rope_theta=head_config["rope_theta"],
+        max_positions=head_config["max_position_embeddings"],
+        tap_norms=head_config.get("fc_norm", False),
+        norm_output=head_config.get("norm_output", False),
     )
 
 
-def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadShape, target: Path) -> None:
+def _write_speculators(out: Path, head: Path, head_config: dict[str, Any], shape: HeadShape, target: Path) -> None:
     """Names layers `layers.N` and writes the embedding: this layout's readers expect both.
 
     The embedding is the target's; a P-EAGLE head already has one, with the mask's row.
@@ -92,10 +92,10 @@ def _write_speculators(out: Path, head: Path, told: dict[str, Any], shape: HeadS
     if "embed_tokens.weight" not in tensors:
         tensors["embed_tokens.weight"] = OutputEnd(target).embedding.to(torch.bfloat16).contiguous()
     save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
-    (out / "config.json").write_text(json.dumps(speculators_config(told, shape, target), indent=2) + "\n")
+    (out / "config.json").write_text(json.dumps(speculators_config(head_config, shape, target), indent=2) + "\n")
 
 
-def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> dict[str, Any]:
+def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Path) -> dict[str, Any]:
     """The `config.json`: shapes are under `transformer_layer_config` and taps are boundaries.
 
     Writes every switch, since a missing `norm_before_residual` is read as true.
@@ -105,7 +105,7 @@ def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> 
         "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
     )
     architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
-    parallel = "ptd_token_id" in told
+    parallel = "ptd_token_id" in head_config
     kind, name = ("peagle", "PEagleSpeculator") if parallel else ("eagle3", "Eagle3Speculator")
     return {
         "architectures": [name],
@@ -113,10 +113,12 @@ def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> 
         "speculators_config": {
             "algorithm": kind,
             "default_proposal_method": "greedy",
-            "proposal_methods": [{"proposal_type": "greedy", "speculative_tokens": told.get("num_depths", _TOKENS)}],
+            "proposal_methods": [
+                {"proposal_type": "greedy", "speculative_tokens": head_config.get("num_depths", _TOKENS)}
+            ],
             "verifier": {"name_or_path": str(target), "architectures": architectures},
         },
-        "transformer_layer_config": {key: told[key] for key in layer.split()},
+        "transformer_layer_config": {key: head_config[key] for key in layer.split()},
         "draft_vocab_size": shape.draft_vocabulary,
         "target_hidden_size": shape.hidden,
         "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),
@@ -126,5 +128,5 @@ def speculators_config(told: dict[str, Any], shape: HeadShape, target: Path) -> 
         "norm_output": shape.norm_output,
         "embed_requires_grad": parallel,
         "torch_dtype": "bfloat16",
-        **({"mask_token_id": told["ptd_token_id"]} if parallel else {}),
+        **({"mask_token_id": head_config["ptd_token_id"]} if parallel else {}),
     }

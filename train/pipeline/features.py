@@ -19,7 +19,7 @@ from aerie.train.pipeline.data.render import ChatRenderer, Document
 from aerie.train.pipeline.data.served import ServedTarget, tap_boundaries
 from aerie.train.pipeline.data.shards import INDEX, Index, ShardEntry, entry_of, shard_bytes
 from aerie.train.pipeline.data.storage import Storage
-from aerie.train.pipeline.folder import BegunStage, begin, input_hash, told_when_full, write_whole
+from aerie.train.pipeline.folder import BegunStage, begin, input_hash, reported_when_full, write_whole
 from aerie.train.progress import bar, say
 
 STAGE = "features"
@@ -66,11 +66,11 @@ def make_features(config: PipelineConfig) -> Path:
         final_is_prenorm=True,
         shards=shards,
     )
-    with told_when_full(begun.path):
+    with reported_when_full(begun.path):
         write_whole(begun.path / INDEX, index.as_bytes())
     answered = sum(sum(document.answer) for document in documents)
-    told = {"documents": len(documents), "tokens": tokens, "answer_tokens": answered, "shards": len(shards)}
-    return begun.finish(told | dict(sorted(counts.items())))
+    figures = {"documents": len(documents), "tokens": tokens, "answer_tokens": answered, "shards": len(shards)}
+    return begun.finish(figures | dict(sorted(counts.items())))
 
 
 def _documents(work: Path, renderer: ChatRenderer, longest: int, counts: Counter[str]) -> list[Document]:

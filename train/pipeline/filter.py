@@ -19,7 +19,7 @@ from aerie.train.pipeline.config import FilterStage, PipelineConfig, Source
 from aerie.train.pipeline.data.lines import BadLines, read_own, write_lines
 from aerie.train.pipeline.filters.near_duplicates import NearDuplicates, Overlap, normalized
 from aerie.train.pipeline.filters.personal import Finder, finders, names_finder
-from aerie.train.pipeline.folder import begin, input_hash, told_when_full
+from aerie.train.pipeline.folder import begin, input_hash, reported_when_full
 from aerie.train.pipeline.prompts import Record
 from aerie.train.progress import bar, say
 
@@ -61,7 +61,7 @@ def filter_prompts(config: PipelineConfig) -> Path:
         if record["id"] not in thinned:
             _note(dropped, samples, "domain weight", text_of(record))
     kept = [record for record in kept if record["id"] in thinned]
-    with told_when_full(begun.path):
+    with reported_when_full(begun.path):
         write_lines(begun.path / FILE, kept)
         (begun.path / "samples.json").write_text(
             json.dumps(samples, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"

@@ -30,7 +30,7 @@ from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.fitting.kinds import Kind, begun_kind
 from aerie.train.pipeline.fitting.metrics import Metrics, last_line, line_of, tell
 from aerie.train.pipeline.fitting.processes import Processes
-from aerie.train.pipeline.folder import begin, input_hash, manifest_of, told_when_full
+from aerie.train.pipeline.folder import begin, input_hash, manifest_of, reported_when_full
 from aerie.train.progress import bar, say
 
 STAGE = "train"
@@ -58,13 +58,13 @@ def _train(config: PipelineConfig, processes: Processes) -> Path:
     if stage.start_from is not None:
         inputs["start_from"] = weights_hash(Path(stage.start_from))
     _check_features(config, shards.index, manifest_of(work, vocabulary.STAGE)["inputs"], inputs)
-    told = stage.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
+    settings = stage.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
     folder = work / f"{STAGE}.partial"
     if processes.first:
-        begun = begin(work, STAGE, told, inputs)
+        begun = begin(work, STAGE, settings, inputs)
     processes.wait()
     run = _Run.start(config, shards, processes)
-    with told_when_full(folder):
+    with reported_when_full(folder):
         run.go(folder, work / "tensorboard")
         processes.wait()
         if not processes.first:

@@ -42,7 +42,7 @@ class BegunStage:
         self.resumed = self.path.exists()
         if self.resumed:
             _check_same(self.path, begun)
-        with told_when_full(self.path):
+        with reported_when_full(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.path / MANIFEST, _json_bytes(begun))
 
@@ -54,7 +54,7 @@ class BegunStage:
             if path.is_file() and path.name != MANIFEST
         }
         manifest = {**self._begun, "versions": _versions(), "counts": dict(counts), "outputs": outputs}
-        with told_when_full(self.path):
+        with reported_when_full(self.path):
             write_whole(self.path / MANIFEST, _json_bytes(manifest))
         self.path.rename(self._final)
         return self._final
@@ -88,11 +88,13 @@ def manifest_of(work: Path, stage: str) -> dict[str, Any]:
         raise AerieError(
             f"the stage {stage} has no output in {work}{begun}; run it first: aerie train {stage}"
         ) from None
-    for name, told in manifest["outputs"].items():
+    for name, recorded in manifest["outputs"].items():
         found = (folder / name).stat().st_size if (folder / name).exists() else None
-        if found != told["bytes"]:
+        if found != recorded["bytes"]:
             size = "is missing" if found is None else f"has {found} bytes"
-            raise AerieError(f"{folder / name} {size}; its manifest says {told['bytes']}: run the stage {stage} again")
+            raise AerieError(
+                f"{folder / name} {size}; its manifest says {recorded['bytes']}: run the stage {stage} again"
+            )
     return manifest
 
 
@@ -114,7 +116,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def told_when_full(path: Path) -> Iterator[None]:
+def reported_when_full(path: Path) -> Iterator[None]:
     """Turns a full disk into an error that says what to do."""
     try:
         yield
@@ -133,8 +135,8 @@ def _number(error: OSError | SafetensorError) -> int | None:
     """The operating system's error number; safetensors, which does its own writing, has it in its text."""
     if isinstance(error, OSError):
         return error.errno
-    told = re.search(r"os error (\d+)", str(error))
-    return None if told is None else int(told[1])
+    recorded = re.search(r"os error (\d+)", str(error))
+    return None if recorded is None else int(recorded[1])
 
 
 def _check_same(folder: Path, begun: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from aerie.contracts.provenance import file_hash, weights_hash
 from aerie.train.demo.prompts import Drawn, draw_prompts
 from aerie.train.pipeline.config import PipelineConfig, Source
 from aerie.train.pipeline.data.lines import BadLines, read_objects, write_lines
-from aerie.train.pipeline.folder import begin, told_when_full
+from aerie.train.pipeline.folder import begin, reported_when_full
 from aerie.train.progress import bar, say
 
 STAGE = "prompts"
@@ -42,7 +42,7 @@ def make_prompts(config: PipelineConfig) -> Path:
     bad = BadLines(stage.bad_lines)
     counts: Counter[str] = Counter()
     size = sum(path.stat().st_size for _, path in files)
-    with bar(STAGE, size + stage.drawn) as advance, told_when_full(begun.path):
+    with bar(STAGE, size + stage.drawn) as advance, reported_when_full(begun.path):
 
         def records() -> Iterator[Record]:
             for source, path in files:
@@ -60,7 +60,7 @@ def make_prompts(config: PipelineConfig) -> Path:
             begun.path / "bad_lines.jsonl", (dict(zip(("file", "line", "why"), b, strict=True)) for b in bad.found)
         )
     if bad.found:
-        say(f"{len(bad.found)} bad lines:\n{bad.told()}")
+        say(f"{len(bad.found)} bad lines:\n{bad.listed()}")
     bad.check()
     return begun.finish(
         {"prompts": counts.total(), "domains": dict(sorted(counts.items())), "bad_lines": len(bad.found)}

@@ -22,7 +22,7 @@ from aerie.contracts.provenance import weights_hash
 from aerie.train.pipeline import filter as filtering
 from aerie.train.pipeline.config import PipelineConfig, RespondStage
 from aerie.train.pipeline.data.lines import as_line, mend, read_own, write_lines
-from aerie.train.pipeline.folder import BegunStage, begin, input_hash, told_when_full
+from aerie.train.pipeline.folder import BegunStage, begin, input_hash, reported_when_full
 from aerie.train.progress import bar, say
 
 STAGE = "respond"
@@ -54,9 +54,11 @@ def respond(config: PipelineConfig, endpoint: AbstractContextManager[str]) -> Pa
     """
     stage, work = config.respond, Path(config.work)
     # The address of the target changes no answer, so a run may continue at another one.
-    told = stage.model_dump(mode="json", exclude={"url", "api_key", "concurrency", "retries", "failures", "seconds"})
+    settings = stage.model_dump(
+        mode="json", exclude={"url", "api_key", "concurrency", "retries", "failures", "seconds"}
+    )
     inputs = {filtering.STAGE: input_hash(work, filtering.STAGE), "target": weights_hash(Path(config.target))}
-    begun = begin(work, STAGE, told | {"seed": config.seed}, inputs)
+    begun = begin(work, STAGE, settings | {"seed": config.seed}, inputs)
     tasks = [
         _Task(prompt, sample, temperature)
         for prompt in read_own(work / filtering.STAGE / filtering.FILE)
@@ -66,7 +68,7 @@ def respond(config: PipelineConfig, endpoint: AbstractContextManager[str]) -> Pa
     missing = [task for task in tasks if task.key not in known]
     failed: list[str] = []
     if missing:
-        with endpoint as url, told_when_full(begun.path), bar(STAGE, len(tasks), len(known)) as advance:
+        with endpoint as url, reported_when_full(begun.path), bar(STAGE, len(tasks), len(known)) as advance:
             failed = asyncio.run(_answer_all(stage, config.seed, url, begun.path / _JOURNAL, missing, advance))
     if len(failed) > stage.failures:
         raise AerieError(
@@ -200,7 +202,7 @@ def _finish(begun: BegunStage, tasks: list[_Task]) -> Path:
     path = begun.path / _JOURNAL
     found = {_key(record): record for record in mend(path)}
     ordered = [found[task.key] for task in tasks if task.key in found]
-    with told_when_full(begun.path):
+    with reported_when_full(begun.path):
         write_lines(begun.path / FILE, ordered)
     path.unlink(missing_ok=True)
     ends = Counter(turn["finish_reason"] for record in ordered for turn in record["turns"] if "finish_reason" in turn)

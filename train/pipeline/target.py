@@ -9,7 +9,7 @@ from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import file_hash
 from aerie.train.demo.config import DocstringTarget
 from aerie.train.pipeline.config import PipelineConfig
-from aerie.train.pipeline.folder import begin, told_when_full
+from aerie.train.pipeline.folder import begin, reported_when_full
 
 STAGE = "target"
 _NOT_RESULTS = {"threads"}
@@ -28,6 +28,6 @@ def make_target(config: PipelineConfig) -> Path:
     inputs = {"corpus": file_hash(Path(run.corpus))} if isinstance(run, DocstringTarget) else {}
     settings = run.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
     begun = begin(work, STAGE, settings, inputs)
-    with told_when_full(begun.path):
+    with reported_when_full(begun.path):
         train_target(run, begun.path, seed=config.seed)
     return begun.finish({"steps": run.steps})

@@ -18,7 +18,7 @@ from aerie.train.pipeline import features
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.render import ChatRenderer
 from aerie.train.pipeline.data.shards import Shards
-from aerie.train.pipeline.folder import begin, input_hash, told_when_full, write_whole
+from aerie.train.pipeline.folder import begin, input_hash, reported_when_full, write_whole
 from aerie.train.progress import bar, say
 
 STAGE = "vocabulary"
@@ -52,7 +52,7 @@ def choose_vocabulary(config: PipelineConfig) -> Path:
 
         vocabulary = draft_vocabulary(answers(), kept=kept, size=model.vocabulary, always=always)
     say(f"{kept} of {model.vocabulary} ids cover {vocabulary.coverage:.2%} of the answers' tokens")
-    with told_when_full(begun.path):
+    with reported_when_full(begun.path):
         write_whole(begun.path / FILE, _bytes(vocabulary))
     return begun.finish({"size": kept, "coverage": round(vocabulary.coverage, 6), "always": len(always)})
 

@@ -40,8 +40,8 @@ def invoke(*arguments: object) -> str:
 
 
 def test_a_stage_runs_once_and_anew_only_when_asked(config_file: Path, tmp_path: Path) -> None:
-    told = invoke("prompts", config_file)
-    assert json.loads(told.replace("\n", " ").partition(" ")[2])["prompts"] == 2
+    reported = invoke("prompts", config_file)
+    assert json.loads(reported.replace("\n", " ").partition(" ")[2])["prompts"] == 2
     with pytest.raises(AerieError, match=r"never written over"):
         invoke("prompts", config_file)
     with pytest.raises(AerieError, match=r"made with another bad lines"):

@@ -94,8 +94,8 @@ def small_sources() -> list[ASTSource]:
             {"block": 4096},
         ),
         source(
-            layer.turn_heads,
-            {"merged": "*bf16", "pool": "*bf16", "turns": "*fp32", "slots": "*i64", "slot_stride": "i32"},
+            layer.rotate_heads,
+            {"merged": "*bf16", "pool": "*bf16", "rotations": "*fp32", "slots": "*i64", "slot_stride": "i32"},
             {"heads": 32, "every": 48, "half": 64, "block": 64},
         ),
         source(layer.gate_rows, {"out": "*bf16", "both": "*bf16", "inner": "i32"}, {"block": 1024}),

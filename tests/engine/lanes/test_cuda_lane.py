@@ -68,7 +68,7 @@ def test_a_copy_is_written_again_only_once_the_device_has_read_it() -> None:
     locked = []
     for _ in range(3):
         transfer.begin()
-        locked.append(transfer._slots[transfer._turn].going_in.data_ptr())
+        locked.append(transfer._slots[transfer._current].going_in.data_ptr())
     assert locked[0] == locked[2] != locked[1]
     assert runtime.waits == 3
 
@@ -114,7 +114,7 @@ def test_the_last_phase_is_told_with_the_step_after(monkeypatch: pytest.MonkeyPa
     runtime = StandIn()
     monkeypatch.setattr(runtime, "event", LateEvent)
     clock = EventClock(runtime)
-    told = []
+    reported = []
     for _ in range(3):
         read = clock.start()
         clock.begin()
@@ -126,11 +126,11 @@ def test_the_last_phase_is_told_with_the_step_after(monkeypatch: pytest.MonkeyPa
         clock.stop()
         LateEvent.open = False
         times = read()
-        told.append(times)
+        reported.append(times)
         clock._late[0].until.late = False  # by the next step's results it has run
-    assert [sorted(times.phases) for times in told] == [["verify"], ["extend", "verify"], ["extend", "verify"]]
-    assert all(times.busy == pytest.approx(sum(times.phases.values())) for times in told)
-    assert told[0].began < told[0].ended <= told[1].began < told[1].ended
+    assert [sorted(times.phases) for times in reported] == [["verify"], ["extend", "verify"], ["extend", "verify"]]
+    assert all(times.busy == pytest.approx(sum(times.phases.values())) for times in reported)
+    assert reported[0].began < reported[0].ended <= reported[1].began < reported[1].ended
 
 
 def test_results_may_be_read_before_their_phase_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

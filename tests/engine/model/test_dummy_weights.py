@@ -62,8 +62,8 @@ def test_what_is_not_real_is_said_in_capitals(config: Config, caplog: pytest.Log
     spec = config.spec.model_copy(update={"simulate_acceptance": 2.5})
     with caplog.at_level(logging.WARNING):
         lane = make_lane(config.model_copy(update={"spec": spec}))
-    told = f"{caplog.text} {lane.capacity.report}"
-    assert told.count("DUMMY WEIGHTS") == 2 and told.count("SIMULATED ACCEPTANCE 2.5") == 2
+    reported = f"{caplog.text} {lane.capacity.report}"
+    assert reported.count("DUMMY WEIGHTS") == 2 and reported.count("SIMULATED ACCEPTANCE 2.5") == 2
     assert masked(config)["model"]["weights"] == "dummy"
     caplog.clear()
     real = config.model_copy(update={"model": config.model.model_copy(update={"weights": "safetensors"})})

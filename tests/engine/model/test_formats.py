@@ -36,7 +36,7 @@ def per_output(source: Source, module: str, shape: tuple[int, int]) -> Matrix:
 
 @pytest.fixture
 def format_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, "per-output", lambda told: per_output)
+    monkeypatch.setitem(FORMATS, "per-output", lambda reported: per_output)
 
 
 @pytest.fixture(params=["llama", "qwen3", "llama-tied"])

@@ -38,6 +38,6 @@ def test_rows_of_either_kind_are_stacked_and_reordered_alike() -> None:
     assert torch.equal(merged.weight, torch.cat([part.weight for part in eight]))
     mixed = stacked([parts[0], eight[1]])
     assert isinstance(mixed, torch.Tensor) and torch.equal(mixed, torch.cat([parts[0], eight[1].weight]))
-    turned = reordered(merged, lambda rows: rows.flip(0))
-    assert isinstance(turned, Rounded) and torch.equal(turned.weight, merged.weight.flip(0))
+    rotated = reordered(merged, lambda rows: rows.flip(0))
+    assert isinstance(rotated, Rounded) and torch.equal(rotated.weight, merged.weight.flip(0))
     assert torch.equal(reordered(mixed, lambda rows: rows.flip(0)), mixed.flip(0))

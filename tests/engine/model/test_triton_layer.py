@@ -17,10 +17,10 @@ DTYPES = [torch.float32, torch.float16, *([torch.bfloat16] if GPU else [])]
 TOLERANCE = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
-def close(ours: torch.Tensor, twin: torch.Tensor) -> None:
-    limit = TOLERANCE[twin.dtype]
-    assert ours.dtype == twin.dtype
-    torch.testing.assert_close(ours, twin, atol=limit, rtol=limit)
+def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
+    limit = TOLERANCE[expected.dtype]
+    assert ours.dtype == expected.dtype
+    torch.testing.assert_close(ours, expected, atol=limit, rtol=limit)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -39,7 +39,7 @@ def test_norm(dtype: torch.dtype, size: int) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("dim", [64, 80])
 def test_rotation_with_the_write_to_the_pool(dtype: torch.dtype, dim: int) -> None:
-    from aerie.engine.kernels.layer import turned
+    from aerie.engine.kernels.layer import rotated
 
     heads, kv_heads, tokens = 4, 2, 5
     pools = [
@@ -47,11 +47,11 @@ def test_rotation_with_the_write_to_the_pool(dtype: torch.dtype, dim: int) -> No
         for _ in range(2)
     ]
     merged = torch.randn(tokens, heads + 2 * kv_heads, dim, device=DEVICE).to(dtype)
-    turns = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2)).to(DEVICE)
+    rotations = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2)).to(DEVICE)
     slots = torch.tensor([3, 15, 0, 8, 9], device=DEVICE)
     ours = merged.clone()
-    turned(ours, heads, turns, pools[0], 1, slots)
-    rotate_(merged, heads + kv_heads, turns)
+    rotated(ours, heads, rotations, pools[0], 1, slots)
+    rotate_(merged, heads + kv_heads, rotations)
     pools[1].write(1, slots, merged[:, heads:])
     close(ours[:, :heads], merged[:, :heads])
     close(pools[0].keys, pools[1].keys)
@@ -79,6 +79,6 @@ def test_cut() -> None:
     lengths = torch.randint(0, 9, (rows,), device=DEVICE)
     done = torch.rand(rows, device=DEVICE) < 0.2
     given = (tokens, counts, lengths, done, torch.randperm(rows, device=DEVICE), tables)
-    ours, twin = TRITON[cut](*given), cut(*given)
-    assert torch.equal(ours.counts, twin.counts) and torch.equal(ours.endings, twin.endings)
-    assert torch.equal(ours.done, twin.done) and {int(kind) for kind in Ending} <= set(twin.endings.tolist())
+    ours, expected = TRITON[cut](*given), cut(*given)
+    assert torch.equal(ours.counts, expected.counts) and torch.equal(ours.endings, expected.endings)
+    assert torch.equal(ours.done, expected.done) and {int(kind) for kind in Ending} <= set(expected.endings.tolist())

@@ -5,10 +5,10 @@ import torch
 from aerie.engine.state.future_map import FutureMap
 
 
-def publish(future: FutureMap, turns: list[int], rows: list[int], bonus: list[int]) -> None:
+def publish(future: FutureMap, generations: list[int], rows: list[int], bonus: list[int]) -> None:
     count = len(rows)
     future.publish(
-        torch.tensor(turns),
+        torch.tensor(generations),
         torch.tensor(rows),
         bonus=torch.tensor(bonus),
         lengths=torch.tensor(bonus) * 10,
@@ -17,8 +17,8 @@ def publish(future: FutureMap, turns: list[int], rows: list[int], bonus: list[in
     )
 
 
-def read(future: FutureMap, turns: list[int], rows: list[int]) -> tuple[list[int], list[int], list[bool]]:
-    bonus, lengths, done, seeds = future.read(torch.tensor(turns), torch.tensor(rows))
+def read(future: FutureMap, generations: list[int], rows: list[int]) -> tuple[list[int], list[int], list[bool]]:
+    bonus, lengths, done, seeds = future.read(torch.tensor(generations), torch.tensor(rows))
     assert seeds.shape == (len(rows), 3)
     return bonus.tolist(), lengths.tolist(), done.tolist()
 

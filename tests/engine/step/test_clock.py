@@ -9,18 +9,18 @@ from aerie.engine.step.clock import StepClock
 
 
 def test_what_runs_after_the_answer_is_told_with_the_next_step() -> None:
-    clock, told = StepClock(threads=1), []
+    clock, reported = StepClock(threads=1), []
     for _ in range(3):
         read = clock.start()
         with clock.phase("verify"):
             time.sleep(0.002)
-        told.append(read())
+        reported.append(read())
         with clock.phase("extend"):
             time.sleep(0.001)
         clock.stop()
-    assert [list(times.phases) for times in told] == [["verify"], ["extend", "verify"], ["extend", "verify"]]
-    assert told[0].ended <= told[1].began < told[1].ended <= told[2].began
-    assert all(times.ended - times.began >= sum(times.phases.values()) for times in told)
+    assert [list(times.phases) for times in reported] == [["verify"], ["extend", "verify"], ["extend", "verify"]]
+    assert reported[0].ended <= reported[1].began < reported[1].ended <= reported[2].began
+    assert all(times.ended - times.began >= sum(times.phases.values()) for times in reported)
 
 
 def test_busy_is_the_work_of_all_steps_and_not_what_lies_between_them(monkeypatch: pytest.MonkeyPatch) -> None:

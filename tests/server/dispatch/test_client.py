@@ -141,9 +141,9 @@ async def test_a_dead_scheduler_fails_everyone(pair: tuple[Engine, Peer], monkey
 async def test_nobody_is_told_of_a_death_before_the_server_knows(pair: tuple[Engine, Peer]) -> None:
     """Its scheduler says that the lane is gone, and lives on for a moment."""
     engine, peer = pair
-    told, other = engine.open([request("a")]), engine.open([request("b")])
+    reported, other = engine.open([request("a")]), engine.open([request("b")])
     peer.say(Batch(messages=[Failed(id="a", code="engine_dead", message="the lane is gone")]))
-    [(_, failed)] = await told.take(PATIENCE)
+    [(_, failed)] = await reported.take(PATIENCE)
     assert engine.death is not None and engine.died.is_set() and peer.alive
     assert [failed.code, failed.message] == ["engine_dead", "the lane is gone"]
     assert [type(ending) for _, ending in await other.take(PATIENCE)] == [Failed]

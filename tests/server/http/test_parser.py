@@ -181,8 +181,8 @@ async def test_a_stream_to_http_1_0_has_no_chunks(connect: Connect, start: Start
         head = b"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
         old = await connect(live)
         old.say(head % len(body) + body)
-        told, _, events = (await old.rest()).partition(b"\r\n\r\n")
-        assert told.startswith(b"HTTP/1.1 200") and b"transfer-encoding" not in told.lower()
+        reported, _, events = (await old.rest()).partition(b"\r\n\r\n")
+        assert reported.startswith(b"HTTP/1.1 200") and b"transfer-encoding" not in reported.lower()
         lines = [line.removeprefix(b"data: ") for line in events.split(b"\n\n") if line]
         assert lines[-1] == b"[DONE]"
         assert "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1]) == "abbc" * 10

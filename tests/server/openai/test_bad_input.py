@@ -209,16 +209,16 @@ PARTS: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("part", "place", "told"), PARTS, ids=str)
+@pytest.mark.parametrize(("part", "place", "reported"), PARTS, ids=str)
 async def test_a_wrong_part_is_named_alone(
-    live: Live, http: aiohttp.ClientSession, part: Any, place: str, told: str
+    live: Live, http: aiohttp.ClientSession, part: Any, place: str, reported: str
 ) -> None:
     fine = {"role": "user", "content": "x"}
     content = [{"type": "text", "text": "what is this?"}, part]
     for path in (CHAT, "/tokenize"):
         status, error = await ask(live, http, path, {"messages": [fine, {"role": "user", "content": content}]})
         where = f"messages[1].content[1]{place}"
-        assert (status, error["param"], error["message"]) == (400, where, f"{where} {told}")
+        assert (status, error["param"], error["message"]) == (400, where, f"{where} {reported}")
 
 
 async def test_all_unsupported_fields_are_named_at_once(live: Live, http: aiohttp.ClientSession) -> None:

@@ -66,10 +66,10 @@ def test_a_stop_id_at_every_offset_of_a_run(tokenizer: Tokenizer, length: int) -
 
 def test_the_models_own_end_is_no_stop_reason(tokenizer: Tokenizer) -> None:
     ids = tokenizer.ids(TEXT, add_special_tokens=False)
-    for stops, told in ((frozenset([1, ids[3]]), ids[3]), (frozenset([1]), None)):
+    for stops, reported in ((frozenset([1, ids[3]]), ids[3]), (frozenset([1]), None)):
         choice = Choice(0, TextRules(stop_ids=stops, end_ids=frozenset([1])), tokenizer)
         feed(choice, [*ids, 1], [3])
-        assert (choice.finish_reason, choice.stop_reason) == ("stop", told)
+        assert (choice.finish_reason, choice.stop_reason) == ("stop", reported)
 
 
 def test_a_text_held_for_a_stop_string_comes_at_the_end(tokenizer: Tokenizer) -> None:

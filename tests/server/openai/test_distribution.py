@@ -24,11 +24,11 @@ def test_every_field_is_in_the_table_or_is_not_about_sampling(body: type[ChatBod
 
 @pytest.mark.parametrize("name", ["max_tokens", "min_tokens", "seed", *COLUMNS])
 def test_ranges_are_the_table_s(name: str) -> None:
-    field, told = FIELDS[name], ChatBody.model_json_schema()["properties"][name]["anyOf"][0]
+    field, reported = FIELDS[name], ChatBody.model_json_schema()["properties"][name]["anyOf"][0]
     least = field.least if field.off is None else field.off
     limits = {"exclusiveMinimum" if field.above else "minimum": least, "maximum": field.most}
     kind = {float: "number", int: "integer"}[field.kind]
-    assert told == {"type": kind} | {edge: limit for edge, limit in limits.items() if limit is not None}
+    assert reported == {"type": kind} | {edge: limit for edge, limit in limits.items() if limit is not None}
 
 
 @pytest.mark.parametrize("field", COLUMNS.values(), ids=lambda field: field.name)

@@ -66,9 +66,9 @@ async def test_an_early_failure_is_a_status(start: Start, stream: bool) -> None:
         assert error.value.code == "queue_timeout"
         assert "retry-after" in error.value.response.headers
         await live.idle()
-        told = live.service.metrics.render().decode()
-        assert 'aerie:request_failure_total{code="queue_timeout",model_name="demo"} 1.0' in told
-        assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 0.0' in told, "nobody left"
+        reported = live.service.metrics.render().decode()
+        assert 'aerie:request_failure_total{code="queue_timeout",model_name="demo"} 1.0' in reported
+        assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 0.0' in reported, "nobody left"
 
 
 async def test_one_failed_choice_aborts_the_others(start: Start) -> None:
@@ -112,13 +112,13 @@ async def test_a_stop_string_does_not_wait_for_a_deaf_scheduler(
 ) -> None:
     monkeypatch.setattr("aerie.server.openai.generation.ACCOUNT_SECONDS", 0.1)
 
-    def deaf(request: Generate) -> Iterator[Said]:
+    def ignores_aborts(request: Generate) -> Iterator[Said]:
         yield next(abbc(request))
         yield [21, 21]
         while True:
             yield None
 
-    async with start(deaf) as live:
+    async with start(ignores_aborts) as live:
         monkeypatch.setattr(live.service.engine, "abort", lambda id: None)
         answer = await live.client().completions.create(model="demo", prompt="x", max_tokens=99, stop="b")
         assert answer.choices[0].text == "a"

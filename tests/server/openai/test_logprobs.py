@@ -22,9 +22,9 @@ def delta_of(tokenizer: Tokenizer, sampled: str, *ranked: str, logprob: float = 
 def test_a_completion_always_has_the_sampled_token(
     tokenizer: Tokenizer, ranks: int, expected: dict[str, float]
 ) -> None:
-    told = completion_logprobs(tokenizer, delta_of(tokenizer, "c", "a", "b"), ranks)
-    assert told["top_logprobs"] == [expected]
-    assert list(told["top_logprobs"][0]) == list(expected)
+    reported = completion_logprobs(tokenizer, delta_of(tokenizer, "c", "a", "b"), ranks)
+    assert reported["top_logprobs"] == [expected]
+    assert list(reported["top_logprobs"][0]) == list(expected)
 
 
 def test_a_sampled_token_among_the_ranks_is_there_once(tokenizer: Tokenizer) -> None:
@@ -38,9 +38,9 @@ def test_of_tokens_written_alike_the_sampled_one_counts(tokenizer: Tokenizer) ->
     )
     found = TokenLogprobs(logprob=-3.0, rank_ids=[other], rank_logprobs=[-0.5])
     delta = Delta(ids=[piece], drafted=[False], logprobs=[found], offsets=[0])
-    told = completion_logprobs(tokenizer, delta, 1)
-    assert told["top_logprobs"] == [{"\N{REPLACEMENT CHARACTER}": -3.0}]
-    assert told["token_logprobs"] == [-3.0]
+    reported = completion_logprobs(tokenizer, delta, 1)
+    assert reported["top_logprobs"] == [{"\N{REPLACEMENT CHARACTER}": -3.0}]
+    assert reported["token_logprobs"] == [-3.0]
 
 
 def test_a_chat_has_the_likeliest_and_tells_the_sampled_one_beside_them(tokenizer: Tokenizer) -> None:

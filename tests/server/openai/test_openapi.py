@@ -35,7 +35,7 @@ def response(document: dict[str, Any], method: str, path: str, kind: str = "appl
 
 async def test_every_route_is_there_and_every_schema_holds(start: Start, http: aiohttp.ClientSession) -> None:
     async with start(None, {"server": PLATFORM}) as live:
-        told = await document(live, http)
+        reported = await document(live, http)
         for path in (
             "/",
             "/v1/tokenize",
@@ -46,19 +46,19 @@ async def test_every_route_is_there_and_every_schema_holds(start: Start, http: a
             "/predict",
             CHAT,
         ):
-            assert path in told["paths"], path
-        for path in sorted(told["paths"]):
-            if "get" in told["paths"][path] and "{" not in path:
+            assert path in reported["paths"], path
+        for path in sorted(reported["paths"]):
+            if "get" in reported["paths"][path] and "{" not in path:
                 async with http.get(live.url + path) as answer:
                     assert answer.status == 200
-                    assert answer.content_type in told["paths"][path]["get"]["responses"]["200"]["content"], path
+                    assert answer.content_type in reported["paths"][path]["get"]["responses"]["200"]["content"], path
                     if answer.content_type == "application/json":
-                        jsonschema.validate(await answer.json(), response(told, "get", path))
-    for schema in told["components"]["schemas"].values():
+                        jsonschema.validate(await answer.json(), response(reported, "get", path))
+    for schema in reported["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
-    references = json.dumps(told).split('"#/components/schemas/')[1:]
-    assert {one.partition('"')[0] for one in references} <= told["components"]["schemas"].keys()
-    ids = [operation["operationId"] for methods in told["paths"].values() for operation in methods.values()]
+    references = json.dumps(reported).split('"#/components/schemas/')[1:]
+    assert {one.partition('"')[0] for one in references} <= reported["components"]["schemas"].keys()
+    ids = [operation["operationId"] for methods in reported["paths"].values() for operation in methods.values()]
     assert len(ids) == len(set(ids))
 
 
@@ -66,28 +66,28 @@ async def test_every_route_is_there_and_every_schema_holds(start: Start, http: a
 async def test_answers_are_as_the_document_says(
     live: Live, http: aiohttp.ClientSession, fields: dict[str, Any]
 ) -> None:
-    told = await document(live, http)
+    reported = await document(live, http)
     usage = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": bool(fields)}}
     logprobs = {CHAT: {"logprobs": True, "top_logprobs": 2}, COMPLETE: {"logprobs": 2}}
     for path, body in ((CHAT, {"messages": USER}), (COMPLETE, {"prompt": "x", "max_tokens": 20})):
         for more in ({}, logprobs[path]):
             async with http.post(live.url + path, json=body | fields | more) as answer:
-                jsonschema.validate(await answer.json(), response(told, "post", path))
+                jsonschema.validate(await answer.json(), response(reported, "post", path))
             async with http.post(live.url + path, json=body | fields | more | usage) as answer:
                 events = [line.removeprefix("data: ") for line in (await answer.text()).split("\n\n")]
             for event in events[:-2]:
-                jsonschema.validate(json.loads(event), response(told, "post", path, "text/event-stream"))
+                jsonschema.validate(json.loads(event), response(reported, "post", path, "text/event-stream"))
     for path, sent in (("/tokenize", {"prompt": "x", "return_token_strs": True}), ("/v1/detokenize", {"tokens": [9]})):
         async with http.post(live.url + path, json=sent) as answer:
-            jsonschema.validate(await answer.json(), response(told, "post", path))
+            jsonschema.validate(await answer.json(), response(reported, "post", path))
 
 
 async def test_limits_are_those_of_this_server_and_whole(start: Start, http: aiohttp.ClientSession) -> None:
     limits = {"max_choices": 5, "temperature_max": 1.5, "max_stop_length": 9}
     async with start(None, {"limits": limits}) as live:
-        told = await document(live, http)
+        reported = await document(live, http)
     for body in ("ChatBody", "CompletionBody"):
-        schema = {"$ref": f"#/components/schemas/{body}", "components": told["components"]}
+        schema = {"$ref": f"#/components/schemas/{body}", "components": reported["components"]}
         good: dict[str, Any] = {"messages": USER, "prompt": "x"}
         for field, edge, beyond in (
             ("n", 5, 6),
@@ -101,21 +101,21 @@ async def test_limits_are_those_of_this_server_and_whole(start: Start, http: aio
             jsonschema.validate(good | {field: edge}, schema)
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(good | {field: beyond}, schema)
-        seed = told["components"]["schemas"][body]["properties"]["seed"]["anyOf"][0]
+        seed = reported["components"]["schemas"][body]["properties"]["seed"]["anyOf"][0]
         assert (seed["type"], seed["minimum"], seed["maximum"]) == ("integer", -(2**63), 2**63 - 1)
         assert isinstance(seed["maximum"], int)
 
 
 async def test_a_key_is_asked_for_where_the_document_says_so(start: Start, http: aiohttp.ClientSession) -> None:
     async with start(None, {"server": {"api_key": "k", **PLATFORM}}) as live:
-        told = await document(live, http, authorization="Bearer k")
-        scheme = told["components"]["securitySchemes"]["key"]
+        reported = await document(live, http, authorization="Bearer k")
+        scheme = reported["components"]["securitySchemes"]["key"]
         assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
-        for path, methods in told["paths"].items():
+        for path, methods in reported["paths"].items():
             for method, operation in methods.items():
                 async with http.request(method, live.url + path) as answer:
                     asked = answer.status == 401
-                assert asked == bool(operation.get("security", told["security"])), path
+                assert asked == bool(operation.get("security", reported["security"])), path
     async with start() as live:
-        told = await document(live, http)
-        assert "security" not in told and "securitySchemes" not in told["components"]
+        reported = await document(live, http)
+        assert "security" not in reported and "securitySchemes" not in reported["components"]

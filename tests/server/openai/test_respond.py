@@ -62,8 +62,8 @@ async def test_leaving_a_stream_aborts_all_choices(start: Start) -> None:
         await stream.close()
         await live.idle()
         assert sorted(live.fake.aborted) == sorted(request.id for request in live.fake.seen)
-        told = live.service.metrics.render().decode()
-        assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 3.0' in told
+        reported = live.service.metrics.render().decode()
+        assert 'aerie:request_success_total{finished_reason="abort",model_name="demo"} 3.0' in reported
 
 
 async def test_leaving_before_an_answer_aborts(start: Start) -> None:

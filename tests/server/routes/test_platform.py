@@ -27,9 +27,9 @@ async def test_a_prediction_is_answered_as_its_own_route_would(start: Start, htt
 async def test_instances_share_parameters_and_are_answered_in_order(start: Start, http: aiohttp.ClientSession) -> None:
     async with start(settings=ROUTES) as live:
         body = {"instances": [CHAT, {"prompt": "hi"}], "parameters": {"max_tokens": 2, "stream": True}}
-        status, told = await post(http, live, body)
-        assert status == 200, told
-        first, second = told["predictions"]
+        status, reported = await post(http, live, body)
+        assert status == 200, reported
+        first, second = reported["predictions"]
         assert (first["object"], second["object"]) == ("chat.completion", "text_completion")
         assert [one["usage"]["completion_tokens"] for one in (first, second)] == [2, 2]
 
@@ -47,8 +47,8 @@ async def test_what_is_wrong_is_named(
     start: Start, http: aiohttp.ClientSession, body: dict[str, Any], said: str
 ) -> None:
     async with start(settings=ROUTES) as live:
-        status, told = await post(http, live, body)
-        assert status in (400, 422) and said in str(told["error"]), told
+        status, reported = await post(http, live, body)
+        assert status in (400, 422) and said in str(reported["error"]), reported
 
 
 async def test_health_is_readiness(start: Start, http: aiohttp.ClientSession) -> None:

@@ -110,7 +110,7 @@ async def test_sizes_of_requests_and_steps(live: Live, http: aiohttp.ClientSessi
     async with http.get(f"{live.url}/metrics") as scraped:
         families = text_string_to_metric_families(await scraped.text())
         samples = {sample.name: sample for family in families for sample in family.samples}
-    told = {
+    reported = {
         name: (samples[f"vllm:{name}_count"].value, samples[f"vllm:{name}_sum"].value)
         for name in (
             "request_prompt_tokens",
@@ -123,7 +123,7 @@ async def test_sizes_of_requests_and_steps(live: Live, http: aiohttp.ClientSessi
         )
     }
     prompts = [len(request.prompt) for request in live.fake.seen]
-    assert told == {
+    assert reported == {
         "request_prompt_tokens": (8, sum(prompts)),
         "request_prefill_kv_computed_tokens": (8, sum(max(length - 4, 1) for length in prompts)),
         "request_generation_tokens": (8, 4 * expected + 4 * 3),

@@ -111,11 +111,11 @@ async def test_every_way_to_end_has_its_line(start: Start, written: io.StringIO,
         await come(lambda: live.fake.seen, "the scheduler is not asked")
         leaving.cancel()
         await live.idle()
-    told = lines(written)
-    assert [line["outcome"] for line in told] == ["finished", "finished", "lane_error", "left"]
-    assert [line["finish"] for line in told] == [["stop", "stop"], ["length"], [None], [None]]
-    assert all(set(line) == KEYS for line in told)
-    assert told[0]["seed"] == 3 and len(told[0]["completion_tokens"]) == 2
+    reported = lines(written)
+    assert [line["outcome"] for line in reported] == ["finished", "finished", "lane_error", "left"]
+    assert [line["finish"] for line in reported] == [["stop", "stop"], ["length"], [None], [None]]
+    assert all(set(line) == KEYS for line in reported)
+    assert reported[0]["seed"] == 3 and len(reported[0]["completion_tokens"]) == 2
     assert "private" not in written.getvalue()
 
 

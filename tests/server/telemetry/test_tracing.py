@@ -129,11 +129,11 @@ def test_a_silent_collector_does_not_hold_the_end(monkeypatch: pytest.MonkeyPatc
     with socket.create_server(("127.0.0.1", 0)) as silent:
 
         def closing() -> float:
-            told = Tracing(f"http://127.0.0.1:{silent.getsockname()[1]}", version="1")
-            told.record(account())
+            reported = Tracing(f"http://127.0.0.1:{silent.getsockname()[1]}", version="1")
+            reported.record(account())
             began = time.monotonic()
-            told.close()
-            told.close()
+            reported.close()
+            reported.close()
             return time.monotonic() - began
 
         assert 0.1 <= quickest(closing, 2) < 2
@@ -166,7 +166,7 @@ async def test_a_collector_gets_the_spans_of_a_served_request(start: Start) -> N
             await live.idle()
     finally:
         await runner.cleanup()
-    spans = {span.name: span for told in arrived for one in told.resource_spans for scope in one.scope_spans
+    spans = {span.name: span for reported in arrived for one in reported.resource_spans for scope in one.scope_spans
              for span in scope.spans}  # fmt: skip
     assert spans.keys() == {"generate demo", "queue", "prefill", "decode"}
     assert {span.trace_id.hex() for span in spans.values()} == {CALLER.split("-")[1]}

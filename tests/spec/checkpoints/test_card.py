@@ -62,9 +62,9 @@ def test_the_readme_goes_before_the_file(tmp_path: Path) -> None:
     assert found is not None and found[0] == pytest.approx((0.5,))
 
 
-@pytest.mark.parametrize("told", ["0.5", "[]", "[0.5, high]", "[0.5, 1.5]"])
-def test_accuracies_that_are_no_shares_promise_nothing(tmp_path: Path, told: str) -> None:
-    (tmp_path / "README.md").write_text(f"---\naerie:\n  conditional_accuracy: {told}\n---\n", encoding="utf-8")
+@pytest.mark.parametrize("reported", ["0.5", "[]", "[0.5, high]", "[0.5, 1.5]"])
+def test_accuracies_that_are_no_shares_promise_nothing(tmp_path: Path, reported: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\naerie:\n  conditional_accuracy: {reported}\n---\n", encoding="utf-8")
     assert promised(tmp_path, spec(), []) is None
 
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import StepOutput, StepPlan
 from aerie.engine.lanes.cuda import CudaLane
-from aerie.engine.step.graphs import Family, HeldPass, bucket_for, row_buckets
+from aerie.engine.step.graphs import Family, GraphPass, bucket_for, row_buckets
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
 from tests.engine.rounds import Rounds, Row
@@ -149,8 +149,8 @@ class _Calm:
             return
         self.launched += 1
         with pytest.MonkeyPatch.context() as patch:
-            renew = HeldPass.renew
-            patch.setattr(HeldPass, "renew", lambda *given: _unwatched(renew, *given))
+            renew = GraphPass.renew
+            patch.setattr(GraphPass, "renew", lambda *given: _unwatched(renew, *given))
             with NoWaits():
                 pending = self._worker.launch(plan)
         answer(pending.output())

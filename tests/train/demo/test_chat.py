@@ -52,7 +52,7 @@ def test_thoughts_can_be_turned_off(chat: Chat) -> None:
     assert chat.decode(prompt).endswith("<think>\n\n</think>\n\n")
     assert sample.ids[: len(prompt)] == prompt and sample.answer.index(True) == len(prompt)
     thought = TASKS["stories"].draw(Dice(random.Random(1)))
-    said = [token for token, told in zip(*_parts(chat, thought), strict=True) if told]
+    said = [token for token, reported in zip(*_parts(chat, thought), strict=True) if reported]
     assert chat.decode(said).startswith("<think>\n") and "</think>\n\n" in chat.decode(said)
 
 

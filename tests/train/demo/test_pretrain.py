@@ -115,7 +115,7 @@ def test_exact_rates_are_those_of_the_answers(
     exercises = [part for task in ("counting", "stories") for part in judge.held_out(task, 4, seed=0)]
     exercises.append(joined(exercises[:2]))
 
-    def told(model: object, prompts: list[list[int]], lengths: object, **how: object) -> list[object]:
+    def reported(model: object, prompts: list[list[int]], lengths: object, **how: object) -> list[object]:
         samples = {tuple(chat.prompt(e, i)): (e, i) for e in exercises for i in answers(e)}
         found = [chat.sample(type(e)(e.tasks, e.messages[: i + 1])) for e, i in (samples[tuple(p)] for p in prompts)]
         for sample, prompt in zip(found, prompts, strict=True):
@@ -124,7 +124,7 @@ def test_exact_rates_are_those_of_the_answers(
         wrong.ids[-2] = chat.encode("x")[0]
         return list(found)
 
-    monkeypatch.setattr(judge, "complete", told)
+    monkeypatch.setattr(judge, "complete", reported)
     rates = judge.exact_rates(build(run, words, 2), chat, exercises, seed=0)
     assert rates["stories"] == 1.0 and rates["counting"] == pytest.approx(5 / 6)
 

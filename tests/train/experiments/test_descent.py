@@ -14,6 +14,6 @@ def test_a_run_that_goes_on_anywhere_tells_of_its_own_steps(start: int, capsys: 
     progress = Progress(depth=2)
     for step in range(start + 1, start + 53):
         progress.add(step, HALF)
-    told = capsys.readouterr().out.splitlines()
-    assert [int(line.split()[1]) for line in told] == [n for n in range(start + 1, start + 52) if n % 25 == 0]
-    assert all("loss 2.000 accuracies 0.500 0.500" in line for line in told)
+    reported = capsys.readouterr().out.splitlines()
+    assert [int(line.split()[1]) for line in reported] == [n for n in range(start + 1, start + 52) if n % 25 == 0]
+    assert all("loss 2.000 accuracies 0.500 0.500" in line for line in reported)

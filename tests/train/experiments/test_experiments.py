@@ -81,14 +81,14 @@ def experiment(**changes: object) -> Experiment:
 
 
 def test_arms_that_differ_in_name_only_are_one_head() -> None:
-    proxy, told = load_proxy(CONFIGS / "proxy.yaml"), experiment()
-    one = identity(proxy, told, Arm(name="a"), 0)
-    assert one == identity(proxy.model_copy(update={"threads": 9}), told, Arm(name="b"), 0)
+    proxy, reported = load_proxy(CONFIGS / "proxy.yaml"), experiment()
+    one = identity(proxy, reported, Arm(name="a"), 0)
+    assert one == identity(proxy.model_copy(update={"threads": 9}), reported, Arm(name="b"), 0)
     others = [
-        identity(proxy, told, Arm(name="a"), 1),
-        identity(proxy, told, Arm(name="a", mask="stale"), 0),
-        identity(proxy, told.model_copy(update={"steps": 5}), Arm(name="a"), 0),
-        identity(proxy.model_copy(update={"entries": 9}), told, Arm(name="a"), 0),
+        identity(proxy, reported, Arm(name="a"), 1),
+        identity(proxy, reported, Arm(name="a", mask="stale"), 0),
+        identity(proxy, reported.model_copy(update={"steps": 5}), Arm(name="a"), 0),
+        identity(proxy.model_copy(update={"entries": 9}), reported, Arm(name="a"), 0),
     ]
     assert len({one, *others}) == 5
 
@@ -108,9 +108,14 @@ def test_the_shipped_table_loads_and_shares_its_baseline() -> None:
     proxy = load_proxy(CONFIGS / "proxy.yaml")
     found = {path.stem: load_experiment(path) for path in CONFIGS.glob("*.yaml") if path.name != "proxy.yaml"}
     assert set(found) == {"ablation", "scaling", "masks", "losses", "domains", "peagle"}
-    assert all(name == told.name and told.seeds == (0, 1, 2) for name, told in found.items())
-    heads = {identity(proxy, told, arm, seed) for told in found.values() for arm in told.arms for seed in told.seeds}
-    arms = sum(len(told.arms) for told in found.values())
+    assert all(name == reported.name and reported.seeds == (0, 1, 2) for name, reported in found.items())
+    heads = {
+        identity(proxy, reported, arm, seed)
+        for reported in found.values()
+        for arm in reported.arms
+        for seed in reported.seeds
+    }
+    arms = sum(len(reported.arms) for reported in found.values())
     assert (arms, len(heads)) == (24, 3 * 19)  # the baseline has five names, EAGLE-2's head two
 
 

@@ -43,8 +43,8 @@ def test_both_layouts_hold_the_trained_bits(shared: PipelineConfig) -> None:
 
 def test_an_exported_head_loads_back_bit_equal(shared: PipelineConfig) -> None:
     folder = run_to(shared, "export") / "specforge"
-    told = json.loads((folder / "config.json").read_text())
-    head = load_exported(folder, shape_of(told))
+    reported = json.loads((folder / "config.json").read_text())
+    head = load_exported(folder, shape_of(reported))
     stored = load_file(folder / "model.safetensors")
     for name, weight in head.named_parameters():
         assert torch.equal(weight.bfloat16(), stored[name])
@@ -70,12 +70,12 @@ def test_serving_reads_one_head_from_both_layouts(shared: PipelineConfig) -> Non
 
 def test_the_speculators_config_says_the_same_in_its_own_words(shared: PipelineConfig) -> None:
     folder = run_to(shared, "export")
-    told = json.loads((folder / "speculators/config.json").read_text())
-    assert told["speculators_model_type"] == "eagle3" and told["norm_before_residual"] is False
-    assert told["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]  # boundaries; SpecForge counts outputs
+    reported = json.loads((folder / "speculators/config.json").read_text())
+    assert reported["speculators_model_type"] == "eagle3" and reported["norm_before_residual"] is False
+    assert reported["eagle_aux_hidden_state_layer_ids"] == [2, 4, 5]  # boundaries; SpecForge counts outputs
     forge = json.loads((folder / "specforge/config.json").read_text())
     assert forge["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
-    layer = told["transformer_layer_config"]
+    layer = reported["transformer_layer_config"]
     assert all(layer[key] == forge[key] for key in ("hidden_size", "num_attention_heads", "vocab_size", "rope_theta"))
 
 

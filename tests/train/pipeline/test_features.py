@@ -75,8 +75,8 @@ def test_a_disk_that_is_too_small_is_known_before_the_work(
     monkeypatch.setattr(Storage, "free_bytes", lambda self: 1000)
     with pytest.raises(AerieError, match=r"would take .* has 1000 free"):
         make_features(answered)
-    told = capsys.readouterr().err
-    assert "tokens: about" in told and "hours" in told
+    reported = capsys.readouterr().err
+    assert "tokens: about" in reported and "hours" in reported
 
 
 @pytest.mark.parametrize("url", ["memory://heads/{name}", "file://{folder}/far"])

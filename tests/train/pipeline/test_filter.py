@@ -98,8 +98,8 @@ def test_the_stage_counts_what_each_rule_dropped(
     assert manifest["counts"]["names"] == "not checked" and manifest["counts"]["licenses"] == {"CC0-1.0": 2}
     assert [record["turns"][0]["content"] for record in read_own(folder / "prompts.jsonl")] == [LONG, "fine words"]
     assert json.loads((folder / "samples.json").read_text())["personal: email"] == ["mail a@example.com"]
-    told = capsys.readouterr().err
-    assert "2 prompts kept" in told and '1 dropped by personal: email, as "mail a@example.com"' in told
+    reported = capsys.readouterr().err
+    assert "2 prompts kept" in reported and '1 dropped by personal: email, as "mail a@example.com"' in reported
     again = changed(config, work=str(tmp_path / "again"))
     make_prompts(again)
     assert tree_bytes(filter_prompts(again)) == tree_bytes(folder)

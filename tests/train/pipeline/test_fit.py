@@ -193,8 +193,8 @@ def test_a_head_of_another_vocabulary_template_or_set_of_taps_is_refused(
         run_to(changed(tapped, train={"start_from": str(bare)}), "train")
     discard(work, "train")
     card = (exported / "README.md").read_text()
-    told = yaml.safe_load(card.split("---\n")[1])["aerie"]["chat_template"]
-    (bare / "README.md").write_text(card.replace(told, "0" * 64))
+    reported = yaml.safe_load(card.split("---\n")[1])["aerie"]["chat_template"]
+    (bare / "README.md").write_text(card.replace(reported, "0" * 64))
     with pytest.raises(ConfigError, match=r"another chat template"):
         run_to(changed(tapped, train={"start_from": str(bare)}), "train")
 

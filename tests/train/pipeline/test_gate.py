@@ -45,5 +45,5 @@ def test_a_conversation_by_heart_is_accepted_to_its_depth(pipeline: PipelineConf
         )
     (record,) = read_own(Path(config.work) / "respond/conversations.jsonl")
     assert answer.choices[0].token_ids == record["turns"][-1]["token_ids"]  # as without a head
-    told = answer.usage.model_dump()["speculation"]
-    assert told["acceptance_length"] >= 1 + 0.95 * DEPTH, told
+    reported = answer.usage.model_dump()["speculation"]
+    assert reported["acceptance_length"] >= 1 + 0.95 * DEPTH, reported

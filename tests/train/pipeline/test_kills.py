@@ -53,9 +53,9 @@ def test_a_killed_stage_ends_in_the_same_bytes(
     config = elsewhere(calm, tmp_path, before=stage)
     if stage == "respond":
         with Endpoint(Path(config.target)) as endpoint:
-            told = changed(config, respond={"url": endpoint.url, "concurrency": 1})
-            kill_when_begun(stage, told, SURROUNDINGS)
-            folder = run_stage(stage, told, SURROUNDINGS)
+            reported = changed(config, respond={"url": endpoint.url, "concurrency": 1})
+            kill_when_begun(stage, reported, SURROUNDINGS)
+            folder = run_stage(stage, reported, SURROUNDINGS)
     else:
         kill_when_begun(stage, config, SURROUNDINGS)
         folder = run_stage(stage, config, SURROUNDINGS)

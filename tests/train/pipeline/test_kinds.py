@@ -40,9 +40,9 @@ def test_the_whole_way_of_a_p_eagle_head(ready: PipelineConfig) -> None:
         text = (folder / layout / "README.md").read_text()
         assert "P-EAGLE draft head of 2 decoder layers" in text and "- peagle" in text
         assert origin_of(folder / layout) is not None
-    told = json.loads((folder / "speculators/config.json").read_text())
-    assert told["speculators_model_type"] == "peagle" and told["mask_token_id"] == mask_token(config)
-    assert told["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 4
+    reported = json.loads((folder / "speculators/config.json").read_text())
+    assert reported["speculators_model_type"] == "peagle" and reported["mask_token_id"] == mask_token(config)
+    assert reported["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 4
     cells = json.loads((Path(config.work) / "evaluate/evaluation.json").read_text())
     assert len(cells[0]["acceptance_per_position"]) == 3  # served at a depth of three, trained to four
     lines = (Path(config.work) / "train/metrics.jsonl").read_text().splitlines()

@@ -44,7 +44,7 @@ def test_what_is_finished_is_kept_and_what_changed_is_named(shared: PipelineConf
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "reported"),
     [
         ({"evaluate": {"tasks": {}}}, "no held-out prompts"),
         ({"evaluate": {"tasks": {"x": "nowhere.jsonl"}}}, "nowhere.jsonl"),
@@ -55,7 +55,7 @@ def test_what_is_finished_is_kept_and_what_changed_is_named(shared: PipelineConf
     ],
     ids=str,
 )
-def test_what_would_fail_hours_later_fails_at_once(pipeline: PipelineConfig, settings: dict, told: str) -> None:
-    with pytest.raises(AerieError, match=re.escape(told)):
+def test_what_would_fail_hours_later_fails_at_once(pipeline: PipelineConfig, settings: dict, reported: str) -> None:
+    with pytest.raises(AerieError, match=re.escape(reported)):
         run_all(changed(pipeline, **settings), SURROUNDINGS)
     assert not Path(pipeline.work).exists()

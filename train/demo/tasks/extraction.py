@@ -20,9 +20,9 @@ def draw(dice: Dice) -> Exercise:
     kind = dice.rng.choice(KINDS)
     fields = dice.rng.sample(kind.fields, dice.number(2, len(kind.fields)))
     records = [drawn(dice, kind.fields) for _ in range(dice.count(1, 6))]
-    told = " ".join(dice.phrase(kind.taught, kind.new).fill(record) for record in records)
+    given_text = " ".join(dice.phrase(kind.taught, kind.new).fill(record) for record in records)
     schema = _schema(fields, many=len(records) > 1 or dice.chance(0.2))
-    asking = dice.phrase(TAUGHT, NEW).fill({"schema": json.dumps(schema), "text": told})
+    asking = dice.phrase(TAUGHT, NEW).fill({"schema": json.dumps(schema), "text": given_text})
     return asked("extraction", asking, json.dumps(_extracted(asking), indent=2))
 
 
@@ -45,20 +45,20 @@ def _extracted(asking: str) -> list[Record] | Record:
     schema = json.loads(gaps["schema"])
     many = schema["type"] == "array"
     fields = (schema["items"] if many else schema)["properties"]
-    records = [{field: record[field] for field in fields} for record in told_records(gaps["text"])]
+    records = [{field: record[field] for field in fields} for record in reported_records(gaps["text"])]
     return records if many else records[0]
 
 
-def told_records(text: str) -> list[Record]:
+def reported_records(text: str) -> list[Record]:
     """The records that a text of known sentences tells."""
     records = []
     for sentence in text.split(". "):
-        gaps = _told(sentence.removesuffix(".") + ".")
+        gaps = _reported(sentence.removesuffix(".") + ".")
         records.append({field: typed(field, value) for field, value in gaps.items()})
     return records
 
 
-def _told(sentence: str) -> dict[str, str]:
+def _reported(sentence: str) -> dict[str, str]:
     known: tuple[Pattern, ...] = tuple(pattern for kind in KINDS for pattern in _sentences(kind))
     return read_any(known, sentence)
 

@@ -24,8 +24,8 @@ def draw(dice: Dice) -> Exercise:
         else:
             total -= (change := dice.number(1, min(30, total - 2)))
             steps.append(dice.rng.choice(FEWER).format(n=change))
-    told = ". ".join(f"{who} {step}" for step in steps)
-    gaps = {"who": who, "n": first, "what": what, "steps": told, "again": what, "who2": who}
+    steps_text = ". ".join(f"{who} {step}" for step in steps)
+    gaps = {"who": who, "n": first, "what": what, "steps": steps_text, "again": what, "who2": who}
     asking = dice.phrase(TAUGHT, NEW).fill(gaps)
     lines, answer = _worked(asking)
     reply: Message = {"role": "assistant", "content": answer, "reasoning_content": "\n".join(lines)}

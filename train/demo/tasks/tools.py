@@ -28,14 +28,14 @@ def draw(dice: Dice) -> Exercise:
         messages.append({"role": "user", "content": asking})
         messages.append({"role": "assistant", "content": "", "tool_calls": [_call(asking)]})
         messages.append({"role": "tool", "content": json.dumps(_result(dice))})
-        messages.append({"role": "assistant", "content": _told(messages)})
+        messages.append({"role": "assistant", "content": _report(messages)})
     return Exercise(("tools",) * (len(messages) // 2), messages, tools)
 
 
 def right(before: list[Message], answer: str) -> bool:
     """A call with just these arguments after the user, the told result after a tool."""
     if before[-1]["role"] == "tool":
-        return answer.strip() == _told(before)
+        return answer.strip() == _report(before)
     call = answer.strip().removeprefix("<tool_call>").removesuffix("</tool_call>")
     try:
         return json.dumps(json.loads(call)) == json.dumps(_call(question(before))["function"])
@@ -69,7 +69,7 @@ def _result(dice: Dice) -> Record:
     return result
 
 
-def _told(messages: list[Message]) -> str:
+def _report(messages: list[Message]) -> str:
     """The result in words; the call that it answers names the tool."""
     call = next(message for message in reversed(messages) if message.get("tool_calls"))["tool_calls"][0]["function"]
     result = json.loads(messages[-1]["content"])

@@ -26,10 +26,10 @@ class BadLines:
         """Raises AerieError if there were too many. Called at the end, so that the error lists all of them."""
         if len(self.found) > self.limit:
             raise AerieError(
-                f"{len(self.found)} bad lines; at most {self.limit} are skipped (prompts.bad_lines):\n{self.told()}"
+                f"{len(self.found)} bad lines; at most {self.limit} are skipped (prompts.bad_lines):\n{self.listed()}"
             )
 
-    def told(self) -> str:
+    def listed(self) -> str:
         lines = [f"  {path}:{number}: {reason}" for path, number, reason in self.found[:_SHOWN]]
         more = len(self.found) - len(lines)
         return "\n".join(lines) + (f"\n  and {more} more" if more else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aerie.contracts.errors import AerieError
-from aerie.train.pipeline.folder import told_when_full, write_whole
+from aerie.train.pipeline.folder import reported_when_full, write_whole
 
 
 class Storage:
@@ -35,7 +35,7 @@ class Storage:
 
     def write(self, name: str, data: bytes) -> None:
         if self._local is not None:
-            with told_when_full(self._local):
+            with reported_when_full(self._local):
                 self._local.mkdir(parents=True, exist_ok=True)
                 write_whole(self._local / name, data)
         else:

@@ -49,10 +49,10 @@ def first_parallel(
     begun = _borrowed(one, seed, end, vocabulary).state_dict()
     if stage.start_from is not None:
         folder = Path(stage.start_from)
-        told, begun = _checked(folder, one, index, vocabulary)
+        begun_config, begun = _checked(folder, one, index, vocabulary)
         if _kind(begun) == "peagle":
-            _same(folder, "number of layers", told["num_hidden_layers"], shape.layers)
-            _same(folder, "mask token", told["ptd_token_id"], mask_token)
+            _same(folder, "number of layers", begun_config["num_hidden_layers"], shape.layers)
+            _same(folder, "mask token", begun_config["ptd_token_id"], mask_token)
             return load_parallel_head(folder, shape)
     torch.manual_seed(seed)
     head = ParallelHead(shape)
@@ -125,19 +125,19 @@ def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVoca
     _same(folder, "target (sha256 of its weights)", origin.target, index.target)
     _same(folder, "chat template (sha256)", origin.template, index.template)
     config = specforge_config(shape)
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    _same(folder, "set of taps (boundaries)", list(boundaries_of(told)), list(shape.boundaries))
+    begun_config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _same(folder, "set of taps (boundaries)", list(boundaries_of(begun_config)), list(shape.boundaries))
     for key in ("intermediate_size", "fc_norm", "norm_output"):
-        _same(folder, key, told.get(key), config.get(key))
+        _same(folder, key, begun_config.get(key), config.get(key))
     tensors = load_file(weights)
-    ids = tensors["d2t"] + torch.arange(told["draft_vocab_size"])
+    ids = tensors["d2t"] + torch.arange(begun_config["draft_vocab_size"])
     if not torch.equal(ids, vocabulary.draft_to_target):
         raise ConfigError(
             f"{folder} was trained on another draft vocabulary ({len(ids)} ids, here {shape.draft_vocabulary}): "
             f"go on with the one it has, or train a head from the start",
             param="train.start_from",
         )
-    return told, tensors
+    return begun_config, tensors
 
 
 def _same(folder: Path, what: str, found: object, wanted: object) -> None:

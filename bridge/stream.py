@@ -12,7 +12,7 @@ from aerie.contracts.errors import AerieError
 from aerie.contracts.messages import Failed, Finished, Generate, TokenLogprobs, Tokens, Usage
 
 
-class Course:
+class TokenStream:
     """`depth`: the most drafted tokens that a step can commit; 0 without a head. `now` is by `time.monotonic()`."""
 
     def __init__(self, request: Generate, *, depth: int, now: float | None = None) -> None:

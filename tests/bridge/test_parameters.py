@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from aerie.bridge.wishes import check_wishes, sampling_words
+from aerie.bridge.parameters import check_parameters, sampling_words
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import COLUMNS, SamplingParams, SpeculationParams
@@ -22,11 +22,11 @@ def check(
     request = Generate(
         id="a", prompt=[1], sampling=SamplingParams(**sampling), speculation=speculation, cache_salt=cache_salt
     )
-    check_wishes(request, drafts=drafts, greedy_only=greedy_only, salts=salts)
+    check_parameters(request, drafts=drafts, greedy_only=greedy_only, salts=salts)
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("parameters", "words"),
     [
         ({"min_p": 0.1}, "min_p is 0.1; SGLang's engine does not apply it where a head drafts"),
         ({"min_tokens": 3}, "min_tokens is 3"),
@@ -37,13 +37,13 @@ def check(
         ({"speculation": SpeculationParams(trees=True)}, "speculation.trees"),
     ],
 )
-def test_what_would_be_ignored_is_refused_by_name(wishes: dict[str, Any], words: str) -> None:
+def test_what_would_be_ignored_is_refused_by_name(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(BadRequest, match=words):
-        check(**wishes)
+        check(**parameters)
 
 
 @pytest.mark.parametrize(
-    "wishes",
+    "parameters",
     [
         {},
         {"temperature": 0.0, "greedy_only": True},
@@ -52,8 +52,8 @@ def test_what_would_be_ignored_is_refused_by_name(wishes: dict[str, Any], words:
         {"cache_salt": "x"},
     ],
 )
-def test_what_it_does_passes(wishes: dict[str, Any]) -> None:
-    check(**wishes)
+def test_what_it_does_passes(parameters: dict[str, Any]) -> None:
+    check(**parameters)
 
 
 def test_sampling_in_its_words() -> None:

@@ -10,7 +10,7 @@ from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import FIELDS, SamplingParams
 
 
-def check_wishes(request: Generate, *, drafts: bool, greedy_only: bool, salts: bool) -> None:
+def check_parameters(request: Generate, *, drafts: bool, greedy_only: bool, salts: bool) -> None:
     """Raises BadRequest for parameters that the engine would ignore.
 
     `drafts`: a head drafts. `greedy_only`: and this device verifies greedily, whatever the temperature. `salts`: this
