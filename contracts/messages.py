@@ -119,6 +119,28 @@ STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 """Upper edges of the step-size histogram in a Snapshot, in tokens."""
 
 
+class PlannerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What `spec.planner: goodput` chose and what came of it; sums since the start, over decode steps."""
+
+    depth: int
+    """The last planned shape."""
+    topk: int
+    nodes: int
+    steps_by_depth: dict[int, int]
+    predicted_tokens: float
+    predicted_seconds: float
+    tokens: int
+    """Committed tokens of the same steps."""
+    seconds: float
+    """Real seconds of the same steps, by the lane's clock."""
+    regret_tokens: float
+    """Tokens by which plain decoding would have been ahead, over the steps in which it would."""
+    resting_seconds: float
+    """Seconds of steps that drafted nothing."""
+    calibration_error: float
+    """Recent mean of |predicted - accepted| over the predicted nodes of a step."""
+
+
 class Snapshot(_Message, frozen=True, kw_only=True):
     """The scheduler's gauges and its counters since the start, sent about once a second and when it becomes idle."""
 
@@ -144,6 +166,8 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     accepted_per_position: list[int]
     head_off: bool = False
     """The head was useless for long and is switched off."""
+    planner: PlannerSnapshot | None = None
+    """None with `spec.planner: fixed` and without a head."""
     committed: int
     phase_seconds: dict[str, float]
     """The lane's seconds by phase: prefill, draft, verify, accept, extend."""

@@ -114,9 +114,9 @@ class StepPlan:
     """Indices into the device's row tables, 0 .. capacity.rows - 1, each at most once."""
     generations: Ints
     drafting: Bools
-    """Rows that keep head KV: their committed tokens extend it.
+    """Rows whose committed tokens extend the head.
 
-    Other rows are plain and stay plain.
+    Of the others, those that rest keep what the head needs to catch up; plain rows keep nothing and stay plain.
     """
     prefill: PrefillWork | None
     decode: DecodeWork | None
@@ -124,6 +124,12 @@ class StepPlan:
     page_updates: PageUpdates | None = None
     logprobs: int = -1
     """The most log probabilities that a row of this step wants (see SamplingParams.logprobs)."""
+    resting: Bools | None = None
+    """Rows of a decode step whose taps and token go to their tail instead of the head; None if there are none."""
+    behind: Ints | None = None
+    """Tokens in each row's tail, with which the head is extended before the step; None if there are none. Rows that
+    extend the head have none left then.
+    """
     trees: bool = False
     """Whether a row of this step wants to see what was drafted."""
 
@@ -195,6 +201,8 @@ class Capacity:
     """Whether a draft head is loaded."""
     reserve: int
     """Slots past a row's bound that a decode step may write: max(nodes, head scratch). Pages must cover them."""
+    tail: int = 0
+    """Tokens that a resting row may be behind, so that its head can catch up; 0 if rows cannot rest."""
     report: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and at /config."""
 

@@ -94,6 +94,7 @@ def make_capacity(
     *,
     kernels: Kernels = REFERENCES,
     drafts: bool = False,
+    tail: int = 0,
     extra: dict[str, str | int | float | bool | None] | None = None,
 ) -> Capacity:
     model = target.config
@@ -123,6 +124,7 @@ def make_capacity(
         end_ids=model.end_ids,
         drafts=drafts,
         reserve=sizes.reserve,
+        tail=tail,
         report=report,
     )
 

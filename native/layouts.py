@@ -13,6 +13,7 @@ from aerie.native.structs.head import HeadStructure
 from aerie.native.structs.model import Futures, Model, Tables
 from aerie.native.structs.plan import Step
 from aerie.native.structs.prompts import Prompts
+from aerie.native.structs.tails import TailsStructure
 
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "Norm": Norm,
@@ -24,6 +25,7 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "Step": Step,
     "Prompts": Prompts,
     "Drafts": Drafts,
+    "Tails": TailsStructure,
     "Head": HeadStructure,
 }
 """By their names in C++."""

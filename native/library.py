@@ -65,7 +65,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "moved": [c_void_p] * 5 + [c_long] * 7,
     "children": [*[c_void_p] * 7, *[c_long] * 3, c_float],
     "advanced": [c_void_p] * 9 + [c_long] * 6,
-    "decoded": [c_void_p] * 2,
+    "decoded": [c_void_p] * 3,
     "prefilled": [c_void_p] * 3,
     "prompts_extended": [*[c_void_p] * 3, c_char_p],
     "round_drafted": [c_void_p] * 3,

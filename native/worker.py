@@ -21,6 +21,7 @@ from aerie.native.structs.head import native_head
 from aerie.native.structs.model import NativeBody, native_body
 from aerie.native.structs.plan import Plans, answer_of
 from aerie.native.structs.prompts import prompts_of
+from aerie.native.structs.tails import tails_of
 from aerie.spec.worker import SpecWorker, drafts
 
 Answering = Callable[[StepOutput], None]
@@ -58,15 +59,19 @@ class NativeWorker:
 
     def _decode(self, plan: StepPlan, answer: Answering) -> bool:
         """Like the two methods below, returns False and changes nothing if the kernels do not support the step."""
-        step = self.plans.step_of(plan, plan.rows.size)
+        step, tails = self.plans.step_of(plan, plan.rows.size), None
         if step is None:
             return False
+        if plan.resting is not None:
+            if self._head is None or not isinstance(self.fallback, SpecWorker) or self.fallback.tails is None:
+                return False
+            tails = ctypes.byref(tails_of(self.fallback.tails, self._head, plan.resting))
         state = self._state
         state.transfer.begin()
         committed = answer_of(plan, 1, state.clock.start())
         with state.clock.phase("verify"):
             stage_changes(plan, state.tables, state.transfer)()
-            library().decoded(committed.words, ctypes.byref(step))
+            library().decoded(committed.words, ctypes.byref(step), tails)
         state.clock.stop()
         answer(committed.output())
         return True
@@ -109,7 +114,8 @@ class NativeWorker:
         state, kernels, phase = self._state, library(), self._state.clock.phase
         state.transfer.begin()
         committed = answer_of(plan, work.depth + 1, state.clock.start())
-        given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, work))
+        worker.catch_up(plan)
+        given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, plan, work))
         with phase("draft"):
             stage_changes(plan, state.tables, state.transfer)()
             kernels.round_drafted(committed.words, *given)

@@ -16,6 +16,7 @@ from aerie.contracts.messages import Abort, Failed, Finished, Generate, Tokens, 
 from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.step import Lane
 from aerie.scheduler import Scheduler
+from aerie.scheduler.planner.goodput import Goodput
 
 MakeLane = Callable[[Config], Lane]
 """Supplied by the composition root: probes do not choose where steps run."""
@@ -130,13 +131,20 @@ def ask(
 
 
 def drive(
-    lane: Lane, config: Config, requests: Sequence[Generate], *, concurrency: int, beside: Iterable[Generate] = ()
+    lane: Lane,
+    config: Config,
+    requests: Sequence[Generate],
+    *,
+    concurrency: int,
+    beside: Iterable[Generate] = (),
+    planner: Goodput | None = None,
 ) -> Run:
-    """Answers `requests`; one of `beside` is open all the while and is not measured.
+    """Answers `requests`; one of `beside` is open all the while and is not measured. `planner` may know the lane from
+    earlier runs.
 
     Raises AerieError when a request fails, since figures up to then are meaningless.
     """
-    scheduler = Scheduler(lane, config)
+    scheduler = Scheduler(lane, config, planner=planner)
     began = time.monotonic()
     progress = _Progress(scheduler, deque(requests), iter(beside), began)
     progress.open_beside()

@@ -48,6 +48,11 @@ class Drafting:
         self.switched_off = False
 
     @property
+    def shapes(self) -> list[DraftShape]:
+        """The shapes of all loads that draft."""
+        return [shape for _, shape in self._by_load if shape.drafts]
+
+    @property
     def max_depth(self) -> int:
         return max((shape.depth for _, shape in self._by_load), default=0)
 

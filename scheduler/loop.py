@@ -18,6 +18,9 @@ from aerie.contracts.messages import Abort, Failed, Finished, Generate, Ready, S
 from aerie.contracts.step import Lane
 from aerie.scheduler.drafting import Drafting
 from aerie.scheduler.memory import Memory, OutOfPages
+from aerie.scheduler.planner.calibration import calibrated
+from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.goodput import Goodput, chain_depths
 from aerie.scheduler.policy import DecodeStep, Policy, PrefillStep
 from aerie.scheduler.queue import Deadlines, Queue
 from aerie.scheduler.request import Phase, Request, accept, failed
@@ -34,7 +37,17 @@ SNAPSHOT_SECONDS = 1.0
 class Scheduler:
     """One device's requests. `dead` is the lane's error once the lane is gone: later iterations do nothing."""
 
-    def __init__(self, lane: Lane, config: Config, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        config: Config,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        planner: Goodput | None = None,
+    ) -> None:
+        """`planner` of this lane and config, if there is one that knows them already; otherwise `spec.planner: goodput`
+        makes one, which times some steps first.
+        """
         capacity = lane.capacity
         self._lane = lane
         self._clock = clock
@@ -51,7 +64,10 @@ class Scheduler:
             )
         self.rows = Rows(capacity, self.memory, limit=config.scheduler.max_running, max_depth=depth)
         self.queue = Queue()
-        self.policy = Policy(config.scheduler, self.queue, self.rows, self.memory, self._drafting)
+        self.planner = planner
+        if planner is None and config.spec.planner == "goodput" and self._drafting.shapes:
+            self.planner = self._calibrated_planner(config)
+        self.policy = Policy(config.scheduler, self.queue, self.rows, self.memory, self._drafting, self.planner)
         self.stats = fresh_stats(depth)
         self.dead: EngineDead | None = None
         self._staging = Staging(self.rows)
@@ -60,6 +76,8 @@ class Scheduler:
         self._open: dict[str, Request] = {}
         self._places = self.rows.count + config.scheduler.max_waiting
         self._flights: deque[Flight] = deque()
+        self._launched = False
+        """Whether the last iteration launched a step."""
         self._ahead = 1 if config.scheduler.overlap else 0
         self._outbox: list[Reply] = []
         self._arrivals = 0
@@ -70,6 +88,15 @@ class Scheduler:
     def idle(self) -> bool:
         """No request is open, no step in flight and no reply pending: block for the next message."""
         return not (self._open or self._flights or self._outbox)
+
+    def _calibrated_planner(self, config: Config) -> Goodput:
+        shapes, rows = self._drafting.shapes, self.rows.count
+        most = rows * self._drafting.max_nodes
+        if config.scheduler.poison:  # calibration reads one generation many times
+            costs = StepCosts(most)
+        else:
+            costs = calibrated(self._lane, rows, chain_depths(shapes), most)
+        return Goodput(config.spec, costs, shapes, rows=rows)
 
     def ready(self) -> Ready:
         capacity = self._lane.capacity
@@ -131,8 +158,9 @@ class Scheduler:
 
     def _advance(self) -> None:
         step = self._next_step()
+        steady, self._launched = self._launched, step is not None
         if step is not None:
-            flight = self._staging.stage(step)
+            flight = self._staging.stage(step, steady=steady)
             self._lane.launch(flight.plan)
             self._flights.append(flight)
         if self._flights and (step is None or len(self._flights) > self._ahead):
@@ -154,8 +182,12 @@ class Scheduler:
         output = self._lane.settle()
         now = self._clock()
         self.stats.wait_seconds += now - started
-        tokens, finished = self._settler.settle(self._flights.popleft(), output, now)
-        if output.drafted.any():
+        flight = self._flights.popleft()
+        if self.planner is not None:
+            live = self.rows.future.current(flight.rows, flight.stamps)
+            self.planner.settle(flight.plan, flight.rows, live, output, steady=flight.steady)
+        tokens, finished = self._settler.settle(flight, output, now)
+        if self.planner is None and output.drafted.any():
             self._drafting.judge(int(np.count_nonzero(output.drafted)), int(np.count_nonzero(output.accepted)))
             self.stats.head_off = self._drafting.switched_off
         self._outbox += tokens
@@ -212,4 +244,4 @@ class Scheduler:
             self.memory.check_idle()
         if became_idle or now >= self._snapshot_due:
             self._snapshot_due = now + SNAPSHOT_SECONDS
-            self._outbox.append(self.stats.snapshot(self.queue, self.rows, self.policy))
+            self._outbox.append(self.stats.snapshot(self.queue, self.rows, self.policy, self.planner))

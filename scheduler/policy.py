@@ -14,8 +14,9 @@ import numpy as np
 from aerie.contracts.config import SchedulerConfig
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Bools, Ints, Longs
-from aerie.scheduler.drafting import Drafting
+from aerie.scheduler.drafting import Drafting, max_nodes
 from aerie.scheduler.memory import Memory
+from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.queue import Queue
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
@@ -37,12 +38,22 @@ class DecodeStep:
     nodes: Ints
     drafting: Bools
     shape: DraftShape
+    resting: Bools | None = None
+    behind: Ints | None = None
 
 
 class Policy:
     """`lookups` and `hits` count prompt tokens looked up in the prefix cache and found there."""
 
-    def __init__(self, config: SchedulerConfig, queue: Queue, rows: Rows, memory: Memory, drafting: Drafting) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: Queue,
+        rows: Rows,
+        memory: Memory,
+        drafting: Drafting,
+        goodput: Goodput | None = None,
+    ) -> None:
         self._chunk = config.prefill_chunk
         self._threshold = config.long_prefill_threshold or config.prefill_chunk
         self._long = LongPrompts(budget=self._chunk, limit=config.long_prefill_chunk or self._threshold)
@@ -50,6 +61,7 @@ class Policy:
         self._rows = rows
         self._memory = memory
         self._drafting = drafting
+        self._goodput = goodput
         self._prefilled_last = False
         self._refused: tuple[int, int] | None = None
         self._now = 0.0
@@ -94,9 +106,11 @@ class Policy:
 
     def _decode(self, rows: Longs) -> DecodeStep:
         columns = self._rows
-        shape = self._drafting.shape(len(rows))
         bounds = columns.bounds_of(rows)
         self._memory.cover(rows, bounds)
+        if self._goodput is not None:
+            return self._planned(self._goodput, rows, bounds)
+        shape = self._drafting.shape(len(rows))
         if self._drafting.gives_up(shape):
             columns.become_plain()
         drafting = columns.drafting[rows]
@@ -106,6 +120,37 @@ class Policy:
         nodes = np.where(drafting, allowed, np.int32(1))
         depth = min(shape.depth, int(nodes.max()) - 1)
         return DecodeStep(rows, bounds, nodes, drafting, DraftShape(depth, shape.topk, shape.nodes))
+
+    def _planned(self, goodput: Goodput, rows: Longs, bounds: Ints) -> DecodeStep:
+        """The step that the planner chooses; rows of a step without drafts rest, if the device can keep their tails."""
+        columns = self._rows
+        with_head = columns.drafting[rows]
+        headed = rows[with_head]
+        most = np.minimum(columns.max_nodes[headed], columns.limits[headed] - columns.pledged[headed]) - 1
+        behind = int(columns.behind[headed].sum())
+        context = int(columns.settled[rows].sum())
+        shape, own = goodput.decide(headed, most, len(rows), context, behind)
+        nodes = np.ones(len(rows), dtype=np.int32)
+        if shape.drafts:
+            nodes[with_head] = own
+            late = columns.catch_up(rows) if behind else None
+            return DecodeStep(rows, bounds, nodes, with_head, shape, behind=late)
+        if columns.tail:
+            columns.rest(headed)
+            return DecodeStep(rows, bounds, nodes, np.zeros_like(with_head), shape, resting=columns.drafting[rows])
+        if self._drafting.gives_up(shape):
+            columns.become_plain()
+        return DecodeStep(rows, bounds, nodes, columns.drafting[rows], shape)
+
+    def _drafts(self, request: Request, load: int) -> bool:
+        """Whether a request that becomes one of `load` rows keeps head KV."""
+        if self._goodput is None:
+            return self._drafting.extends(request.message, load)
+        wanted, sampling = (
+            request.message.speculation.enabled and max_nodes(request.message) > 1,
+            request.message.sampling,
+        )
+        return wanted and self._goodput.pays(load, sampling.temperature, load * len(request.tokens))
 
     def _prefill(self) -> PrefillStep | None:
         """Divides one step's tokens among prompts, and admits the waiting requests that get some."""
@@ -161,14 +206,16 @@ class Policy:
         if rows.full or self._refused == attempt:
             return False
         load = min(rows.running + len(self._queue), rows.count)  # once all waiting requests are admitted
-        extends = self._drafting.extends(request.message, load)
+        drafts = self._drafts(request, load)
         # One page for each decoding row: without it the new request would be preempted at once.
         headroom = int(np.count_nonzero(rows.decoding))
-        cached = rows.admit(request, drafting=extends, headroom=headroom)
+        cached = rows.admit(request, drafting=drafts, headroom=headroom)
         if cached is None:
             self._refused = attempt
             return False
         self._queue.remove(request)
+        if self._goodput is not None:
+            self._goodput.begin(request.row, request.message.sampling.temperature)
         self.lookups += len(request.tokens)
         self.hits += cached
         if request.tally.admitted_at is None:

@@ -52,6 +52,9 @@ class Rows:
         self.drafting: Bools = np.zeros(rows, dtype=np.bool_)
         self.headed = column()
         """Tokens below which the row's pages have head KV."""
+        self.behind = column()
+        """Tokens in the row's tail once everything in flight has run: those that the head has not seen."""
+        self.tail = capacity.tail
         self.max_nodes = column()
         self.logprobs = column()
         self.drafted = column()
@@ -84,6 +87,7 @@ class Rows:
         self.limits[row] = request.limit
         self.drafting[row] = drafting
         self.headed[row] = _ALWAYS if drafting else 0
+        self.behind[row] = 0
         self.max_nodes[row] = max_nodes(request.message)
         self.logprobs[row] = request.message.sampling.logprobs
         self.with_logprobs += request.message.sampling.logprobs >= 0
@@ -138,8 +142,32 @@ class Rows:
 
     def become_plain(self) -> None:
         """Stops extending the head for every row: pages from here on have no head KV."""
-        rows = self.drafting.nonzero()[0]
-        self.headed[rows] = self.settled[rows]
+        self._leave_head(self.drafting.nonzero()[0])
+
+    def rest(self, rows: Longs) -> None:
+        """The step being planned keeps the taps of these rows instead of extending the head; rows whose tail is full
+        become plain.
+        """
+        full = self.behind[rows] >= self.tail
+        if full.any():
+            self._leave_head(rows[full])
+            rows = rows[~full]
+        fresh = rows[self.behind[rows] == 0]
+        self.headed[fresh] = np.minimum(self.headed[fresh], self.settled[fresh])
+        self.behind[rows] += 1
+
+    def catch_up(self, rows: Longs) -> Ints:
+        """The step being planned first extends the head with the tails of these rows: their lengths."""
+        behind: Ints = np.where(self.drafting[rows], self.behind[rows], np.int32(0))
+        self.behind[rows] = 0
+        return behind
+
+    def caught_up(self, rows: Longs, lengths: Ints) -> None:
+        """The head has seen the tails of these rows, up to `lengths`, unless they rest again by now."""
+        self.headed[rows] = np.where(self.behind[rows] > 0, lengths, _ALWAYS)
+
+    def _leave_head(self, rows: Longs) -> None:
+        self.headed[rows] = np.minimum(self.headed[rows], self.settled[rows])
         self.drafting[rows] = False
 
     def most_logprobs(self, rows: Longs) -> int:

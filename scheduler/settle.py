@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from aerie.contracts.messages import DraftTree, Finished, TokenLogprobs, Tokens
-from aerie.contracts.step import Bools, DecodeWork, DraftedTrees, Ending, Logprobs, Longs, PrefillWork, StepOutput
+from aerie.contracts.step import Bools, DecodeWork, DraftedTrees, Ending, Ints, Logprobs, Longs, PrefillWork, StepOutput
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
 from aerie.scheduler.staging import Flight
@@ -35,6 +35,8 @@ class Settler:
             rows, output = rows[live], _only(output, live)
         if plan.decode is not None:
             self._settle_decode(rows, plan.decode, output)
+            if plan.behind is not None:
+                self._settle_tails(rows, plan.behind[live], output)
         tokens = self._emit(rows, output)
         self._stats.end_step(self._stats.tokens - before)
         if output.trees is not None:
@@ -51,6 +53,11 @@ class Settler:
         columns.accepted_steps[rows, output.accepted] += 1
         if work.depth:
             columns.drafted[rows] += output.drafted
+
+    def _settle_tails(self, rows: Longs, behind: Ints, output: StepOutput) -> None:
+        """A row that had ended before the step has not caught up."""
+        late = (behind > 0) & (output.counts > 0)
+        self._rows.caught_up(rows[late], output.lengths[late])
 
     def _settle_prefill(self, rows: Longs, live: Bools, work: PrefillWork, now: float) -> None:
         """Settles prompt chunks; from now on other requests can find their pages."""

@@ -23,6 +23,8 @@ class Flight:
     rows: Longs
     stamps: Longs
     """The owners of its rows at launch."""
+    steady: bool
+    """Whether the iteration before launched a step too, so that the lane waited for the loop alone."""
 
 
 class Staging:
@@ -32,14 +34,14 @@ class Staging:
         self._rows = rows
         self._number = 0
 
-    def stage(self, step: PrefillStep | DecodeStep) -> Flight:
+    def stage(self, step: PrefillStep | DecodeStep, *, steady: bool = False) -> Flight:
         if isinstance(step, DecodeStep):
             rows, plan = step.rows, self._decode(step)
         else:
             rows = np.array([request.row for request in step.requests], dtype=np.int64)
             plan = self._prefill(step, rows)
         self._number += 1
-        return Flight(plan, rows, self._rows.future.stamp(rows))
+        return Flight(plan, rows, self._rows.future.stamp(rows), steady)
 
     def _decode(self, step: DecodeStep) -> StepPlan:
         columns, rows, shape = self._rows, step.rows, step.shape
@@ -58,6 +60,8 @@ class Staging:
             starts=self._starts(),
             page_updates=columns.memory.table.drain(),
             logprobs=columns.most_logprobs(rows),
+            resting=step.resting,
+            behind=step.behind,
             trees=columns.with_trees > 0,
         )
 

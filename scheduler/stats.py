@@ -11,6 +11,7 @@ import numpy as np
 
 from aerie.contracts.messages import STEP_TOKENS, Snapshot
 from aerie.contracts.step import Longs, StepOutput
+from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.policy import Policy
 from aerie.scheduler.queue import Queue
 from aerie.scheduler.request import per_position
@@ -64,7 +65,7 @@ class Stats:
         """`tokens`: the prompt tokens that the step computed plus the tokens that it committed."""
         self.step_tokens[bisect_left(STEP_TOKENS, tokens)] += 1
 
-    def snapshot(self, queue: Queue, rows: Rows, policy: Policy) -> Snapshot:
+    def snapshot(self, queue: Queue, rows: Rows, policy: Policy, goodput: Goodput | None) -> Snapshot:
         allocator = rows.memory.allocator
         per_depth = per_position(self.accepted_steps)
         return Snapshot(
@@ -83,6 +84,7 @@ class Stats:
             accepted=sum(per_depth),
             accepted_per_position=per_depth,
             head_off=self.head_off,
+            planner=None if goodput is None else goodput.outcome.snapshot(),
             committed=self.committed,
             phase_seconds=dict(self.phase_seconds),
             idle_seconds=self.idle_seconds,

@@ -14,18 +14,20 @@ from aerie.contracts.step import MAX_NODES
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
 from aerie.engine.device import resolve_device, resolve_dtype
-from aerie.engine.memory import HeadSizes, plan_sizes
+from aerie.engine.memory import HeadSizes, Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.target import LoadedTarget, RankedTarget
 from aerie.engine.step.graphs import attention_of, recording, row_buckets
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import make_state
 from aerie.spec.checkpoints.card import check_origin
 from aerie.spec.checkpoints.registry import head_of, locate, read_pairs
-from aerie.spec.drafters.drafter import Deployment, Drafter, ScratchSlots, recordable
+from aerie.spec.drafters.drafter import Deployment, Drafter, Needs, ScratchSlots, recordable
 from aerie.spec.drafters.registry import kind_of
 from aerie.spec.round.graphs import RoundGraphs
 from aerie.spec.round.round import Round
+from aerie.spec.round.tails import Tails
 from aerie.spec.worker import SpecWorker
 
 logger = logging.getLogger("aerie.spec")
@@ -52,11 +54,14 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     sizes = plan_sizes(config, model, reserve=reserve, head=HeadSizes(needs.kv_numbers, checkpoint.bytes))
     target = load_target(config, model, sizes, needs.taps, kernels)
     drafter = checkpoint.load(target, sizes)
+    tails = make_tails(config, model, sizes, target, needs)
     named = {"head": str(folder), "head_kind": kind.name, "head_format": checkpoint.format}
-    report = named | _report(drafter, target.bytes)
+    report = named | _report(drafter, target.bytes) | {"tail_bytes": tails.bytes if tails else 0}
     state = make_state(
         target,
-        make_capacity(config, target, sizes, kernels=kernels, drafts=True, extra=report),
+        make_capacity(
+            config, target, sizes, kernels=kernels, drafts=True, tail=tails.size if tails else 0, extra=report
+        ),
         seed_width=needs.seed_width,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,
@@ -66,11 +71,20 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     phases = Round(state, drafter, config.spec)
     attention = attention_of(state) if config.engine.graphs else None
     if state.runtime is None or attention is None or not recordable(drafter):
-        return SpecWorker(phases)
+        return SpecWorker(phases, tails=tails)
     with recording(state) as graphs:
         rounds = RoundGraphs(phases, drafter, graphs, attention, row_buckets(sizes.rows))
         plain = PlainGraphs(state, graphs, attention)
     return SpecWorker(phases, rounds=rounds, plain=plain)
+
+
+def make_tails(config: Config, model: ModelConfig, sizes: Sizes, target: LoadedTarget, needs: Needs) -> Tails | None:
+    """Tails of rows that rest; None where they cannot: on a GPU, among ranks, and for a drafter without taps."""
+    spec = config.spec
+    wanted = spec.planner == "goodput" and spec.resting_tokens > 0
+    if not wanted or not needs.taps or sizes.device.type != "cpu" or isinstance(target, RankedTarget):
+        return None
+    return Tails(sizes.rows, spec.resting_tokens, len(needs.taps) * model.hidden_size, sizes.dtype)
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

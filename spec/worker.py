@@ -23,6 +23,7 @@ from aerie.spec.round.extend_step import extend_step
 from aerie.spec.round.graphs import RoundGraphs
 from aerie.spec.round.round import Round
 from aerie.spec.round.step import Sent, draft_step
+from aerie.spec.round.tails import Tails, rest_step
 
 
 class SpecWorker:
@@ -37,11 +38,15 @@ class SpecWorker:
         *,
         rounds: RoundGraphs | None = None,
         plain: PlainGraphs | None = None,
+        tails: Tails | None = None,
     ) -> None:
-        """Steps that neither `rounds` nor `plain` has recorded are launched kernel by kernel."""
+        """`tails` of the rows that may rest, if there are any. Steps that neither `rounds` nor `plain` has recorded are
+        launched kernel by kernel.
+        """
         self.state = phases.state
         self.drafter: Drafter = phases.drafter
         self.spec = phases.spec
+        self.tails = tails
         self._phases = phases
         self._rounds = rounds
         self._plain_graphs = plain
@@ -76,10 +81,17 @@ class SpecWorker:
             self._plain(plan, times, sent)
         self.state.clock.stop()
 
+    def catch_up(self, plan: StepPlan) -> None:
+        """Extends the drafter with the tails of rows that rested and now draft."""
+        if plan.behind is not None and self.tails is not None:
+            with self.state.clock.phase("catch_up"):
+                self.tails.catch_up(self.state, self.drafter, plan)
+
     def close(self) -> None:
         """Releases nothing: the process's end does."""
 
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
+        self.catch_up(plan)
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
             draft_step(self._phases, plan, times, sent)
@@ -101,7 +113,9 @@ class SpecWorker:
 
     def _plain(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
-        if self._plain_graphs is not None and bucket is not None:
+        if plan.resting is not None and self.tails is not None:
+            sent(rest_step(self.state, self.tails, plan, times))
+        elif self._plain_graphs is not None and bucket is not None:
             sent(self._plain_graphs.launch(bucket, plan, times))
         elif any(plan.drafting):
             extend_step(self.state, self.drafter, plan, times, sent)

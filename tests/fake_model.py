@@ -22,6 +22,7 @@ def capacity(
     end_ids: tuple[int, ...] = (1,),
     drafts: bool = True,
     reserve: int = 8,
+    tail: int = 0,
 ) -> Capacity:
     return Capacity(
         rows=rows,
@@ -32,6 +33,7 @@ def capacity(
         end_ids=end_ids,
         drafts=drafts,
         reserve=reserve,
+        tail=tail,
     )
 
 

@@ -64,6 +64,8 @@ class FakeWorker:
         """By generation and row: (root token, length, ending), or None if nothing is published there."""
         self._constants: list[dict[str, object]] = [{} for _ in range(rows)]
         self._plain = np.zeros(rows, dtype=bool)
+        self._tails: list[list[int]] = [[] for _ in range(rows)]
+        """Tokens that each resting row's head has not seen."""
         self._next = 0
         self.closed = False
         self.plans: list[StepPlan] = []
@@ -98,6 +100,7 @@ class FakeWorker:
             for index, row in enumerate(starts.rows.tolist()):
                 self.pools.table[row] = DUMMY_PAGE
                 self._plain[row] = False
+                self._tails[row] = []
                 self._future[0][row] = self._future[1][row] = None
                 expect(starts.stop_ids.shape[1] == MAX_STOP_IDS, "stop ids have the wrong width")
                 self._constants[row] = {
@@ -145,7 +148,9 @@ class FakeWorker:
         for index, row in enumerate(plan.rows.tolist()):
             root, length, ending = self._read(plan, index)
             nodes, drafting = int(work.nodes[index]), bool(plan.drafting[index])
-            self._extend(row, drafting)
+            resting = plan.resting is not None and bool(plan.resting[index])
+            expect(not (drafting and resting), f"row {row} rests and extends its head")
+            self._extend(row, drafting or resting)
             expect(nodes >= 1 and (drafting or nodes == 1), "a plain row with a tree")
             if ending is not Ending.OPEN:
                 self._publish(plan, index, root, length, ending)
@@ -155,6 +160,7 @@ class FakeWorker:
             expect(length <= bound, f"row {row} has {length} tokens, over its bound {bound}")
             self.pools.cover(row, bound + self._capacity.reserve)
             if drafting:
+                self._catch_up(row, length, 0 if plan.behind is None else int(plan.behind[index]))
                 self.pools.check_pairs(row, length, root)
             # What verification leaves behind: the root, then tree nodes that may all be wrong.
             junk = [self._random.randrange(self._capacity.vocabulary) for _ in range(nodes - 1)]
@@ -167,6 +173,9 @@ class FakeWorker:
                 scratch = [self._random.randrange(10**6) for _ in range(self._capacity.reserve if depth else 0)]
                 self.pools.write_pairs(row, length, scratch)
                 self.pools.write_pairs(row, length, committed)
+            if resting:
+                self._tails[row] += committed
+                expect(len(self._tails[row]) <= self._capacity.tail, f"row {row} rests with a full tail")
             after = length + len(committed)
             self._publish(plan, index, committed[-1], after, ending)
             results.append(
@@ -210,6 +219,12 @@ class FakeWorker:
 
     def _publish(self, plan: StepPlan, index: int, root: int, length: int, ending: Ending) -> None:
         self._future[1 - int(plan.generations[index])][int(plan.rows[index])] = (root, length, ending)
+
+    def _catch_up(self, row: int, length: int, behind: int) -> None:
+        tail, self._tails[row] = self._tails[row], []
+        expect(len(tail) == behind, f"row {row} has {len(tail)} tokens in its tail, and the plan says {behind}")
+        if tail:
+            self.pools.write_pairs(row, length - behind, tail)
 
     def _extend(self, row: int, drafting: bool) -> None:
         expect(not (drafting and self._plain[row]), f"row {row} was plain and drafts again")

@@ -70,6 +70,41 @@ def compare_command(
     end("Speculation on and off", cells, columns, config, json)
 
 
+@probes.command("planner")
+def planner_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    prompts: Prompts = 64,
+    max_tokens: MaxTokens = 48,
+    quick: Quick = False,
+    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,2,4,8,16,32,64",
+    temperature: Annotated[str, typer.Option(help="Temperatures, comma-separated")] = "0,0.8,1.2",
+    chains: Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")] = "",
+    windows: Annotated[int, typer.Option(min=1, help="Windows of each cell")] = 4,
+) -> None:
+    """Shapes chosen live against no speculation and against fixed shapes."""
+    from aerie.contracts.shape import DraftShape
+    from aerie.probe.planner import measure_planner
+
+    config = config_of(target, overrides)
+    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    cells = measure_planner(
+        config,
+        prompts_of(config, count),
+        make_lane,
+        loads=integers(concurrency),
+        temperatures=numbers(temperature),
+        shapes=[DraftShape(depth, 1, depth + 1) for depth in (integers(chains) if chains else ())],
+        windows=windows,
+        max_tokens=most,
+        say=say,
+    )
+    columns = {"temperature": "g", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
+    columns |= {"interval": ".3f", "acceptance_length": ".2f", "ttft_over_off": ".2f", "identical": ".3f"}
+    end("The planner, no speculation and fixed shapes", cells, columns, config, json)
+
+
 @probes.command("draft-temperature")
 def draft_temperature_command(
     target: Target,

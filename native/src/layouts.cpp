@@ -37,8 +37,10 @@ const Layout kLayouts[] = {
     {"Prompts", {sizeof(Prompts), offsetof(Prompts, tokens), offsetof(Prompts, starts), offsetof(Prompts, counts),
      offsetof(Prompts, next), offsetof(Prompts, last), offsetof(Prompts, tapped), offsetof(Prompts, boundaries), -1}},
     {"Drafts", {sizeof(Drafts), offsetof(Drafts, head), offsetof(Drafts, heats), offsetof(Drafts, tapped),
-     offsetof(Drafts, nodes), offsetof(Drafts, boundaries), offsetof(Drafts, depth), offsetof(Drafts, topk),
+     offsetof(Drafts, nodes), offsetof(Drafts, extends), offsetof(Drafts, boundaries), offsetof(Drafts, depth), offsetof(Drafts, topk),
      offsetof(Drafts, floor), -1}},
+    {"Tails", {sizeof(Tails), offsetof(Tails, taps), offsetof(Tails, tokens), offsetof(Tails, tapped), offsetof(Tails,
+     resting), offsetof(Tails, size), offsetof(Tails, wide), offsetof(Tails, boundaries), -1}},
     {"Head", {sizeof(Head), offsetof(Head, body), offsetof(Head, mapping), offsetof(Head, fuse), offsetof(Head,
      pre_norms), offsetof(Head, parts), offsetof(Head, norm_output), -1}},
 };

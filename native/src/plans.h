@@ -38,8 +38,19 @@ struct Drafts {
   const float* heats;     // [depth] temperatures of a tree's edges
   const int64_t* tapped;  // [boundaries]
   const int32_t* nodes;   // [count] to verify in each of the plan's rows, including the root
+  const bool* extends;    // [count] rows whose committed tokens extend the head; only they draft
   long boundaries, depth, topk;
   float floor;  // log probability below which a chain gets no further level
+};
+
+// Where rows that rest keep what their head has not seen (spec/round/tails.py); same layout as in
+// native/structs/tails.py.
+struct Tails {
+  float* taps;           // [rows + 1, size, wide], a token at its position modulo size
+  int64_t* tokens;       // [rows + 1, size] the token after each
+  const int64_t* tapped;  // [boundaries]
+  const bool* resting;   // [count] of the plan's rows
+  long size, wide, boundaries;
 };
 
 }  // namespace aerie

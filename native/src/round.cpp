@@ -14,6 +14,7 @@ namespace {
 struct Round {
   Standing rows;
   long width, steps;                                    // nodes of the widest row, and of the longest path
+  std::vector<long> drafting;                           // the rows that draft, in order
   std::vector<int64_t> nodes, firsts;                   // [rows] counts, and where they begin in the pass
   std::vector<int64_t> tokens, depths, parents, words;  // [rows, width]; words for trees only
   std::vector<int64_t> choices;                         // [rows, width], the target's
@@ -25,19 +26,22 @@ thread_local Round round_;  // of the current step
 
 long candidates(long topk, long depth) { return topk == 1 ? 1 + depth : 1 + topk + (depth - 1) * topk * topk; }
 
+// `roots` are those of the rows that draft; in the others the root stands for every node, and is the only one.
 void draft_chains(Round& round, const Step& step, const Drafts& drafts, const Roots& roots, long depth) {
   const long count = round.rows.count();
-  std::vector<int64_t> drafted(count * (depth + 1));
+  std::vector<int64_t> drafted(roots.rows.count * (depth + 1));
   const long levels =
       depth ? drafted_chain(drafted.data(), drafts.head, step.tables, &roots, depth, drafts.floor) : 0;
   round.width = levels + 1;
-  for (long row = 0; row < count; ++row) {
+  for (long row = 0, own = 0; row < count; ++row) {
+    const bool drafts_here = own < roots.rows.count && round.drafting[own] == row;
     round.nodes[row] = std::min(round.nodes[row], levels + 1);
     for (long node = 0; node <= levels; ++node) {
-      round.tokens.push_back(node ? drafted[row * (depth + 1) + node] : roots.tokens[row]);
+      round.tokens.push_back(node && drafts_here ? drafted[own * (depth + 1) + node] : round.rows.roots[row]);
       round.depths.push_back(node);
       round.parents.push_back(std::max(node - 1, 0L));
     }
+    own += drafts_here;
   }
 }
 
@@ -75,15 +79,25 @@ extern "C" void round_drafted(int32_t* words, const Step* given, const Drafts* d
   const long count = round.rows.count(), most = candidates(drafts->topk, drafts->depth);
   if (count == 0) return;
   for (auto* part : {&round.nodes, &round.tokens, &round.depths, &round.parents, &round.words}) part->clear();
-  std::vector<float> seeds(count * hidden), temperatures(count);
+  std::vector<float> seeds, temperatures;
+  std::vector<int64_t> owners, lengths, tokens;
+  round.drafting.clear();
   for (long row = 0; row < count; ++row) {
-    round.nodes.push_back(std::min<long>(drafts->nodes[round.rows.places[row]], most));
-    unpack(&seeds[row * hidden], round.rows.seed(step, row), hidden, head.body.halves);
+    const long place = round.rows.places[row];
+    round.nodes.push_back(drafts->extends[place] ? std::min<long>(drafts->nodes[place], most) : 1);
+    if (round.nodes[row] == 1 && drafts->topk == 1) continue;  // a tree has a place for every row
+    round.drafting.push_back(row);
+    owners.push_back(round.rows.owners[row]);
+    lengths.push_back(round.rows.lengths[row]);
+    tokens.push_back(round.rows.roots[row]);
+    seeds.resize(seeds.size() + hidden);
+    unpack(&seeds[seeds.size() - hidden], round.rows.seed(step, row), hidden, head.body.halves);
     const float heat = step.tables->sampling->temperature[round.rows.owners[row]];
-    temperatures[row] = heat < step.greedy_below ? 1.0f : heat;
+    temperatures.push_back(heat < step.greedy_below ? 1.0f : heat);
   }
   round.width = *std::max_element(round.nodes.begin(), round.nodes.end());
-  const Roots roots{round.rows.rows(), round.rows.roots.data(), seeds.data(), step.samples ? temperatures.data() : nullptr};
+  const Rows own{owners.data(), lengths.data(), static_cast<long>(owners.size())};
+  const Roots roots{own, tokens.data(), seeds.data(), step.samples ? temperatures.data() : nullptr};
   const long depth = std::min(drafts->depth, round.width - 1);
   if (drafts->topk == 1 || depth == 0)
     draft_chains(round, step, *drafts, roots, depth);
@@ -152,25 +166,37 @@ extern "C" void round_extended(const Step* given, const Drafts* drafts) {
   const Rows rows = round.rows.rows();
   if (rows.count == 0) return;
   const std::vector<int64_t>& kept = round.rows.kept;
+  std::vector<int64_t> owners, lengths, pairs;
+  std::vector<long> extends;
+  for (long row = 0; row < rows.count; ++row) {
+    if (!drafts->extends[round.rows.places[row]]) continue;
+    extends.push_back(row);
+    owners.push_back(rows.owners[row]);
+    lengths.push_back(rows.lengths[row]);
+    pairs.push_back(kept[row]);
+  }
+  const long count = static_cast<long>(extends.size());
   const long hidden = head.body.hidden, wide = head.fuse.inputs;
   std::vector<float> taps;
   Pass pass(head.body, *step.tables);
-  pass.lay(rows, kept.data());
-  for (long row = 0, i = 0; row < rows.count; ++row) {
+  pass.lay({owners.data(), lengths.data(), count}, pairs.data());
+  for (long own_row = 0, i = 0; own_row < count; ++own_row) {
+    const long row = extends[own_row];
     for (long pair = 0; pair < kept[row]; ++pair, ++i) {
       const long at = row * round.steps + pair, length = rows.lengths[row] + pair;
       const float* own = &round.taps[(round.firsts[row] + round.path[at]) * wide];
       taps.insert(taps.end(), own, own + wide);
-      pass.put(i, row, round.along[at], length, length);
+      pass.put(i, own_row, round.along[at], length, length);
     }
   }
   std::vector<float> stream = fused(taps, head, pass.tokens());
-  pass.run(stream.data(), nullptr);
-  std::vector<char> seed(step.futures->seed_bytes);
+  if (count) pass.run(stream.data(), nullptr);
   for (long row = 0, end = 0; row < rows.count; ++row) {
-    end += kept[row];
+    std::vector<char> seed(step.futures->seed_bytes);  // zero in rows without head KV
+    const bool own = drafts->extends[round.rows.places[row]];
+    if (own) end += kept[row];
     const long last = std::max<long>(kept[row] - 1, 0);
-    if (kept[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head.body.halves);
+    if (own && kept[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head.body.halves);
     round.rows.publish(step, row, round.along[row * round.steps + last], seed.data());
   }
 }

@@ -15,7 +15,7 @@ from aerie.spec.drafters.eagle3 import Eagle3
 class Drafts(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("head", "heats", "tapped")),
-        ("nodes", c_char_p),
+        *((name, c_char_p) for name in ("nodes", "extends")),
         *((name, c_long) for name in ("boundaries", "depth", "topk")),
         ("floor", c_float),
     )
@@ -40,11 +40,11 @@ def drafts_plainly(spec: SpecConfig, step: Step, *, trees: bool) -> bool:
 
 
 def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
-    """Whether the head extends every row, and one pass holds a level of all rows."""
-    return all(plan.drafting) and plan.rows.size * work.topk <= head.body.most
+    """Whether one pass holds a level of all rows, and all of them draft if they draft trees."""
+    return (work.topk == 1 or all(plan.drafting)) and plan.rows.size * work.topk <= head.body.most
 
 
-def drafts_of(head: NativeHead, spec: SpecConfig, work: DecodeWork) -> Drafts:
+def drafts_of(head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWork) -> Drafts:
     heats = None
     if work.topk > 1:
         given = spec.edge_temperatures[: work.depth]
@@ -54,6 +54,7 @@ def drafts_of(head: NativeHead, spec: SpecConfig, work: DecodeWork) -> Drafts:
         None if heats is None else ctypes.addressof(heats),
         ctypes.addressof(head.taps),
         work.nodes.tobytes(),
+        plan.drafting.tobytes(),
         len(head.taps),
         work.depth,
         min(work.topk, head.draft_vocabulary),

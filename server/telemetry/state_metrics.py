@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from aerie.contracts.config import Config
-from aerie.contracts.messages import STEP_TOKENS, Snapshot
+from aerie.contracts.messages import STEP_TOKENS, PlannerSnapshot, Snapshot
 from aerie.server.dispatch.admission import Admission
 from aerie.server.dispatch.client import Engine
 from aerie.server.telemetry.metrics import PREFIX
@@ -70,6 +70,28 @@ class State(Collector):
         yield self._gauge("kv_pages_used", "KV pages that requests hold", now.pages_used)
         yield self._gauge("kv_pages_total", "KV pages that there are", now.pages_total)
         yield self._cache(now)
+        if now.planner is not None:
+            yield from self._planner(now.planner)
+
+    def _planner(self, now: PlannerSnapshot) -> Iterator[Metric]:
+        text = "Levels that the last planned step drafts; 0 decodes plainly"
+        yield self._gauge("spec_decode_draft_depth", text, now.depth)
+        text = "Nodes that the last planned step verifies for a row at most, root included"
+        yield self._gauge("spec_decode_draft_nodes", text, now.nodes)
+        text = "Recent mean of |predicted - accepted| nodes over the predicted nodes of a step"
+        yield self._gauge("spec_decode_calibration_error", text, now.calibration_error)
+        steps = {str(depth): count for depth, count in sorted(now.steps_by_depth.items())}
+        yield self._counter("spec_decode_planned_steps", "Decode steps by planned depth", steps, "depth")
+        sums: list[tuple[str, str, float]] = [
+            ("predicted_tokens", "Tokens that the planner expected of its steps", now.predicted_tokens),
+            ("predicted_seconds", "Seconds that it expected them to take", now.predicted_seconds),
+            ("planned_tokens", "Tokens that the same steps committed", now.tokens),
+            ("planned_seconds", "Seconds that they took", now.seconds),
+            ("regret_tokens", "Tokens that plain decoding would have been ahead by, where it would", now.regret_tokens),
+            ("resting_seconds", "Seconds of decode steps that drafted nothing", now.resting_seconds),
+        ]
+        for name, text, value in sums:
+            yield self._counter(f"spec_decode_{name}", text, {"": value})
 
     def _counters(self, now: Snapshot) -> Iterator[Metric]:
         per_position = {str(position): count for position, count in enumerate(now.accepted_per_position)}

@@ -72,7 +72,8 @@ KIND = Kind("eagle3", recognizes=lambda folder: True, open=open_eagle3)
 def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tensor:
     """The best child at each level -> tokens [R, levels + 1], the root first: no scores and no selection."""
     levels = _levels(head, tables, roots, growth, 1)
-    confidence = Confidence(growth.confidence_floor)
+    # The doubts of a row with its root alone end no draft.
+    confidence = Confidence(growth.confidence_floor, torch.where(growth.nodes > 1, 0.0, -math.inf))
     tokens = [roots.tokens]  # [R] each
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):

@@ -68,15 +68,27 @@ class Rounds:
         self._take([row], output)
         return row
 
-    def decode(self, rows: list[Row], *, depth: int = 0, topk: int = 1, nodes: int = 1, slack: int = 0) -> StepOutput:
-        """One step for rows that are not done; `slack` loosens the host's bounds as a step in flight would."""
+    def decode(
+        self,
+        rows: list[Row],
+        *,
+        depth: int = 0,
+        topk: int = 1,
+        nodes: int = 1,
+        slack: int = 0,
+        resting: bool = False,
+        behind: int = 0,
+    ) -> StepOutput:
+        """One step for rows that are not done; `slack` loosens the host's bounds as a step in flight would. Rows that
+        keep a head rest if `resting`, or first catch up with `behind` tokens.
+        """
         work = DecodeWork(
             bounds=np.array([row.length + slack for row in rows], _INT),
             nodes=np.array([nodes if row.drafting else 1 for row in rows], _INT),
             depth=depth,
             topk=topk,
         )
-        output = self._step(rows, StepKind.DECODE, None, work)
+        output = self._step(rows, StepKind.DECODE, None, work, resting=resting, behind=behind)
         for row in rows:
             row.generation = 1 - row.generation
         self._take(rows, output)
@@ -105,8 +117,12 @@ class Rounds:
         decode: DecodeWork | None,
         starts: RowStarts | None = None,
         pages: PageUpdates | None = None,
+        *,
+        resting: bool = False,
+        behind: int = 0,
     ) -> StepOutput:
         self._number += 1
+        headed = np.array([row.drafting for row in rows])
         return answer_of(
             self.worker,
             StepPlan(
@@ -114,7 +130,9 @@ class Rounds:
                 kind=kind,
                 rows=np.array([row.index for row in rows], _INT),
                 generations=np.array([row.generation for row in rows], _INT),
-                drafting=np.array([row.drafting for row in rows]),
+                drafting=headed & (not resting),
+                resting=headed if resting else None,
+                behind=np.where(headed, behind, 0).astype(_INT) if behind else None,
                 prefill=prefill,
                 decode=decode,
                 starts=starts,

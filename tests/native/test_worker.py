@@ -221,7 +221,7 @@ def test_columns_that_the_kernels_do_not_read_are_for_the_fallback(
     assert len(called) == 1
 
 
-def test_a_row_that_is_not_followed_sends_the_step_piece_by_piece(
+def test_a_plain_row_sends_a_step_of_trees_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[Path, Path]
 ) -> None:
     both = Pair(lambda: make_worker(pair, "bfloat16"))
@@ -229,7 +229,7 @@ def test_a_row_that_is_not_followed_sends_the_step_piece_by_piece(
     for own in rows:
         own[1].drafting = False
     called = watched(monkeypatch, both)
-    both.each(lambda rounds: rounds.decode(rows[both.rounds.index(rounds)], **SHAPES["chain"]))
+    both.each(lambda rounds: rounds.decode(rows[both.rounds.index(rounds)], **SHAPES["tree"]))
     assert len(called) == 1
 
 

@@ -10,6 +10,7 @@ from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Capacity
 from aerie.scheduler import Scheduler
+from aerie.scheduler.planner.goodput import Goodput
 from tests import fakes
 
 CHAIN = SpecConfig(depth=3, topk=1, nodes=4)
@@ -37,6 +38,7 @@ class Driver:
         spec: SpecConfig | None = None,
         seed: int = 0,
         turn_seconds: float = 0.01,
+        planner: Goodput | None = None,
         **scheduler: object,
     ) -> None:
         self.capacity = capacity or (lane.capacity if lane else fakes.capacity())
@@ -48,7 +50,7 @@ class Driver:
         )
         self.now = 0.0
         self._turn_seconds = turn_seconds
-        self.scheduler = Scheduler(self.lane, config, clock=lambda: self.now)
+        self.scheduler = Scheduler(self.lane, config, clock=lambda: self.now, planner=planner)
         self.worker.cached_pages = self.scheduler.memory.cached_pages
         self.reported: dict[str, Told] = {}
         self.snapshots: list[Snapshot] = []

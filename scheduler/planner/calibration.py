@@ -1,0 +1,95 @@
+"""Times a few steps of a lane before it serves, so that the first choices rest on this machine's costs.
+
+The steps run on rows that nobody owns, whose pages are all the dummy page: what they write is never read. Called once
+by the loop when `spec.planner` is goodput.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from aerie.contracts.sampling import MAX_STOP_IDS, DistributionParams, columns_of
+from aerie.contracts.step import DecodeWork, Lane, RowStarts, StepKind, StepOutput, StepPlan
+from aerie.scheduler.planner.costs import StepCosts, StepTimes, StepWork
+
+SECONDS = 1.5
+"""Calibration stops after the step that passes this."""
+_ROUNDS = 3
+_ROWS = (1, 4, 16, 64)
+
+
+def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -> StepCosts:
+    """Costs of steps of up to `rows` rows. If the lane reports no times, they are not `ready`."""
+    ends = time.monotonic() + SECONDS
+    sizes = sorted({min(size, rows) for size in _ROWS})
+    first = [_run(lane, 1, 0, starts=_starts(rows) if number == 0 else None) for number in range(_ROUNDS + 1)]
+    verify = statistics.median(output.phase_seconds.get("verify", 0.0) for output in first[1:])
+    costs = StepCosts(most_tokens, unit=verify or 2e-3)
+    if not verify:
+        return costs
+    for size, depth in _order(sizes, depths):
+        outputs = [_run(lane, size, depth) for _ in range(_ROUNDS + 1)]
+        times = StepTimes(costs)
+        for output in outputs:  # the first of a shape touches memory, and is left out
+            times.take(output, None if output is outputs[0] else _work(output, size, depth), waited=False)
+        times.take(_run(lane, 1, 0), None, waited=False)  # brings the last extend
+        if time.monotonic() > ends:
+            break
+    return costs
+
+
+def _order(sizes: Sequence[int], depths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """The extremes first: what lies between can be inferred."""
+    few = [0, depths[0], depths[-1]] if depths else [0]
+    cells = [(size, depth) for depth in dict.fromkeys(few) for size in sizes]
+    yield from sorted(cells, key=lambda cell: cell[0] * (cell[1] + 1))
+
+
+def _work(output: StepOutput, rows: int, depth: int) -> StepWork:
+    drafted = int(output.drafted.sum())
+    return StepWork(
+        rows=rows,
+        tokens=rows + drafted,
+        context=0,
+        levels=int(output.drafted.max()),
+        frontier=rows if depth else 0,
+        pairs=int(output.counts.sum()) if depth else 0,
+    )
+
+
+def _run(lane: Lane, rows: int, depth: int, *, starts: RowStarts | None = None) -> StepOutput:
+    lane.launch(
+        StepPlan(
+            number=0,
+            kind=StepKind.DECODE,
+            rows=np.arange(rows, dtype=np.int32),
+            generations=np.zeros(rows, dtype=np.int32),  # always the first generation: every step begins at length 0
+            drafting=np.full(rows, depth > 0),
+            prefill=None,
+            decode=DecodeWork(
+                bounds=np.zeros(rows, dtype=np.int32),
+                nodes=np.full(rows, depth + 1, dtype=np.int32),
+                depth=depth,
+                topk=1,
+            ),
+            starts=starts,
+        )
+    )
+    return lane.settle()
+
+
+def _starts(rows: int) -> RowStarts:
+    def of(value: float, kind: type) -> np.ndarray:
+        return np.full(rows, value, dtype=kind)
+
+    return RowStarts(
+        rows=np.arange(rows, dtype=np.int32),
+        noise_keys=of(0, np.int64),
+        sampling=columns_of([DistributionParams(temperature=0.0)] * rows),
+        prompt_lengths=of(0, np.int32),
+        limits=of(1 << 20, np.int32),
+        min_lengths=of(0, np.int32),
+        stop_ids=np.full((rows, MAX_STOP_IDS), -1, dtype=np.int32),
+    )

@@ -1,0 +1,181 @@
+"""How long a step takes: seconds of drafting, verifying and extending, and of the time between two steps.
+
+Used by `goodput` alone. Every part is a small linear model of what the host knows of a step, seeded by the calibration
+and refreshed by each step's times from the lane's own clock. Verification has a table by tokens beside its straight
+line, since a pass does not grow smoothly: kernels take tokens in tiles, graphs in buckets.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aerie.contracts.step import StepOutput
+from aerie.scheduler.planner.regression import Doubles, Regression
+
+_KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
+_TILE = 16.0
+_KILO = 1024.0
+
+
+@dataclass(slots=True)
+class StepWork:
+    """What a step did, as far as its duration depends on it."""
+
+    rows: int
+    tokens: int
+    """Nodes verified, roots included."""
+    context: int
+    """Tokens that its rows hold, in total."""
+    levels: int = 0
+    """Levels drafted."""
+    frontier: int = 0
+    """Nodes of one level, in all rows: drafting rows times children kept."""
+    pairs: int = 0
+    """Committed tokens with which the head was extended."""
+
+
+class StepCosts:
+    """Predicts seconds. `ready` once a sample of a plain or verifying pass has come.
+
+    `most_tokens` bounds the nodes of a step; `unit` is the order of a step's seconds, which sets how fast the models
+    leave their start.
+    """
+
+    def __init__(self, most_tokens: int, *, unit: float = 2e-3) -> None:
+        self._hats = _hats(most_tokens + 1)
+        knots = self._hats.shape[1]
+        self._verify = Regression(
+            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 2)]),
+            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1]]),
+        )
+        self._draft = Regression(unit * np.array([0.05, 0.1, 0.05]), unit * np.array([1, 2, 2]))
+        self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
+        self._gap = Regression(unit * np.array([0.05, 0.0]), unit * np.array([2, 1]))
+        self._features = np.zeros(knots + 4)
+        self._three, self._two = np.zeros(3), np.zeros(2)
+        self._table = np.zeros(most_tokens + 1)
+        self._ramp = np.arange(most_tokens + 1) / _TILE
+        self._line = np.zeros(most_tokens + 1)
+        self.most_tokens = most_tokens
+
+    @property
+    def ready(self) -> bool:
+        return self._verify.samples > 0
+
+    def observe(self, work: StepWork, phases: dict[str, float], gap: float | None) -> None:
+        """Takes a step's phases in. `phases` has the step's own extend, `gap` the seconds in which the lane waited
+        before it, if they are known.
+        """
+        drafts = work.levels > 0
+        verify = phases.get("verify", 0.0) + phases.get("accept", 0.0)
+        if verify > 0.0 and 0 < work.tokens <= self.most_tokens:
+            self._verify.update(self._verify_features(work, drafts), verify)
+        if drafts:
+            self._draft.update(self._draft_features(work), phases.get("draft", 0.0))
+        if work.pairs and "extend" in phases:
+            self._extend.update(self._extend_features(work), phases["extend"])
+        if gap is not None:
+            self._gap.update(self._gap_features(work), max(gap, 0.0))
+
+    def plain(self, rows: int, context: int) -> float:
+        """A step that drafts nothing and extends no head."""
+        work = StepWork(rows, rows, context)
+        verify = self._verify.predict(self._verify_features(work, False))
+        return max(verify + self._gap.predict(self._gap_features(work)), 1e-7)
+
+    def table(self, rows: int, context: int, count: int) -> Doubles:
+        """[count] seconds of a drafting step's pass over 0, 1, ... nodes, with what does not depend on the draft: the
+        time between steps and the fixed part of the extend. Valid until the next call; never falls.
+        """
+        weights = self._verify.weights
+        table, line = self._table[:count], self._line[:count]
+        np.dot(self._hats[:count], weights[2:-2], out=table)
+        np.multiply(self._ramp[:count], weights[1], out=line)
+        table += line
+        fixed = float(weights[0]) + float(weights[-1]) + context / _KILO * max(float(weights[-2]), 0.0)
+        two = self._two
+        two[0], two[1] = 1.0, rows / _TILE
+        fixed += self._gap.predict(two) + max(float(self._extend.weights[0]), 0.0)
+        table += fixed
+        np.maximum(table, 1e-7, out=table)
+        np.maximum.accumulate(table, out=table)
+        return table
+
+    def draft(self, levels: float, frontier: float) -> float:
+        """Drafting so many levels of so many nodes each."""
+        (fixed, level), node = self.draft_rates()
+        return fixed + levels * (level + frontier * node)
+
+    def draft_rates(self) -> tuple[tuple[float, float], float]:
+        """Seconds of a draft and of each of its levels, and what a node adds to a level."""
+        fixed, level, node = self._draft.weights.tolist()
+        return (max(fixed, 0.0), max(level, 0.0)), max(node, 0.0) / _TILE
+
+    @property
+    def pair(self) -> float:
+        """Extending the head by one more token of a pass."""
+        return max(float(self._extend.weights[1]), 0.0) / _TILE
+
+    @property
+    def extend_pass(self) -> float:
+        """What a pass of the head costs beside its tokens."""
+        return max(float(self._extend.weights[0]), 0.0)
+
+    def _verify_features(self, work: StepWork, drafts: bool) -> Doubles:
+        features = self._features
+        features[0], features[1] = 1.0, work.tokens / _TILE
+        features[2:-2] = self._hats[min(work.tokens, self.most_tokens)]
+        features[-2], features[-1] = work.context / _KILO, float(drafts)
+        return features
+
+    def _draft_features(self, work: StepWork) -> Doubles:
+        self._three[:] = 1.0, work.levels, work.levels * work.frontier / _TILE
+        return self._three
+
+    def _extend_features(self, work: StepWork) -> Doubles:
+        self._two[0], self._two[1] = 1.0, work.pairs / _TILE
+        return self._two
+
+    def _gap_features(self, work: StepWork) -> Doubles:
+        self._two[0], self._two[1] = 1.0, work.rows / _TILE
+        return self._two
+
+
+class StepTimes:
+    """Joins the outputs of consecutive steps into one sample each.
+
+    A step answers before it extends the head, so its extend comes with the next step's times; the sample of a step is
+    complete one step later.
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self._costs = costs
+        self._work: StepWork | None = None
+        self._phases: dict[str, float] = {}
+        self._gap: float | None = None
+        self._number = -1
+        self._ended = 0.0
+
+    def take(self, output: StepOutput, work: StepWork | None, *, waited: bool) -> None:
+        """Takes the outputs in order; `work` is None for a prefill. `waited` says whether the step was launched while
+        another was in flight, so that the lane's pause before it was the loop's own.
+        """
+        phases = dict(output.phase_seconds)
+        late = phases.pop("extend", None)
+        successive = output.number == self._number + 1
+        if self._work is not None and successive:
+            if late is not None:
+                self._phases["extend"] = late
+            self._costs.observe(self._work, self._phases, self._gap)
+        began = output.began
+        gap = began - self._ended if successive and waited and began > 0.0 and self._ended > 0.0 else None
+        self._work, self._phases, self._gap = work, phases, gap
+        self._number, self._ended = output.number, output.ended
+
+
+def _hats(count: int) -> Doubles:
+    """[count, knots] weights of linear interpolation between the knots that counts below `count` can reach."""
+    reached = int(np.searchsorted(_KNOTS, count)) + 1
+    knots = _KNOTS[:reached]
+    numbers = np.arange(count, dtype=np.float64)
+    return np.stack([np.interp(numbers, knots, one) for one in np.eye(len(knots))], axis=1)

@@ -1,0 +1,125 @@
+"""The optimiser against brute force over every assignment of nodes, its speed's allocations, and its objectives."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aerie.scheduler.planner.choice import ChainChoice, Objective
+
+DEPTHS = (1, 2, 3)
+
+
+def tables(source, rows, drafting, *, by_rows):
+    """A staircase of step costs, and costs of drafting that depend on the number of drafting rows, or do not."""
+    table = np.maximum.accumulate(1 + np.cumsum(source.integers(0, 3, rows + drafting * 3 + 1)) * source.random())
+    draft = np.cumsum(source.random((len(DEPTHS), 1)), axis=0) * source.random() * 2
+    draft = np.repeat(draft, drafting + 1, axis=1)
+    if by_rows:
+        draft += np.arange(drafting + 1) * source.random() * 0.2
+    return table, draft
+
+
+def brute_force(survivals, rows, table, draft, *, pair=0.0, latency=False):
+    """The best score over every assignment that drafts."""
+    best = -np.inf
+    sums = np.concatenate([np.zeros((len(survivals), 1)), np.cumsum(survivals, axis=1)], axis=1)
+    for counts in itertools.product(range(4), repeat=len(survivals)):
+        nodes, drafting = sum(counts), sum(count > 0 for count in counts)
+        if not nodes:
+            continue
+        for index, depth in enumerate(DEPTHS):
+            if depth < max(counts):
+                continue
+            gained = [sums[row, count] for row, count in enumerate(counts)]
+            seconds = table[rows + nodes] + draft[index, drafting]
+            tokens = rows + sum(gained)
+            if latency:
+                score = sum(np.log1p(gained)) - rows * np.log(seconds + rows * pair)
+            else:
+                score = tokens / (seconds + tokens * pair)
+            best = max(best, score)
+    return best
+
+
+def score_of(chosen, nodes, survivals, rows, table, draft, *, pair=0.0, latency=False):
+    """What the chosen nodes are worth by the same arithmetic."""
+    gained = [survivals[row, : count - 1].sum() for row, count in enumerate(nodes)]
+    seconds = table[rows + nodes.sum() - len(nodes)] + draft[DEPTHS.index(chosen.depth), int((nodes > 1).sum())]
+    tokens = rows + sum(gained)
+    if latency:
+        return sum(np.log1p(gained)) - rows * np.log(seconds + rows * pair)
+    return tokens / (seconds + tokens * pair)
+
+
+@given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4), plain=st.integers(0, 3), latency=st.booleans())
+def test_the_choice_is_the_best_of_all_assignments(seed, drafting, plain, latency):
+    source = np.random.default_rng(seed)
+    rows = drafting + plain
+    survivals = np.cumprod(source.random((drafting, 3)), axis=1)
+    table, draft = tables(source, rows, drafting, by_rows=False)
+    pair = 0.0 if latency else float(source.choice([0.0, 0.05]))
+    choice = ChainChoice(8, DEPTHS, Objective.LATENCY if latency else Objective.GOODPUT)
+    chosen = choice.choose(survivals, rows, table, draft, reach=np.ones(3), pair=pair)
+    nodes = np.zeros(drafting, dtype=np.int32)
+    choice.nodes(chosen, nodes)
+    assert nodes.sum() - drafting == chosen.nodes and nodes.max() - 1 <= chosen.depth
+    found = score_of(chosen, nodes, survivals, rows, table, draft, pair=pair, latency=latency)
+    assert found == pytest.approx(brute_force(survivals, rows, table, draft, pair=pair, latency=latency), rel=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4))
+def test_rows_that_differ_in_one_number_are_chosen_best_with_costs_by_row(seed, drafting):
+    source = np.random.default_rng(seed)
+    chances = 1 / (1 + np.exp(-source.normal(size=3) - 2 * source.normal(size=(drafting, 1))))
+    survivals = np.cumprod(chances, axis=1)
+    table, draft = tables(source, drafting, drafting, by_rows=True)
+    choice = ChainChoice(8, DEPTHS)
+    chosen = choice.choose(survivals, drafting, table, draft, reach=np.ones(3))
+    nodes = np.zeros(drafting, dtype=np.int32)
+    choice.nodes(chosen, nodes)
+    found = score_of(chosen, nodes, survivals, drafting, table, draft)
+    assert found == pytest.approx(brute_force(survivals, drafting, table, draft), rel=1e-9)
+
+
+def test_ties_do_not_grow_the_step():
+    survivals = np.full((4, 3), 0.5)
+    table = np.array([1.0] * 7 + [9.0] * 20)
+    choice = ChainChoice(4, DEPTHS)
+    chosen = choice.choose(survivals, 4, table, np.zeros((3, 5)), reach=np.ones(3))
+    nodes = np.zeros(4, dtype=np.int32)
+    choice.nodes(chosen, nodes)
+    assert chosen.nodes == 2 and nodes.sum() == 6
+
+
+def test_what_a_row_costs_before_it_drafts_keeps_it_out():
+    survivals = np.array([[0.9, 0.8, 0.7], [0.89, 0.79, 0.69]])
+    table, draft = np.ones(20), np.zeros((3, 3))
+    choice = ChainChoice(4, DEPTHS)
+    chosen = choice.choose(survivals, 2, table, draft, reach=np.ones(3), joining=np.array([0.0, 10.0]))
+    assert (chosen.drafting, chosen.nodes) == (1, 3)
+
+
+def test_choices_for_64_rows_keep_nothing():
+    source = np.random.default_rng(1)
+    survivals = np.cumprod(source.random((64, 6)), axis=1)
+    table, draft = 1 + np.arange(64 * 7 + 1) * 0.02, np.ones((4, 65)) * 0.1
+    choice, reach = ChainChoice(64, (1, 2, 4, 6)), np.ones(4)
+    nodes = np.zeros(64, dtype=np.int32)
+
+    def choose():
+        choice.nodes(choice.choose(survivals, 64, table, draft, reach=reach), nodes)
+
+    choose()
+    tracemalloc.start()
+    try:
+        choose()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(50):
+            choose()
+        assert tracemalloc.get_traced_memory()[0] - before < 1024, "less than one array of 64 rows and two depths"
+    finally:
+        tracemalloc.stop()

@@ -1,0 +1,123 @@
+"""Step costs learned from samples: exactness, drift, and samples that cannot be true."""
+
+import numpy as np
+import pytest
+
+from aerie.contracts.step import StepOutput
+from aerie.scheduler.planner.costs import StepCosts, StepTimes, StepWork
+from aerie.scheduler.planner.regression import Regression
+
+
+def truth(work, speed=1.0):
+    """The phases of a machine whose pass goes up at 33 and at 129 tokens."""
+    verify = 1e-3 + 1e-5 * work.tokens + 1e-3 * (work.tokens > 32) + 2e-3 * (work.tokens > 128)
+    verify += 1e-7 * work.context
+    phases = {"verify": verify * speed}
+    if work.levels:
+        phases["draft"] = (1e-4 + work.levels * (2e-4 + 5e-6 * work.frontier)) * speed
+        phases["extend"] = (2e-4 + 1e-5 * work.pairs) * speed
+    return phases
+
+
+def works(source, count):
+    for _ in range(count):
+        rows = int(source.choice([1, 2, 4, 8, 16, 32, 64]))
+        levels = int(source.choice([0, 1, 3, 6]))
+        yield StepWork(
+            rows=rows,
+            tokens=rows * (levels + 1),
+            context=rows * int(source.integers(10, 500)),
+            levels=levels,
+            frontier=rows if levels else 0,
+            pairs=2 * rows if levels else 0,
+        )
+
+
+def learned(seed=0, count=400, speed=1.0, costs=None):
+    source = np.random.default_rng(seed)
+    costs = costs or StepCosts(512)
+    for work in works(source, count):
+        noisy = {name: value * source.uniform(0.95, 1.05) for name, value in truth(work, speed).items()}
+        costs.observe(work, noisy, 1e-4 * speed)
+    return costs
+
+
+def predicted(costs, rows, levels, context):
+    frontier = rows if levels else 0
+    if not levels:
+        return costs.plain(rows, context)
+    step = costs.table(rows, context, rows * (levels + 1) + 1)[rows * (levels + 1)]
+    return step + costs.draft(levels, frontier) + costs.pair * 2 * rows
+
+
+@pytest.mark.parametrize("speed", [1.0, 3.0])
+@pytest.mark.parametrize(("rows", "levels"), [(1, 0), (1, 6), (8, 3), (64, 0), (64, 1), (64, 6)])
+def test_costs_are_learned_and_followed(rows, levels, speed):
+    costs = learned()
+    if speed != 1.0:
+        learned(seed=1, speed=speed, costs=costs)
+    frontier, pairs = (rows, 2 * rows) if levels else (0, 0)
+    work = StepWork(rows, rows * (levels + 1), rows * 200, levels, frontier, pairs)
+    real = sum(truth(work, speed).values()) + 1e-4 * speed
+    assert predicted(costs, rows, levels, rows * 200) == pytest.approx(real, rel=0.25)
+
+
+def test_a_table_never_falls_and_is_never_zero():
+    costs = StepCosts(512)
+    for count in (1, 64, 300):  # samples that fall with the tokens
+        costs.observe(StepWork(1, count, 0), {"verify": 1e-2 / count}, 0.0)
+        table = costs.table(1, 0, 500)
+        assert (np.diff(table) >= 0).all() and table[0] > 0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 1e9])
+def test_samples_that_cannot_be_true_change_nothing(bad):
+    costs = learned()
+    before = predicted(costs, 8, 3, 800)
+    work = StepWork(8, 32, 800, 3, 8, 16)
+    costs.observe(work, {"verify": bad, "draft": bad, "extend": bad}, bad if bad == bad else None)
+    assert predicted(costs, 8, 3, 800) == pytest.approx(before, rel=0.3)
+    costs.observe(StepWork(0, 0, 0), {}, None)
+    assert np.isfinite(costs.table(8, 800, 400)).all()
+
+
+def test_one_stall_moves_a_prediction_little():
+    costs = learned()
+    before = costs.plain(8, 800)
+    costs.observe(StepWork(8, 8, 800), {"verify": 2.0}, 0.0)
+    assert costs.plain(8, 800) < 1.5 * before
+
+
+def test_hostile_samples_keep_the_covariance_finite():
+    source = np.random.default_rng(3)
+    fit = Regression(np.zeros(4), np.ones(4))
+    for _ in range(2000):
+        fit.update(source.choice([0.0, 1e-9, 1.0, 1e6], 4), float(source.choice([0.0, 1e-9, 59.0, np.nan])))
+    assert np.isfinite(fit.weights).all() and np.isfinite(fit.predict(np.ones(4)))
+
+
+def output(number, began, ended, **phases):
+    empty = np.zeros(1, dtype=np.int32)
+    return StepOutput(
+        number, empty[:, None], empty, empty, empty, empty, empty, phase_seconds=phases, began=began, ended=ended
+    )
+
+
+def test_a_steps_extend_and_pause_are_joined_with_it():
+    seen = []
+
+    class Log(StepCosts):
+        def observe(self, work, phases, gap):
+            seen.append((work.rows, phases, gap))
+
+    times = StepTimes(Log(8))
+    times.take(output(0, 1.0, 2.0, verify=0.1), StepWork(1, 1, 0), waited=False)
+    times.take(output(1, 2.5, 3.0, extend=0.2, verify=0.3), StepWork(2, 2, 0), waited=True)
+    times.take(output(2, 3.5, 4.0, verify=0.3), None, waited=True)
+    times.take(output(5, 9.0, 9.5, verify=0.3), StepWork(3, 3, 0), waited=True)
+    times.take(output(6, 9.5, 9.9, verify=0.3), StepWork(4, 4, 0), waited=True)
+    assert seen == [
+        (1, {"verify": 0.1, "extend": 0.2}, None),
+        (2, {"verify": 0.3}, 0.5),
+        (3, {"verify": 0.3}, None),
+    ]

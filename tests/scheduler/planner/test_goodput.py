@@ -1,0 +1,167 @@
+"""The planner in the loop: texts that no shape changes, rows that rest and come back, and useless statistics."""
+
+import random
+
+import numpy as np
+import pytest
+
+from aerie.contracts.messages import Abort, Finished
+from aerie.contracts.shape import NO_DRAFT, DraftShape
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.goodput import PROBE_STEPS, Goodput, chain_depths
+from tests import fakes
+from tests.scheduler.driver import Driver, generate, random_requests
+
+SPEC = SpecConfig(
+    planner="goodput",
+    by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=4, topk=1, nodes=5)),
+)
+SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
+
+
+def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, most=64):
+    """Costs that have seen a simple machine."""
+    known = StepCosts(most)
+    for rows in (1, 2, 4, 8):
+        for levels in (0, 1, 4):
+            work = StepWork(rows, rows * (levels + 1), 0, levels, rows if levels else 0, 2 * rows if levels else 0)
+            phases = {"verify": verify + per_token * work.tokens}
+            if levels:
+                phases |= {"draft": levels * (level + node * rows), "extend": level}
+            for _ in range(20):
+                known.observe(work, phases, 1e-5)
+    return known
+
+
+CHAINS = [DraftShape(4, 1, 5)]
+
+
+def planner(known=None, rows=8, kind=Goodput, shapes=SHAPES, **fields):
+    return kind(SPEC, known or costs(**fields), shapes, rows=rows)
+
+
+class Chaos(Goodput):
+    """Drafts anything, rests at any time."""
+
+    source = random.Random(5)
+
+    def pays(self, rows, temperature, context):
+        return self.source.random() < 0.8
+
+    def decide(self, headed, most, rows, context, behind):
+        nodes = np.ones(len(headed), dtype=np.int32)
+        shape = self.source.choice([NO_DRAFT, NO_DRAFT, *SHAPES, DraftShape(1, 1, 2)])
+        if not shape.drafts or not len(headed) or most.max() < 1:
+            return NO_DRAFT, nodes
+        for row in range(len(headed)):
+            nodes[row] = self.source.randint(1, min(int(most[row]) + 1, shape.nodes))
+        if nodes.max() == 1:
+            return NO_DRAFT, nodes
+        return DraftShape(min(shape.depth, int(nodes.max()) - 1), shape.topk, int(nodes.max())), nodes
+
+
+@pytest.mark.parametrize(("tail", "overlap"), [(0, True), (3, True), (8, True), (8, False)])
+def test_random_shapes_change_no_text(tail, overlap):
+    source = random.Random(tail)
+    requests = random_requests(200, seed=tail, longest=24, answer=30)
+    capacity = fakes.capacity(rows=8, pages=40, tail=tail)
+    driver = Driver(capacity, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=7, planner=planner(kind=Chaos))
+    waiting = list(requests)
+    while waiting or not driver.scheduler.idle:
+        if waiting and source.random() < 0.4:
+            driver.submit(waiting.pop())
+        if source.random() < 0.02:
+            driver.submit(Abort(id=source.choice(requests).id))
+        driver.iterate()
+    driver.scheduler.check()
+    rested = sum(plan.resting is not None and plan.resting.any() for plan in driver.worker.plans)
+    came_back = sum(plan.behind is not None and plan.behind.any() for plan in driver.worker.plans)
+    assert bool(rested) == bool(came_back) == bool(tail), "a test without rests shows nothing of them"
+    assert driver.scheduler.policy.preemptions > 0
+    for request in requests:
+        answer, (tokens, reason) = driver.reported[request.id], driver.expect(request)
+        assert isinstance(answer.end, Finished)
+        if answer.end.reason == "abort":
+            assert answer.ids == tokens[: len(answer.ids)]
+        else:
+            assert (answer.ids, answer.end.reason) == (tokens, reason)
+
+
+@pytest.mark.parametrize("known", [StepCosts(64), costs(verify=float("nan")), costs(verify=0.0), costs(verify=1e9)])
+def test_costs_that_say_nothing_neither_stall_nor_crash(known):
+    driver = Driver(fakes.capacity(tail=4), spec=SPEC, planner=planner(known))
+    requests = random_requests(30, seed=2)
+    driver.run(*requests)
+    driver.assert_answered(requests)
+
+
+def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
+    """Shapes that are decided for greedy rows, which accept `accepted` of each draft."""
+    every, most = np.arange(rows), np.full(rows, 63, dtype=np.int32)
+    shapes = []
+    for _ in range(steps):
+        shape, nodes = goodput.decide(every, most, rows, 100 * rows, behind)
+        shapes.append(shape)
+        if shape.drafts and accepted is not None:
+            planned = np.minimum(nodes - 1, shape.depth)
+            labels = np.minimum(planned, accepted).astype(np.int32)
+            goodput.survival.observe(every, labels, planned, int(shape.topk > 1))
+    return shapes
+
+
+def test_cheap_drafts_that_are_accepted_go_deep():
+    goodput = planner(level=1e-5, shapes=CHAINS)
+    assert decided(goodput, steps=50, accepted=63)[-1].depth == 4
+
+
+def test_drafts_that_cost_more_than_they_gain_are_not_made():
+    goodput = planner(level=5e-3)
+    assert decided(goodput, steps=PROBE_STEPS, accepted=0)[-1] == NO_DRAFT
+
+
+def test_full_batches_on_a_machine_bound_by_tokens_draft_nothing():
+    bound = planner(verify=1e-5, per_token=1e-3, level=1e-3, node=1e-3)
+    free = planner(verify=1e-2, level=1e-4)
+    assert decided(bound, rows=8, steps=3, accepted=1)[-1] == NO_DRAFT
+    assert decided(free, rows=8, steps=3, accepted=1)[-1].drafts
+
+
+def test_a_useless_head_is_tried_ever_less_than_a_hundredth_of_the_time():
+    goodput = planner(level=5e-4, shapes=CHAINS)
+    decided(goodput, steps=100, accepted=0)
+    shapes = decided(goodput, steps=3000, accepted=0)
+    tried = [shape for shape in shapes if shape.drafts]
+    assert tried and all(shape.depth == 1 for shape in tried[1:])
+    assert len(tried) * (5e-4 * 2) < 0.015 * 3000 * 1e-3
+
+
+def test_a_head_that_becomes_good_is_used_again():
+    goodput = planner(level=5e-5, shapes=CHAINS)
+    decided(goodput, steps=300, accepted=0)
+    assert decided(goodput, steps=300, accepted=63)[-1].depth == 4
+
+
+def test_requests_limit_their_own_nodes():
+    goodput = planner(level=1e-5)
+    shape, nodes = goodput.decide(np.arange(3), np.array([0, 1, 63], dtype=np.int32), 3, 30, 0)
+    assert shape.drafts and nodes[0] == 1 and nodes[1] <= 2 < nodes[2]
+
+
+def test_the_last_token_of_a_request_is_not_drafted():
+    driver = Driver(fakes.capacity(), spec=SPEC, planner=planner(level=1e-6))
+    driver.run(generate("a", [1, 2, 3], max_tokens=2))
+    assert all(plan.decode is None or plan.decode.depth == 0 for plan in driver.worker.plans)
+
+
+def test_depths_of_chains():
+    assert chain_depths([DraftShape(6, 1, 7)]) == (1, 2, 3, 4, 6)
+    assert chain_depths([DraftShape(5, 4, 4), NO_DRAFT]) == (1, 2, 3)
+
+
+def test_the_snapshot_says_what_was_planned():
+    driver = Driver(fakes.capacity(tail=8), spec=SPEC, planner=planner(level=1e-6))
+    driver.run(generate("a", [1, 2, 3], max_tokens=20))
+    snapshot = driver.snapshots[-1].planner
+    assert snapshot is not None and sum(snapshot.steps_by_depth.values()) > 0
+    assert driver.snapshots[-1].drafts > 0
