@@ -4,6 +4,7 @@ The steps run on rows that nobody owns, whose pages are all the dummy page: what
 by the loop when `spec.planner` is goodput.
 """
 
+import itertools
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -22,19 +23,20 @@ _ROWS = (1, 4, 16, 64)
 
 def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -> StepCosts:
     """Costs of steps of up to `rows` rows. If the lane reports no times, they are not `ready`."""
-    ends = time.monotonic() + SECONDS
+    ends, numbers = time.monotonic() + SECONDS, itertools.count()
     sizes = sorted({min(size, rows) for size in _ROWS})
-    first = [_run(lane, 1, 0, starts=_starts(rows) if number == 0 else None) for number in range(_ROUNDS + 1)]
-    verify = statistics.median(output.phase_seconds.get("verify", 0.0) for output in first[1:])
+    _run(lane, next(numbers), 1, 0, starts=_starts(rows))
+    first = [_run(lane, next(numbers), 1, 0) for _ in range(_ROUNDS)]
+    verify = statistics.median(output.phase_seconds.get("verify", 0.0) for output in first)
     costs = StepCosts(most_tokens, unit=verify or 2e-3)
     if not verify:
         return costs
     for size, depth in _order(sizes, depths):
-        outputs = [_run(lane, size, depth) for _ in range(_ROUNDS + 1)]
+        outputs = [_run(lane, next(numbers), size, depth) for _ in range(_ROUNDS + 1)]
         times = StepTimes(costs)
         for output in outputs:  # the first of a shape touches memory, and is left out
             times.take(output, None if output is outputs[0] else _work(output, size, depth), waited=False)
-        times.take(_run(lane, 1, 0), None, waited=False)  # brings the last extend
+        times.take(_run(lane, next(numbers), 1, 0), None, waited=False)  # brings the last extend
         if time.monotonic() > ends:
             break
     return costs
@@ -59,10 +61,10 @@ def _work(output: StepOutput, rows: int, depth: int) -> StepWork:
     )
 
 
-def _run(lane: Lane, rows: int, depth: int, *, starts: RowStarts | None = None) -> StepOutput:
+def _run(lane: Lane, number: int, rows: int, depth: int, *, starts: RowStarts | None = None) -> StepOutput:
     lane.launch(
         StepPlan(
-            number=0,
+            number=number,
             kind=StepKind.DECODE,
             rows=np.arange(rows, dtype=np.int32),
             generations=np.zeros(rows, dtype=np.int32),  # always the first generation: every step begins at length 0

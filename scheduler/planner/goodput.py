@@ -127,7 +127,8 @@ class Goodput:
             pairs=int(output.counts[plan.drafting].sum()),
         )
         self._times.take(output, own, waited=steady)
-        self.outcome.settle(own.rows, int(output.counts.sum()), output.began, output.ended, drafted=work.depth > 0)
+        committed = int(output.counts.sum())
+        self.outcome.settle(committed, output.began, output.ended, drafted=work.depth > 0, steady=steady)
         if work.depth:
             known = drafting & live & (output.counts > 0) & (output.endings == 0)
             self._learn(work, rows[known], work.nodes[known], output.accepted[known], own)

@@ -10,7 +10,7 @@ from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 
 _LONGEST = 1.0
-"""Seconds between two answers that still belong to one run of steps."""
+"""A step of more seconds is a machine that slept."""
 
 
 @dataclass(slots=True)
@@ -40,9 +40,11 @@ class Outcome:
         if len(self._planned) > 2:  # a step that was planned and never launched
             self._planned.popleft()
 
-    def settle(self, rows: int, tokens: int, began: float, ended: float, *, drafted: bool) -> None:
-        """`began` and `ended` are the lane's times; the step's own time starts at the answer before it."""
-        since, self._ended = max(self._ended, began - _LONGEST), ended
+    def settle(self, tokens: int, began: float, ended: float, *, drafted: bool, steady: bool) -> None:
+        """`began` and `ended` are the lane's times. The time of a step that is one of a `steady` run starts at the
+        answer before it.
+        """
+        since, self._ended = self._ended if steady else began, ended
         predicted = self._planned.popleft() if self._planned else None
         seconds = ended - since
         if predicted is None or not began or not 0.0 < seconds < _LONGEST:

@@ -18,6 +18,8 @@ NOISE = 0.1
 OUTLIER = 3.0
 CHANGED = 4
 """So many outliers in a row, all too long or all too short, mean that the machine has changed."""
+UNSURE = 0.02
+"""The past fades until the weights are as uncertain as this share of the start's variance."""
 MOST_SECONDS = 60.0
 """A longer sample is a machine that slept, not a step."""
 
@@ -60,8 +62,8 @@ class Regression:
         np.multiply(self._product, 1.0 / variance, out=self._gain)
         np.multiply.outer(self._gain, self._product, out=self._outer)
         self._covariance -= self._outer
-        # Weights that no sample tells apart must not drift: the past fades only as far as the start knew nothing.
-        if float(self._covariance.trace()) < self._widest:
+        # Weights that no sample tells apart must not drift: the past fades only as far as UNSURE says.
+        if float(self._covariance.trace()) < UNSURE * self._widest:
             self._covariance *= 1.0 / MEMORY
         self._gain *= error
         self.weights += self._gain
