@@ -1,7 +1,7 @@
 """Least squares that track a drifting machine: one sample a step, older samples fade.
 
 Used by `costs`. It keeps its arrays and allocates none in `update`. Bad samples cannot break it: what is not a positive
-finite number is dropped, and a sample far from the prediction moves it as far as OUTLIER deviations would.
+finite number is dropped, and a sample far from the prediction moves it as far as a few deviations would.
 """
 
 import math
@@ -15,8 +15,9 @@ MEMORY = 0.995
 """Weight of the past after one more sample: about 200 samples count."""
 NOISE = 0.1
 """Standard deviation of a sample, as a share of the prediction."""
-OUTLIER = 3.0
-CHANGED = 4
+OUTLIER, LATE = 3.0, 1.0
+"""Deviations below and above the prediction at which a sample is cut: what else runs on a machine only adds time."""
+CHANGED = 8
 """So many outliers in a row, all too long or all too short, mean that the machine has changed."""
 UNSURE = 0.02
 """The past fades until the weights are as uncertain as this share of the start's variance."""
@@ -56,9 +57,9 @@ class Regression:
         if not 0.0 < variance < math.inf:  # rounding has eaten the covariance
             np.copyto(self._covariance, self._start)
             return
-        most = OUTLIER * math.sqrt(variance)
-        error = min(max(seconds - predicted, -most), most)
-        self._note(seconds - predicted, most)
+        deviation = math.sqrt(variance)
+        error = min(max(seconds - predicted, -OUTLIER * deviation), LATE * deviation)
+        self._note(seconds - predicted, OUTLIER * deviation)
         np.multiply(self._product, 1.0 / variance, out=self._gain)
         np.multiply.outer(self._gain, self._product, out=self._outer)
         self._covariance -= self._outer
