@@ -1,4 +1,4 @@
-"""Calibration: a lane's costs are known before it serves, within its time, and a lane without a clock is no error."""
+"""Calibration: a lane's costs are known before it serves, within its time, and a lane without a clock may serve too."""
 
 import numpy as np
 import pytest
