@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.fp8_blocks import fp8_blocks
 from aerie.engine.model.weights import Reader, unquantized
 
 UNQUANTIZED = "none"
 FORMATS: Mapping[str, Callable[[Mapping[str, Any]], Reader]] = {
     UNQUANTIZED: lambda _: unquantized,
+    "fp8": fp8_blocks,
 }
 """By `quant_method`: makes a reader from `quantization_config` of config.json. Raises ConfigError on what it cannot
 read.
