@@ -25,6 +25,7 @@ ALIASES = (
     Alias("--served-model-name", "both", "model.served_name"),
     Alias("--revision", "both", "model.revision"),
     Alias("--dtype", "both", "model.dtype"),
+    Alias("--quantization", "both", "model.quantization"),
     Alias("--max-model-len", "vLLM", "model.max_length"),
     Alias("--context-length", "SGLang", "model.max_length"),
     Alias("--max-num-seqs", "vLLM", "scheduler.max_running"),
@@ -80,7 +81,6 @@ _REFUSED = {
     "--gpu-memory-utilization": "engine.memory_share is the share of the free memory that KV pools take",
     "--mem-fraction-static": "engine.memory_share is the share of the free memory that KV pools take; with engine.kind "
     "sglang, sglang.memory is that of weights and KV",
-    "--quantization": "weights are served in the dtype of model.dtype",
     "--kv-cache-dtype": "KV is kept in the dtype of the weights",
     "--enable-lora": "adapters are not served",
     "--tool-call-parser": "tool calls are not parsed out of the text",

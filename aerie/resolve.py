@@ -35,6 +35,13 @@ def with_local_model(config: Config) -> Config:
             "whose engine spreads a model over ranks and machines, or leave it out",
             param="sglang",
         )
+    if config.engine.kind != "native" and config.model.quantization != "none":
+        raise ConfigError(
+            f"model.quantization is {config.model.quantization}, which rounds Aerie's own models, and engine.kind is "
+            f"{config.engine.kind}; set model.quantization=none and, with engine.kind=sglang, "
+            "sglang.arguments.quantization to one that SGLang has",
+            param="model.quantization",
+        )
     folder = find(name)
     called = folder.resolve().name
     if not folder.is_dir():

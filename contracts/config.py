@@ -38,6 +38,9 @@ class ModelConfig(Section):
     """
     weights: Literal["safetensors", "dummy"] = "safetensors"
     """`dummy` draws random weights of the shapes that config.json gives, for the head too; for measurements only."""
+    quantization: Literal["none", "int8"] = "none"
+    """Precision of the target's matrices on a CPU. `int8` rounds them while they are loaded, with a scale for each
+    output: half the bytes of bf16, and a text that differs from the unrounded model's."""
     max_length: int | None = Field(default=None, ge=2)
     """Tokens of prompt and answer together; by default the model's limit."""
 

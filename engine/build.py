@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
 from aerie.contracts.labels import labels
 from aerie.contracts.step import Capacity
 from aerie.engine.attention import make_attention
@@ -17,6 +18,7 @@ from aerie.engine.model.config import ModelConfig, read_json, read_model_config
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.model.dummy_weights import DummyWeights
 from aerie.engine.model.formats import reader_of
+from aerie.engine.model.projection import Precision
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.model.weights import Source, Weights
 from aerie.engine.state.kv_pool import KVPool
@@ -51,6 +53,7 @@ def load_target(
 
 
 def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[int, ...], kernels: Kernels) -> Decoder:
+    precision = _precision(config, sizes.device)
     pool = KVPool(
         layers=model.layers,
         pages=sizes.pages,
@@ -79,7 +82,21 @@ def _native(config: Config, model: ModelConfig, sizes: Sizes, boundaries: tuple[
         boundaries=boundaries,
         device=sizes.device,
         kernels=kernels,
+        precision=precision,
     )
+
+
+def _precision(config: Config, device: torch.device) -> Precision:
+    """Of the target's matrices. Raises ConfigError if it does not run on the device."""
+    if config.model.quantization == "none":
+        return Precision.STORED
+    if device.type != "cpu":
+        raise ConfigError(
+            f"model.quantization is int8, which CPUs run, and this deployment runs on {device_name(device)}; set "
+            "model.quantization=none or engine.device=cpu",
+            param="model.quantization",
+        )
+    return Precision.INT8
 
 
 def multiplies_int8(dtype: torch.dtype, kernels: Kernels) -> bool:
@@ -102,6 +119,7 @@ def make_capacity(
         "architecture": model.architecture,
         "device": device_name(sizes.device),
         "dtype": str(sizes.dtype).removeprefix("torch."),
+        "quantization": config.model.quantization,
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
         "kernels": kernels.report,
         "kernel_set": kernels.name,

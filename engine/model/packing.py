@@ -46,13 +46,23 @@ def pack_int8(matrix: Rounded) -> Packed:
 
 
 class Int8Packed:
-    """Multiplies the integers in fp32, and their sums by the scales."""
+    """Multiplies the integers in fp32, and their sums by the scales. Torch has no such product of 8-bit integers, so
+    they are packed as fp16 numbers, which all of them are.
+    """
 
     def __init__(self, matrix: Rounded) -> None:
-        self._integers, self._scales = matrix.integers, matrix.scales
+        self._scales = matrix.scales
+        on_cpu = matrix.device.type == "cpu"
+        self._halves = HalfPacked.of(matrix.integers.float()) if on_cpu else None
+        self._integers = matrix.integers if self._halves is None else None
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        product = x.float().mm(self._integers.float().t()).mul_(self._scales)
+        if self._halves is not None:
+            sums = self._halves(x.float(), None)
+        else:
+            assert self._integers is not None
+            sums = x.float().mm(self._integers.float().t())
+        product = sums.mul_(self._scales)
         return (product if bias is None else product.add_(bias)).to(x.dtype)
 
     def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -60,11 +70,15 @@ class Int8Packed:
 
     @property
     def weight(self) -> Tensor:
+        if self._halves is not None:
+            return self._halves.weight * self._scales[:, None]
+        assert self._integers is not None
         return self._integers.float() * self._scales[:, None]
 
     @property
     def bytes(self) -> int:
-        return self._integers.numel() + self._scales.numel() * self._scales.element_size()
+        weights = self._halves.bytes if self._halves is not None else self._integers.numel()
+        return weights + self._scales.numel() * self._scales.element_size()
 
 
 class HalfPacked:

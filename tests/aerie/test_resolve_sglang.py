@@ -44,3 +44,9 @@ def test_ranks_are_not_for_aeries_own_engine() -> None:
     with pytest.raises(ConfigError, match=r"sglang\.tp is set and engine\.kind is native.*engine\.kind=sglang"):
         with_local_model(resolve_config(TARGET, ["sglang.tp=2"]))
     assert with_local_model(resolve_config(TARGET, ["sglang.tp=1"])).sglang.tp == 1
+
+
+@pytest.mark.parametrize("kind", ["sglang", "sglang-model"])
+def test_eight_bits_are_aerie_s_own_models(kind: str) -> None:
+    with pytest.raises(ConfigError, match=f"quantization is int8, which rounds Aerie's own models, .* is {kind}; set"):
+        with_local_model(resolve_config(TARGET, [f"engine.kind={kind}", "model.quantization=int8"]))

@@ -150,5 +150,6 @@ def test_no_setting_is_ignored_in_silence() -> None:
         *("model.revision", "model.offline", "model.served_name", "spec.revision", "engine.kind", "sglang.arguments"),
         *(key for key in known_keys() if key.startswith(("server.", "limits."))),
         "scheduler.max_waiting",  # the front end's admission
+        "model.quantization",  # refused before an engine starts
     }
     assert {*passed, *arguments._UNUSED, *refused, *elsewhere} == set(known_keys())
