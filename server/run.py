@@ -17,9 +17,10 @@ from pathlib import Path
 import uvicorn
 
 from aerie.contracts.child import ENDING
-from aerie.contracts.config import Config, ServerConfig
+from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError, Overloaded
 from aerie.contracts.messages import Ready
+from aerie.contracts.server_section import ServerConfig
 from aerie.server.app import create_app
 from aerie.server.dispatch.client import Engine
 from aerie.server.http.parser import BoundedHttp

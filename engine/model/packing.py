@@ -77,7 +77,11 @@ class Int8Packed:
 
     @property
     def bytes(self) -> int:
-        weights = self._halves.bytes if self._halves is not None else self._integers.numel()
+        if self._halves is not None:
+            weights = self._halves.bytes
+        else:
+            assert self._integers is not None
+            weights = self._integers.numel()
         return weights + self._scales.numel() * self._scales.element_size()
 
 

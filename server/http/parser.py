@@ -12,8 +12,8 @@ from typing import Any
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from aerie.contracts.config import ServerConfig
 from aerie.contracts.errors import AerieError, BadRequest, Overloaded, RequestTimeout
+from aerie.contracts.server_section import ServerConfig
 from aerie.server.http.problems import error_answer
 
 MAX_HEAD_BYTES = 64 << 10

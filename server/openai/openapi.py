@@ -10,7 +10,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from aerie.contracts.config import Config, LimitsConfig
+from aerie.contracts.config import Config
+from aerie.contracts.server_section import LimitsConfig
 from aerie.server.http.problems import ErrorBody
 from aerie.server.openai.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 from aerie.server.openai.shapes import ChatChunk, CompletionChunk

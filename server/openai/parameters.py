@@ -7,10 +7,10 @@ import secrets
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aerie.contracts.config import LimitsConfig
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Ready
 from aerie.contracts.sampling import SamplingParams, SpeculationParams, check_sampling, distribution_of
+from aerie.contracts.server_section import LimitsConfig
 from aerie.server.openai.bodies import ChatBody, CompletionBody, GenerateBody, SpeculationOptions
 from aerie.server.openai.choice import TextRules
 from aerie.server.text.context import context_exceeded

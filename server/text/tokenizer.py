@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import tokenizers
 
-from aerie.contracts.config import ServerConfig
 from aerie.contracts.errors import BadRequest, ConfigError
 from aerie.contracts.provenance import template_source, tokenizer_settings
+from aerie.contracts.server_section import ServerConfig
 from aerie.server.text.context import context_exceeded
 from aerie.server.text.control_tokens import MARK, ControlTokens
 from aerie.server.text.detokenize import Detokenizer, Pieces

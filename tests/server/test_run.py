@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from aerie.contracts.config import ServerConfig
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.server_section import ServerConfig
 from aerie.server.run import SPARE_DESCRIPTORS, _allow_descriptors, listen, url_of
 from tests.house import HOME
 from tests.patience import PATIENCE, quickest_of, runs

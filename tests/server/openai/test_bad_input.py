@@ -9,9 +9,9 @@ import aiohttp
 import openai
 import pytest
 
-from aerie.contracts.config import LimitsConfig
 from aerie.contracts.sampling import COLUMNS
 from aerie.contracts.sampling_field import SamplingField
+from aerie.contracts.server_section import LimitsConfig
 from tests.patience import come
 from tests.server.conftest import ANSWER, Live, Start
 from tests.server.fake_scheduler import MAX_LENGTH, VOCABULARY, Script
