@@ -42,7 +42,8 @@ class DummyWeights:
         if len(shape) == 1:
             return made.fill_(1.0 if "norm" in name else 0.0)
         reach = (3 / shape[-1]) ** 0.5  # bound of a uniform distribution with variance 1 / inputs
-        return made.uniform_(-reach, reach, generator=self._numbers_of(name))
+        made.uniform_(-reach, reach, generator=self._numbers_of(name))
+        return made.copy_(made.bfloat16()) if kind is torch.float32 else made  # packed as a checkpoint's bf16 numbers
 
     def matrix(self, module: str, shape: tuple[int, int]) -> Matrix:
         """Unquantized."""

@@ -48,7 +48,7 @@ def export(model: Path, out: Path, kind: str = "bf16") -> None:
     if config["model_type"] != "llama":
         raise NotExported(f"{model} is a {config['model_type']}; only llama is written")
     writer = gguf.GGUFWriter(out, "llama")
-    _describe(writer, config, model.name, KINDS[kind])
+    describe(writer, config, model.name, KINDS[kind])
     _add_vocabulary(writer, config, model)
     with safe_open(model / "model.safetensors", framework="pt") as tensors:
         for name in tensors.keys():  # noqa: SIM118  not a dictionary
@@ -98,7 +98,8 @@ def _add_tensor(
     writer.add_tensor(tensor_name(name), stored, raw_dtype=kind)
 
 
-def _describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: gguf.GGMLQuantizationType) -> None:
+def describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: gguf.GGMLQuantizationType) -> None:
+    """Writes the sizes of a config.json. Raises NotExported."""
     rope = config.get("rope_parameters") or {}
     if rope.get("rope_type", "default") != "default":
         raise NotExported(f"rope of the type {rope['rope_type']} is not written")

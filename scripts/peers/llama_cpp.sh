@@ -2,6 +2,8 @@
 # llama.cpp's server, for the sweep that compares it with Aerie:
 #   llama_cpp.sh build PYTHON     builds it for this processor, from the source in llama-cpp-python; called
 #                                 by `make setup-peers`, needs cmake and a C++ compiler, takes several minutes
+#   llama_cpp.sh shape            builds from that source what llama_shape.py measures beside: for this processor, and for
+#                                 AVX2 alone
 #   llama_cpp.sh serve KIND FLAGS exports the demo target anew, as it may have changed, with weights of KIND, and serves it
 set -eu
 cd "$(dirname "$0")/../.."
@@ -21,6 +23,19 @@ build)
         -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
         -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
     cmake --build "$place/llama.cpp" --target llama-server --parallel "${JOBS:-2}"
+    ;;
+shape)
+    source=$place/llama_cpp_python-$release/vendor/llama.cpp
+    for march in best x86-64-v3; do
+        native=ON
+        [ "$march" = best ] || native=OFF # which leaves AVX2, FMA, F16C and BMI2 on
+        cmake -S "$source" -B "$place/shared-$march" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON \
+            -DGGML_NATIVE=$native -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+            -DLLAMA_BUILD_APP=OFF
+        cmake --build "$place/shared-$march" --target llama --parallel "${JOBS:-2}"
+    done
+    c++ -O2 -std=c++17 -I"$source/include" -I"$source/ggml/include" scripts/peers/llama_decode.cpp -o "$place/llama_decode" \
+        -L"$place/shared-best/bin" -Wl,-rpath-link,"$place/shared-best/bin" -lllama
     ;;
 serve)
     kind=$2
