@@ -31,8 +31,8 @@ _WEIGHTS = 1 << 22
 """Weights of a trial: more than a core's own cache holds in 16 bits."""
 _SMALL = 1 << 20
 """A model of fewer weights is not worth a trial."""
-_NEAR = 1.03
-"""Ways this close to the best are as good; the first of them serves."""
+_NEAR = 1.1
+"""Ways this close to the best are as good, as far as short trials tell; the first of them serves."""
 _PREFERENCE = 1.25
 """How much faster torch's product must be. Around Aerie's own a step is one call; around torch's it is hundreds."""
 
