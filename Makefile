@@ -19,9 +19,12 @@ ARCHS ?= 75 80 89 90a 100a 120a
 DTYPES ?= bf16 f16
 HEAD_DIMS ?= 64 128
 FLASHINFER ?=
+TRITON ?=
 GPU_KIT ?= build/gpu-kit
 GPU_PYTHON ?= 3.12
-HAVE ?= torch,triton
+HAVE ?= @scripts/gpu_have.txt
+GPU_SET ?= build/gpu-set
+GPU_CALLS := first second third
 GPU_OUT ?= bench/results/gpu
 LIMIT ?= 540
 PARTS ?=
@@ -35,7 +38,7 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -95,7 +98,7 @@ setup-gpu-contracts: $(GPU_STAMP) ## create .venv-gpu with FlashInfer and Triton
 
 $(GPU_STAMP): pyproject.toml constraints.txt constraints-gpu.txt scripts/install.sh scripts/gpu_contracts.sh
 	@PYTHON="$(PYTHON)" VENV="$(GPU_VENV)" TORCH_INDEX="$(TORCH_INDEX)" sh scripts/install.sh
-	@VENV="$(GPU_VENV)" FLASHINFER="$(FLASHINFER)" sh scripts/gpu_contracts.sh
+	@VENV="$(GPU_VENV)" FLASHINFER="$(FLASHINFER)" TRITON="$(TRITON)" sh scripts/gpu_contracts.sh
 	@touch $@
 
 kernels: $(GPU_STAMP) ## compile attention modules for ARCHS= and pack them under build/kernels; needs nvcc, no GPU
@@ -108,6 +111,12 @@ test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, t
 
 gpu-kit: $(STAMP) ## pack wheels and attention modules for a GPU's machine without a network (GPU_PYTHON=3.12 HAVE=)
 	@$(BIN)/python scripts/gpu_kit.py $(GPU_KIT) --python "$(GPU_PYTHON)" --have "$(HAVE)"
+
+gpu-set: gpu-kit ## sources without the demo's weights and that pack in one folder of at most 64 MiB
+	@$(BIN)/python scripts/gpu_set.py $(GPU_SET)
+
+gpu-rehearsal: $(GPU_READY) ## the three calls of scripts/gpu_call.py on any machine, small: shows that every stage runs
+	@for call in $(GPU_CALLS); do $(BIN)/python scripts/gpu_call.py $$call --out build/gpu-rehearsal/$$call --rehearsal --venv $(VENV) || exit 1; done
 
 gpu-setup: ## on a GPU's machine without a network: create .venv from that pack and the PyTorch of PYTHON=
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" KIT="$(GPU_KIT)" sh scripts/gpu_setup.sh

@@ -4,6 +4,7 @@ Invariant: every setting that a deployment gives is passed on, rejected by name,
 SGLang's defaults, except `max_running_requests`, which SGLang would silently set to 48 if a head drafts.
 """
 
+from pathlib import Path
 from typing import Any
 
 from aerie.contracts.config import Config
@@ -147,6 +148,7 @@ def _speculation(config: Config) -> dict[str, Any]:
         )
     if not drafts(config):
         return {}
+    _check_trees(config)
     nodes = spec.nodes
     if spec.topk == 1 and nodes != spec.depth + 1:
         if _is_given(config, "spec.nodes"):
@@ -163,6 +165,24 @@ def _speculation(config: Config) -> dict[str, Any]:
         "speculative_eagle_topk": spec.topk,
         "speculative_num_draft_tokens": nodes,
     }
+
+
+def _check_trees(config: Config) -> None:
+    """SGLang hides what lies before a window by slot, and siblings of a tree have one position but several slots: nodes
+    see too few tokens, and the text is wrong (issue 39287 of SGLang, open up to the newest release that is served).
+    """
+    folder = Path(config.model.path)
+    if config.spec.topk == 1 or not (folder / "config.json").is_file():
+        return
+    from aerie.engine.sglang.shapes import text_config, window_of
+
+    window = window_of(text_config(folder))
+    if window is not None:
+        raise ConfigError(
+            f"spec.topk is {config.spec.topk}, and {folder} has layers with a sliding window of {window}: SGLang's "
+            "engine verifies trees wrongly there; set spec.topk=1, which drafts chains",
+            param="spec.topk",
+        )
 
 
 def _further(config: Config) -> dict[str, Any]:

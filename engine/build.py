@@ -22,7 +22,7 @@ from aerie.engine.model.projection import Precision
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.model.weights import Source, Weights
 from aerie.engine.state.kv_pool import KVPool
-from aerie.engine.step.graphs import attention_of, recording
+from aerie.engine.step.graphs import capturable, recording
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import make_state
@@ -159,8 +159,8 @@ def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWo
         kernels=kernels,
         runtime=runtime_of(sizes.device),
     )
-    attention = attention_of(state) if config.engine.graphs else None
-    if state.runtime is None or attention is None:
+    attention = capturable(state, config.engine.graphs)
+    if attention is None:
         return PlainWorker(state)
     with recording(state) as graphs:
         recorded = PlainGraphs(state, graphs, attention)

@@ -1,7 +1,8 @@
 """Each Triton kernel against its torch reference, on a model's sizes: the largest difference, then both times.
 
-A part of `aerie probe gpu-bench`. A kernel that is faster in every case may be added to spec/kernels/table.py, with
-the file of these cells committed beside it. If no kernel can run, only the references are timed.
+A part of `aerie probe gpu-bench`, in the dtype that a GPU serves. A kernel that is faster in every case, or `choose` of
+one kind of rows, may be added to spec/kernels/table.py, with the file of these cells committed beside it. If no kernel
+can run, only the references are timed.
 """
 
 import importlib.util
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.config import Config
-from aerie.engine.device import device_name, resolve_device
+from aerie.engine.device import device_name, resolve_device, resolve_dtype
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
@@ -49,17 +50,23 @@ def measure_fused(
 ) -> Iterator[Cell]:
     """Needs no weights."""
     device, model = resolve_device(config), read_model_config(Path(config.model.path))
+    dtype = served_dtype(config, model, device)
     runs = importlib.util.find_spec("triton") is not None and (
         device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
     )
     for count in rows:
         with torch.inference_mode():
-            cases = list(_cases(model, count, device))
+            cases = list(cases_of(model, count, device, dtype))
         for case in cases:
             with torch.inference_mode():
                 cell = _cell(case, count, device, repeats, runs)
             yield cell
         say(f"kernels beside their references, {count} rows")
+
+
+def served_dtype(config: Config, model: ModelConfig, device: torch.device) -> torch.dtype:
+    """What a layer's kernels compute with on a GPU. Triton's interpreter, which runs on a CPU, lacks bfloat16."""
+    return resolve_dtype(config, model.dtype, device) if device.type == "cuda" else torch.float32
 
 
 def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool) -> Cell:
@@ -91,8 +98,8 @@ def _cell(case: Case, rows: int, device: torch.device, repeats: int, runs: bool)
     }
 
 
-def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case]:
-    """Cases of `rows` rows whose trees have about thirty nodes."""
+def cases_of(model: ModelConfig, rows: int, device: torch.device, dtype: torch.dtype) -> Iterator[Case]:
+    """Cases of `rows` rows whose trees have about thirty nodes; `dtype` is that of layers and pools."""
     generator = torch.Generator(device).manual_seed(rows)
     tables = RowTables(rows, 1, 16, device)
     tables.noise_keys.random_(generator=generator)
@@ -109,7 +116,7 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     }.items():
         yield Case(choose, kind, (logits, owners, lengths, tables, needs), {})
     yield Case(filtered, "", (logits, *(tables.sampling[name][:rows] for name in FILTER_COLUMNS)), {})
-    yield from _layer_cases(model, rows, generator)
+    yield from _layer_cases(model, rows, generator, dtype)
     candidates, counts = _candidates(rows, generator), torch.full((rows,), _NODES, device=device)
     yield Case(select, "", (candidates, counts, _NODES), {})
     tree = select(candidates, counts, _NODES)
@@ -117,26 +124,30 @@ def _cases(model: ModelConfig, rows: int, device: torch.device) -> Iterator[Case
     yield Case(accept, "", (tree, choices, counts, _DEPTH), {})
     done = torch.zeros(rows, dtype=torch.bool, device=device)
     kept = torch.full((rows,), 3, device=device)
-    yield _compact_case(model, rows, device)
+    yield _compact_case(model, rows, device, dtype)
     yield Case(cut, "", (choices[:, : _DEPTH + 1].contiguous(), kept, lengths, done, owners, tables), {})
 
 
-def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator) -> Iterator[Case]:
+def _layer_cases(model: ModelConfig, rows: int, generator: torch.Generator, dtype: torch.dtype) -> Iterator[Case]:
     """Cases of a layer's pass over `rows` tokens."""
     device, heads, kv_heads = generator.device, model.heads, model.kv_heads
-    x = torch.randn(rows, model.hidden_size, generator=generator, device=device)
-    yield Case(normed, "", (x, torch.ones_like(x[0]), torch.tensor(1e-3, device=device)), {})
-    yield Case(gated, "", (torch.randn(rows, 2 * model.intermediate_size, generator=generator, device=device),), {})
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, device=device).to(dtype)
+
+    x = drawn(rows, model.hidden_size)
+    yield Case(normed, "", (x, torch.ones(model.hidden_size, device=device), torch.tensor(1e-3, device=device)), {})
+    yield Case(gated, "", (drawn(rows, 2 * model.intermediate_size),), {})
     pool = KVPool(
-        layers=1, pages=rows, page_size=1, kv_heads=kv_heads, head_dim=model.head_dim, dtype=x.dtype, device=device
+        layers=1, pages=rows, page_size=1, kv_heads=kv_heads, head_dim=model.head_dim, dtype=dtype, device=device
     )
-    merged = torch.randn(rows, heads + 2 * kv_heads, model.head_dim, generator=generator, device=device)
+    merged = drawn(rows, heads + 2 * kv_heads, model.head_dim)
     angles = torch.rand(rows, 1, model.head_dim // 2, generator=generator, device=device)
     generations = torch.polar(torch.ones_like(angles), angles)
     yield Case(rotated, "", (merged, heads, generations, pool, 0, torch.arange(rows, device=device)), {})
 
 
-def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
+def _compact_case(model: ModelConfig, rows: int, device: torch.device, dtype: torch.dtype) -> Case:
     """Paths of every second node, through all layers of a pool."""
     tables, owners = RowTables(rows, 2, 16, device), torch.arange(rows, device=device)
     tables.pages[:rows] = torch.arange(2 * rows, device=device).view(rows, 2)
@@ -146,7 +157,7 @@ def _compact_case(model: ModelConfig, rows: int, device: torch.device) -> Case:
         page_size=16,
         kv_heads=model.kv_heads,
         head_dim=model.head_dim,
-        dtype=torch.bfloat16 if device.type == "cuda" else torch.float32,
+        dtype=dtype,
         device=device,
     )
     state = SimpleNamespace(target=SimpleNamespace(pool=pool), tables=tables)

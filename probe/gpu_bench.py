@@ -1,23 +1,34 @@
 """`aerie probe gpu-bench`: a GPU's speed, measured in a few minutes on a model's shape with random weights.
 
-plain        plain decoding by batch, as a fraction of the device's roofline; host time per step
-speculation  simulated acceptance by batch: tokens/s, the parts of a step's time, idle shares with overlap and without
+plain        greedy decoding by batch, as a share of the device's roofline; host time per step
+references   the same with the references in torch in place of Triton's kernels
+sampling     rows that sample, and rows that filter, plain and drafted
+speculation  simulated acceptance by shape and batch: tokens/s, the parts of a step's time, idle shares
 attention    every backend and every FlashInfer option for verifying trees, by rows, nodes and length
 kernels      Aerie's own kernels against their references (probe/fused.py)
+products     products of few tokens by every library and kernel (probe/products.py)
+profile      the kernels of a plain step and of a round by time (probe/gpu_profile.py)
 
 Runs on a CPU too, which tests it but measures little. Every cell names its device and what is simulated.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
-from aerie.contracts.step import Capacity, Lane
+from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Lane
+from aerie.engine.device import resolve_device, resolve_dtype
+from aerie.engine.model.config import read_model_config
+from aerie.probe.ceilings import ceilings_of
 from aerie.probe.drive import MakeLane
 from aerie.probe.overlap import Roofline
 from aerie.probe.peaks import roofline_of
@@ -25,70 +36,94 @@ from aerie.probe.steady import Steady, steady
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
+SAMPLING = {
+    "greedy": SamplingParams(temperature=0),
+    "sampled": SamplingParams(temperature=0.8),
+    "filtered": SamplingParams(temperature=0.8, top_k=50, top_p=0.9),
+}
+"""The kinds of rows that steps, and graphs, tell apart."""
 
 
-def measure_plain(
-    config: Config, make_lane: MakeLane, *, batches: Sequence[int], prompt: int, steps: int, say: Say = lambda _: None
-) -> Iterator[Cell]:
-    """Plain decoding without a head, overlapped and synchronous at each batch."""
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """What is measured at each batch: kinds of SAMPLING, loops, and the length of a run."""
+
+    batches: Sequence[int]
+    prompt: int
+    steps: int
+    kinds: Sequence[str] = ("greedy",)
+    overlaps: Sequence[bool] = (True, False)
+    say: Say = lambda _: None
+
+
+def measure_plain(config: Config, make_lane: MakeLane, runs: Runs) -> Iterator[Cell]:
+    """Plain decoding without a head."""
     plain = config.model_copy(
         update={"spec": config.spec.model_copy(update={"head": "none", "simulate_acceptance": None})}
     )
-    with closing(make_lane(plain)) as lane:
-        roofline = roofline_of(plain, lane.capacity)
-        for batch in batches:
-            for overlap in (True, False):
-                cell = _measured(lane, plain, roofline, batch, overlap, prompt, steps)
-                say(f"plain, {batch} rows, {_loop(overlap)}: {cell['tokens_per_s']:.0f} tokens/s")
-                yield cell
+    for cell in _cells(plain, make_lane, runs):
+        cell.pop("drafts")
+        runs.say(f"plain, {_said(cell)}")
+        yield cell
 
 
 def measure_speculation(
-    config: Config,
-    make_lane: MakeLane,
-    *,
-    acceptances: Sequence[float],
-    batches: Sequence[int],
-    prompt: int,
-    steps: int,
-    say: Say = lambda _: None,
+    config: Config, make_lane: MakeLane, runs: Runs, *, acceptances: Sequence[float], shapes: Sequence[DraftShape]
 ) -> Iterator[Cell]:
-    """Makes a lane for each acceptance, since graphs contain it. Raises ConfigError without a head."""
-    for acceptance in acceptances:
-        spec = config.spec.model_copy(update={"simulate_acceptance": acceptance})
-        own = config.model_copy(update={"spec": spec})
-        with closing(make_lane(own)) as lane:
-            if not lane.capacity.drafts:
+    """Makes a lane for each shape and acceptance, since graphs contain them. Leaves out acceptances that a shape is too
+    shallow for. Raises ConfigError without a head.
+    """
+    for shape, acceptance in product(shapes, acceptances):
+        if acceptance > shape.depth + 1:
+            runs.say(f"acceptance {acceptance:g} is more than drafts of depth {shape.depth} can have: left out")
+            continue
+        wanted = {"depth": shape.depth, "topk": shape.topk, "nodes": shape.nodes, "by_load": []}
+        spec = config.spec.model_copy(update={"simulate_acceptance": acceptance, **wanted})
+        for cell in _cells(config.model_copy(update={"spec": spec}), make_lane, runs):
+            if not cell.pop("drafts"):
                 raise ConfigError("the target has no head to draft with; set spec.head", param="spec.head")
-            roofline = roofline_of(own, lane.capacity)
-            for batch in batches:
-                for overlap in (True, False):
-                    measured = _measured(lane, own, roofline, batch, overlap, prompt, steps)
-                    said = f"{batch} rows, {_loop(overlap)}: {measured['tokens_per_s']:.0f} tokens/s"
-                    say(f"simulated acceptance {acceptance:g}, {said}")
-                    yield measured | {"acceptance": "simulated", "simulated_acceptance": acceptance}
+            name = f"{shape.depth},{shape.topk},{shape.nodes}"
+            runs.say(f"simulated acceptance {acceptance:g}, shape {name}, {_said(cell)}")
+            yield cell | {"acceptance": "simulated", "simulated_acceptance": acceptance, "shape": name}
 
 
-def _loop(overlap: bool) -> str:
-    return "overlapped" if overlap else "synchronous"
+def _said(cell: Cell) -> str:
+    loop = "overlapped" if cell["overlap"] else "synchronous"
+    return f"{cell['batch']} rows, {cell['sampling']}, {loop}: {cell['tokens_per_s']:.0f} tokens/s"
 
 
-def _measured(
-    lane: Lane, config: Config, roofline: Roofline | None, batch: int, overlap: bool, prompt: int, steps: int
-) -> Cell:
-    scheduler = config.scheduler.model_copy(update={"overlap": overlap})
-    run = steady(lane, config.model_copy(update={"scheduler": scheduler}), rows=batch, prompt=prompt, steps=steps)
+def _cells(config: Config, make_lane: MakeLane, runs: Runs) -> Iterator[Cell]:
+    device = resolve_device(config)
+    ceilings = ceilings_of(device, resolve_dtype(config, read_model_config(Path(config.model.path)).dtype, device))
+    with closing(make_lane(config)) as lane:
+        rooflines = {
+            "e_sys": roofline_of(config, lane.capacity),
+            "e_sys_measured": roofline_of(config, lane.capacity, ceilings),
+        }
+        for batch, kind, overlap in product(runs.batches, runs.kinds, runs.overlaps):
+            scheduler = config.scheduler.model_copy(update={"overlap": overlap})
+            own = config.model_copy(update={"scheduler": scheduler})
+            run = steady(lane, own, rows=batch, prompt=runs.prompt, steps=runs.steps, sampling=SAMPLING[kind])
+            yield {
+                **_origin(lane),
+                "batch": batch,
+                "sampling": kind,
+                "overlap": overlap,
+                **_figures(run),
+                **{name: None if line is None else _efficiency(run, line) for name, line in rooflines.items()},
+                "measured_bandwidth": ceilings[0],
+                "measured_flops": ceilings[1],
+            }
+
+
+def _figures(run: Steady) -> Cell:
     return {
-        **_origin(lane.capacity),
-        "batch": batch,
-        "overlap": overlap,
         "tokens_per_s": run.tokens_per_s,
         "acceptance_length": run.acceptance_length,
         "step_ms": 1e3 * run.seconds / run.steps,
         "host_ms_per_step": 1e3 * run.host_seconds / run.steps,
         "idle_share": run.idle_share,
         "phase_ms": {name: 1e3 * spent / run.steps for name, spent in run.phase_seconds.items()},
-        "e_sys": None if roofline is None else _efficiency(run, roofline),
     }
 
 
@@ -100,9 +135,9 @@ def _efficiency(run: Steady, roofline: Roofline) -> float:
     return ideal * run.steps / run.seconds
 
 
-def _origin(capacity: Capacity) -> Cell:
-    names = ("device", "dtype", "attention", "graphs", "graph_seconds", "graph_bytes", "weights")
-    return {name: capacity.report.get(name) for name in names}
+def _origin(lane: Lane) -> Cell:
+    names = ("device", "dtype", "attention", "kernels", "graphs", "graph_seconds", "graph_bytes", "weights")
+    return {name: lane.capacity.report.get(name) for name in names} | {"drafts": lane.capacity.drafts}
 
 
 def measure_attention(
@@ -137,7 +172,7 @@ def measure_attention(
                 }
                 try:
                     result = run if isinstance(run, str) else microseconds(run, backends.device, repeats)
-                except RuntimeError as error:  # an option that cannot be captured in a graph
-                    result = str(error).strip().partition("\n")[0]
+                except Exception as error:  # noqa: BLE001  of any library: an option that no graph captures
+                    result = str(error).strip().partition("\n")[0] or type(error).__name__
                 yield cell | {"missing" if isinstance(result, str) else "microseconds": result}
             say(f"attention of {count} rows, {width} nodes, {length} tokens{', slow ways' if slow else ''}")

@@ -74,13 +74,11 @@ def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max
     for graphs in (True, False):
         own = config.model_copy(update={"engine": config.engine.model_copy(update={"graphs": graphs})})
         with closing(make_lane(own)) as lane:
-            recorded = lane.capacity.report.get("graphs") or 0
+            recorded = lane.capacity.report.get("graphs", "a CPU records nothing")
             asked = ask(_prompts(requests, lane), _TEMPERATURES, max_tokens=max_tokens)
             answers[graphs] = drive(lane, own, asked, concurrency=config.scheduler.max_running).tokens
-            if graphs and not recorded:
-                yield _cell(
-                    "graphs", "tokens", None, "nothing was recorded: a CPU, or attention that cannot be captured"
-                )
+            if graphs and not isinstance(recorded, int):
+                yield _cell("graphs", "tokens", None, f"nothing was recorded: {recorded}")
                 return
     same = sum(one == other for one, other in zip(answers[True], answers[False], strict=True))
     yield _cell("graphs", "tokens", same == requests, f"{same} of {requests} requests equal, {recorded} graphs")

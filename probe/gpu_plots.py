@@ -11,12 +11,13 @@ import matplotlib.pyplot as plt
 
 
 def draw(path: Path, cells: Sequence[dict[str, Any]]) -> None:
-    """Writes a PNG with one line for each simulated acceptance, of overlapped cells."""
+    """Writes a PNG with one line for each shape and simulated acceptance, of overlapped cells."""
     lines: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
         if cell["overlap"]:
             simulated = cell.get("simulated_acceptance")
-            lines.setdefault("plain" if simulated is None else f"SIMULATED acceptance {simulated:g}", []).append(cell)
+            drafted = f"{cell.get('shape')}, SIMULATED acceptance {simulated}"
+            lines.setdefault("plain" if simulated is None else drafted, []).append(cell)
     figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
     for label, own in lines.items():
         batches = [cell["batch"] for cell in own]

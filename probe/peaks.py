@@ -26,11 +26,11 @@ def peaks_of(device: str) -> tuple[float, float] | None:
     return next((peaks for name, peaks in _PEAKS.items() if name in device), None)
 
 
-def roofline_of(config: Config, capacity: Capacity) -> Roofline | None:
-    """The roofline of a deployment's target; None if the device's peaks are unknown. Drafting counts as waste, so it is
-    free.
+def roofline_of(config: Config, capacity: Capacity, measured: tuple[float, float] | None = None) -> Roofline | None:
+    """The roofline of a deployment's target, by what was `measured` or else by the device's published peaks; None if
+    those are unknown. Drafting counts as waste, so it is free.
     """
-    peaks = peaks_of(str(capacity.report.get("device")))
+    peaks = measured or peaks_of(str(capacity.report.get("device")))
     if peaks is None:
         return None
     model = read_model_config(Path(config.model.path))

@@ -29,7 +29,9 @@ def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **ext
     """Writes `{"cells": [...], "provenance": {...}}` with `extra` beside them. Infinities are written as text."""
     report = {"cells": list(cells), **extra, "provenance": provenance(config)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # a reader, or a stop, finds the file before or after
+    unfinished.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
+    unfinished.replace(path)
 
 
 def provenance(config: Config | None) -> Cell:

@@ -6,7 +6,9 @@ host's work beside it, and the rest.
 
 import gc
 import time
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -53,8 +55,21 @@ class Steady:
         return max(0.0, 1 - self.busy_seconds / self.seconds)
 
 
-def steady(lane: Lane, config: Config, *, rows: int, prompt: int, steps: int) -> Steady:
-    """Runs rows of `prompt` random tokens each, greedy, which end only after the last step.
+GREEDY = SamplingParams(temperature=0)
+
+
+def steady(
+    lane: Lane,
+    config: Config,
+    *,
+    rows: int,
+    prompt: int,
+    steps: int,
+    sampling: SamplingParams = GREEDY,
+    during: AbstractContextManager[Any] | None = None,
+) -> Steady:
+    """Runs rows of `prompt` random tokens each, which end only after the last step. `during` is entered for the
+    measured steps alone.
 
     Raises ConfigError if they do not fit.
     """
@@ -66,17 +81,18 @@ def steady(lane: Lane, config: Config, *, rows: int, prompt: int, steps: int) ->
     log = LaneLog(lane)
     running = config.scheduler.model_copy(update={"max_running": rows})
     scheduler = Scheduler(log, config.model_copy(update={"scheduler": running}))
-    _fill(scheduler, rows, prompt, length)
+    _fill(scheduler, rows, prompt, replace(sampling, max_tokens=length - prompt, ignore_eos=True))
     for _ in range(WARM_UP):
         _iterate(scheduler)
     gc.collect()
     gc.freeze()
     first, context = len(log.steps), 0
-    began = time.perf_counter()
-    while len(log.steps) - first < steps:
-        _iterate(scheduler)
-        context += int(scheduler.rows.settled[scheduler.rows.decoding].sum())
-    seconds = time.perf_counter() - began
+    with during or nullcontext():
+        began = time.perf_counter()
+        while len(log.steps) - first < steps:
+            _iterate(scheduler)
+            context += int(scheduler.rows.settled[scheduler.rows.decoding].sum())
+        seconds = time.perf_counter() - began
     gc.unfreeze()
     measured = log.steps[first:]
     _empty(scheduler, rows)
@@ -121,12 +137,12 @@ def _check_room(lane: Lane, rows: int, length: int) -> None:
         )
 
 
-def _fill(scheduler: Scheduler, rows: int, prompt: int, length: int) -> None:
+def _fill(scheduler: Scheduler, rows: int, prompt: int, sampling: SamplingParams) -> None:
     """Brings all rows through their prompts."""
     tokens = np.random.default_rng(1).integers(2, scheduler.ready().vocabulary, (rows, prompt))
-    sampling = SamplingParams(max_tokens=length - prompt, ignore_eos=True)
     for row in range(rows):
-        scheduler.submit(Generate(id=f"request-{row}", prompt=tokens[row].tolist(), sampling=sampling))
+        own = replace(sampling, seed=row)
+        scheduler.submit(Generate(id=f"request-{row}", prompt=tokens[row].tolist(), sampling=own))
     while scheduler.rows.decoding.sum() < rows:
         _iterate(scheduler)
 

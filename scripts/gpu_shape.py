@@ -16,11 +16,13 @@ HOME = Path(__file__).resolve().parents[1]
 TOKENIZER = HOME / "models/demo/target"
 
 
-def make(shape: Path, out: Path) -> None:
-    for part in ("target", "head"):
+def make(shape: Path, out: Path, widened: int | None = None) -> None:
+    """`widened`: a vocabulary in place of the shape's own."""
+    configs = {part: json.loads((shape / part / "config.json").read_text("utf-8")) for part in ("target", "head")}
+    vocabulary = widened or configs["target"]["vocab_size"]
+    for part, config in configs.items():
         (out / part).mkdir(parents=True, exist_ok=True)
-        shutil.copy(shape / part / "config.json", out / part / "config.json")
-    vocabulary = json.loads((shape / "target/config.json").read_text(encoding="utf-8"))["vocab_size"]
+        (out / part / "config.json").write_text(json.dumps(config | {"vocab_size": vocabulary}), encoding="utf-8")
     tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text(encoding="utf-8"))
     words = tokenizer["model"]["vocab"]
     if vocabulary < len(words):
@@ -35,6 +37,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shape", type=Path, help="a folder of configs/shape")
     parser.add_argument("out", type=Path)
+    parser.add_argument("--vocabulary", type=int, help="in place of the shape's: at least the demo's 4096")
     given = parser.parse_args()
-    make(given.shape, given.out)
+    make(given.shape, given.out, given.vocabulary)
     print(f"{given.out}/target and {given.out}/head: random weights of {given.shape.name}")

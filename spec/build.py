@@ -17,7 +17,7 @@ from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.model.target import LoadedTarget, RankedTarget
-from aerie.engine.step.graphs import attention_of, recording, row_buckets
+from aerie.engine.step.graphs import capturable, recording, row_buckets
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import make_state
@@ -69,8 +69,9 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
         runtime=runtime_of(device),
     )
     phases = Round(state, drafter, config.spec)
-    attention = attention_of(state) if config.engine.graphs else None
-    if state.runtime is None or attention is None or not recordable(drafter):
+    refusal = None if recordable(drafter) else "the head's passes cannot be recorded"
+    attention = capturable(state, config.engine.graphs, refusal)
+    if attention is None or not recordable(drafter):
         return SpecWorker(phases, tails=tails)
     with recording(state) as graphs:
         rounds = RoundGraphs(phases, drafter, graphs, attention, row_buckets(sizes.rows))

@@ -2,26 +2,29 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aerie.commands.lists import integers, numbers, words
 from aerie.commands.probe_options import Json, Overrides, Quick, config_of, end, say
 from aerie.contracts.config import Config
-from aerie.contracts.errors import AerieError
+from aerie.contracts.shape import DraftShape
 from aerie.lane import make_lane
+
+if TYPE_CHECKING:
+    from aerie.probe.gpu_bench import Runs
 
 gpus = typer.Typer()
 logger = logging.getLogger("aerie.gpu")
 Cell = dict[str, Any]
-_FAILURES = (AerieError, RuntimeError, OSError)
-"""Errors that end one part only; the others continue: too little memory, a device error, a missing compiler."""
-
 Target = Annotated[str, typer.Argument(help="A config file")]
 _CHECKS = ("attention", "graphs", "speculation", "soak")
-_PARTS = ("plain", "speculation", "attention", "kernels")
+_PARTS = ("plain", "references", "sampling", "speculation", "attention", "kernels", "products", "profile")
+_DRAWN = ("plain", "speculation")
+"""Parts with pictures."""
 _LOADS = "1,2,4,8,16,32,64"
 
 
@@ -50,10 +53,10 @@ def check_command(
 
 
 def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
-    """Yields the cells of a check; if an error ends the check, the last cell reports it."""
+    """Yields the cells of a check; if an error of any library ends the check, the last cell reports it."""
     try:
         yield from _check(name, config, quick=quick)
-    except _FAILURES as error:
+    except Exception as error:
         logger.exception("the check %s broke off", name)
         yield {"check": name, "case": "broke off", "passed": False, "detail": _message(error)}
 
@@ -61,6 +64,7 @@ def _tried(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
 def _check(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
     from aerie.probe import gpu_check
 
+    config = with_triton(config)
     exact = config.model_copy(update={"model": config.model.model_copy(update={"dtype": "float32"})})
     few: Any = {"requests": 4, "max_tokens": 8} if quick else {}
     if name == "attention":
@@ -87,7 +91,11 @@ def bench_command(
     only: Annotated[str, typer.Option(help="Parts, comma-separated")] = ",".join(_PARTS),
     batches: Annotated[str, typer.Option(help="Rows of plain decoding")] = _LOADS + ",128,256",
     loads: Annotated[str, typer.Option(help="Rows of speculation")] = _LOADS,
-    acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "2,3,4,5,6",
+    acceptance: Annotated[str, typer.Option(help="Simulated acceptance, comma-separated")] = "3,4.5",
+    shapes: Annotated[
+        str, typer.Option(help="Drafts measured: depth,topk,nodes, with semicolons between")
+    ] = "3,1,4;6,1,7;5,4,16;6,8,32",
+    few: Annotated[str, typer.Option(help="Rows of the parts references, sampling and profile")] = "1,64",
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of context to begin with")] = 1000,
     steps: Annotated[int, typer.Option(min=2, help="Steps of each cell")] = 100,
 ) -> None:
@@ -95,36 +103,76 @@ def bench_command(
 
     Where a part breaks off, what it measured is kept, the others go on, and the code is 1.
     """
+    from aerie.probe.gpu_bench import Runs
+
     config = config_of(target, overrides)
     if quick:
-        batches, loads, acceptance, prompt, steps = "1,2", "1,2", "2", 20, 4
-    wanted: Any = {"prompt": prompt, "steps": steps, "say": say}
+        batches, loads, acceptance, shapes, few, prompt, steps = "1,2", "1,2", "2", "3,1,4;2,2,4", "1,2", 20, 4
+    drafts = _Drafts(integers(loads), numbers(acceptance), [DraftShape(*integers(each)) for each in shapes.split(";")])
+    runs = Runs(integers(batches), prompt, steps, say=say)
     failed = []
     for name in words(only, _PARTS):
-        rows, lengths = integers(batches if name == "plain" else loads), numbers(acceptance)
-        if not _written(name, _part(name, config, rows, lengths, wanted, quick=quick), config, out):
+        cells = _part(name, config, runs, integers(few), drafts, quick=quick)
+        if not _written(name, cells, config, out):
             failed.append(name)
     if failed:
         say(f"broke off: {', '.join(failed)}; what was measured before is under {out}")
         raise typer.Exit(1)
 
 
-def _part(
-    name: str, config: Config, rows: list[int], lengths: list[float], wanted: Any, *, quick: bool
-) -> Iterator[Cell]:
+@dataclass(frozen=True, slots=True)
+class _Drafts:
+    loads: list[int]
+    acceptances: list[float]
+    shapes: list[DraftShape]
+
+
+def _part(name: str, config: Config, runs: "Runs", few: list[int], drafts: _Drafts, *, quick: bool) -> Iterator[Cell]:
     from aerie.probe import gpu_bench
     from aerie.probe.fused import measure_fused
+    from aerie.probe.gpu_profile import measure_profile
+    from aerie.probe.products import measure_products
 
+    served = with_triton(config)
+    plain = with_settings(served, "spec", head="none", simulate_acceptance=None)
+    simulated = with_settings(served, "spec", simulate_acceptance=drafts.acceptances[0])
+    some = replace(runs, batches=few, overlaps=(True,))
     if name == "plain":
-        yield from gpu_bench.measure_plain(config, make_lane, batches=rows, **wanted)
+        yield from gpu_bench.measure_plain(served, make_lane, runs)
+    elif name == "references":
+        yield from gpu_bench.measure_plain(with_settings(config, "engine", kernels="torch"), make_lane, some)
+    elif name == "sampling":
+        kinds = replace(some, kinds=("sampled", "filtered"))
+        yield from gpu_bench.measure_plain(served, make_lane, kinds)
+        acceptances, shapes = drafts.acceptances[:1], drafts.shapes[:1]
+        yield from gpu_bench.measure_speculation(served, make_lane, kinds, acceptances=acceptances, shapes=shapes)
     elif name == "speculation":
-        yield from gpu_bench.measure_speculation(config, make_lane, acceptances=lengths, batches=rows, **wanted)
+        loads, (acceptances, shapes) = replace(runs, batches=drafts.loads), (drafts.acceptances, drafts.shapes)
+        yield from gpu_bench.measure_speculation(served, make_lane, loads, acceptances=acceptances, shapes=shapes)
     elif name == "attention":
         sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}
         yield from gpu_bench.measure_attention(config, say=say, **sizes)
+    elif name == "kernels":
+        cases: Any = {"rows": (2,), "repeats": 1} if quick else {}
+        yield from measure_fused(config, say=say, **cases)
+    elif name == "products":
+        counts: Any = {"tokens": (1, 4), "repeats": 2} if quick else {}
+        yield from measure_products(config, say=say, **counts)
     else:
-        few: Any = {"rows": (2,), "repeats": 1} if quick else {}
-        yield from measure_fused(config, say=say, **few)
+        for own in (plain, simulated):
+            yield from measure_profile(own, make_lane, batches=few, prompt=runs.prompt, steps=min(runs.steps, 20))
+
+
+def with_triton(config: Config) -> Config:
+    """On a GPU, `engine.kernels: auto` as `triton`: what is to be measured, before any measurement has chosen it."""
+    from aerie.engine.device import resolve_device
+
+    on_gpu = resolve_device(config).type == "cuda"
+    return with_settings(config, "engine", kernels="triton") if on_gpu and config.engine.kernels == "auto" else config
+
+
+def with_settings(config: Config, section: str, **settings: Any) -> Config:
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=settings)})
 
 
 def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> bool:
@@ -138,11 +186,11 @@ def _written(name: str, measured: Iterator[Cell], config: Config, out: Path) -> 
         for cell in measured:
             cells.append(cell)
             write_report(out / f"{name}.json", cells, config)
-    except _FAILURES as error:
+    except Exception as error:
         logger.exception("the part %s broke off", name)
         extra["broke_off"] = _message(error)
     end(name, cells, _columns(name), config, out / f"{name}.json", **extra)
-    if cells and name in ("plain", "speculation"):
+    if cells and name in _DRAWN:
         draw(out / f"{name}.png", cells)
     return not extra
 
@@ -163,6 +211,14 @@ def _columns(name: str) -> dict[str, str]:
             "kernel_microseconds": ".1f",
         }
         return columns | {"gain": ".2f", "largest_difference": ".1e"}
-    columns = {"batch": "d", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f", "host_ms_per_step": ".3f"}
-    columns |= {"idle_share": ".3f", "e_sys": ".3f", "acceptance_length": ".2f"}
-    return columns if name == "plain" else {"simulated_acceptance": "g"} | columns
+    if name == "products":
+        columns = {"matrix": "s", "tokens": "d", "way": "s", "microseconds": ".1f"}
+        return columns | {"bandwidth_share": ".3f", "failed": "s"}
+    if name == "profile":
+        columns = {"step": "s", "batch": "d", "kernel": "s", "times_per_step": ".1f", "microseconds_per_step": ".1f"}
+        return columns | {"share": ".3f"}
+    columns = {"batch": "d", "sampling": "s", "overlap": "s", "tokens_per_s": ".0f", "step_ms": ".2f"}
+    columns |= {"host_ms_per_step": ".3f", "idle_share": ".3f", "e_sys": ".3f", "e_sys_measured": ".3f"}
+    columns["acceptance_length"] = ".2f"
+    drafted = {"shape": "s", "simulated_acceptance": "g"} if name in ("sampling", "speculation") else {}
+    return drafted | columns

@@ -101,8 +101,7 @@ class Decoder:
         )
         x, tapped = body.kernels[through](body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
         last = x if wanted is None else x.index_select(0, wanted)
-        logits = body.output(body.norm(last)).float()
-        return TargetOutput(logits, tapped)
+        return TargetOutput(body.output.wide(body.norm(last)), tapped)
 
 
 def _layer(config: ModelConfig, parts: Parts, prefix: str) -> Layer:

@@ -54,6 +54,12 @@ class Projection:
             if self.packed is None:
                 by_columns = weight.dtype == torch.float32 and weight.device.type == "cpu"
                 self._matrix = weight.t().contiguous() if by_columns else weight.t()
+        self._widens = (
+            self._matrix is not None
+            and bias is None
+            and weight.device.type == "cuda"
+            and weight.dtype in (torch.bfloat16, torch.float16)
+        )
         self.few = 0 if self.packed is None else _ALL
         """Up to so many tokens the packed form is read."""
 
@@ -63,6 +69,15 @@ class Projection:
             return self.packed(x, self.packed_bias)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
+
+    def wide(self, x: Tensor) -> Tensor:
+        """x W^T + b in fp32. A GPU adds up 16-bit products in fp32: here they stay so, unrounded, so that logits have
+        no ties of 16 bits and no second pass widens them.
+        """
+        if self._widens:
+            assert self._matrix is not None
+            return torch.mm(x, self._matrix, out_dtype=torch.float32)
+        return self(x).float()
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""

@@ -62,5 +62,8 @@ class LoadedTarget(TargetModel, Protocol):
 class RankedTarget(Protocol):
     """A target that several ranks run together, each with a part of every layer."""
 
+    @property
+    def ranks(self) -> int: ...
+
     def agree(self, values: Tensor) -> Tensor:
         """Rank 0's values, on every rank, without a host sync."""

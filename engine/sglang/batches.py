@@ -6,7 +6,8 @@
     draft    tokens of SGLang's own head, whatever their rows     ForwardMode.DECODE
 
 Positions, pages and masks are Aerie's (`engine.sglang.attention`); this file fills in what SGLang's model files and its
-logits processor read. Lengths on the host are upper bounds, so that nothing waits for the device.
+logits processor read. Lengths on the host are upper bounds, so that nothing waits for the device. Batches of decode and
+verify read nothing from the host at all, so that a CUDA graph may capture their passes.
 """
 
 import torch
@@ -21,15 +22,14 @@ def make_batch(
     ids: Tensor, positions: Tensor, slots: Tensor, inputs: AttentionInputs, wanted: Tensor | None, *, taps: bool
 ) -> ForwardBatch:
     """ids, positions and slots [tokens]; `wanted` [m] holds ascending indices of tokens with logits, None for all."""
-    counts = inputs.qo_indptr.diff()
-    rows = counts.numel()
+    rows = inputs.qo_indptr.numel() - 1
     if wanted is not None:
         mode = ForwardMode.EXTEND
     elif ids.numel() == rows:
         mode = ForwardMode.DECODE
     else:
         mode = ForwardMode.TARGET_VERIFY
-    device_counts = counts.to(ids.device)
+    counts = None if wanted is None else _sent(inputs.qo_indptr.diff(), ids.device)
     lengths = inputs.prefix_lens.long()
     batch = ForwardBatch(
         forward_mode=mode,
@@ -37,16 +37,21 @@ def make_batch(
         input_ids=ids,
         req_pool_indices=torch.arange(rows, device=ids.device),
         # In a verify batch the lengths count only the prefix, in the others also the tokens being written.
-        seq_lens=lengths if mode == ForwardMode.TARGET_VERIFY else lengths + device_counts,
+        seq_lens=lengths if mode == ForwardMode.TARGET_VERIFY else lengths + (1 if counts is None else counts),
         out_cache_loc=slots,
         seq_lens_sum=inputs.kv_indices.numel() * inputs.page_size,
     )
     batch.positions = positions
     batch.spec_algorithm = SpeculativeAlgorithm.NONE
     batch.capture_hidden_mode = CaptureHiddenMode.FULL if taps else CaptureHiddenMode.NULL
-    if wanted is not None:
-        _extend(batch, inputs, wanted, device_counts)
+    if wanted is not None and counts is not None:
+        _extend(batch, inputs, wanted, counts)
     return batch
+
+
+def _sent(counts: Tensor, device: torch.device) -> Tensor:
+    """Counts of the host on the device, without waiting: from page-locked memory, which torch keeps until then."""
+    return counts if device.type == "cpu" else counts.pin_memory().to(device, non_blocking=True)
 
 
 def draft_batch(tokens: Tensor, positions: Tensor, slots: Tensor) -> ForwardBatch:

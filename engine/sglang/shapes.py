@@ -19,9 +19,8 @@ _LINEAR = ("linear_num_value_heads", "mamba_d_state", "ssm_state_size", "full_at
 
 def read_shape(folder: Path, max_length: int | None = None) -> ModelConfig:
     """Reads the shape; `max_length` decides whether a model with chunked attention may run. Raises ConfigError."""
-    whole = read_json(folder / "config.json")
-    data = whole | (whole.get("text_config") or {})
-    architecture = (whole.get("architectures") or ["(none)"])[0]
+    data = text_config(folder)
+    architecture = (read_json(folder / "config.json").get("architectures") or ["(none)"])[0]
     numbers = ConfigNumbers(data, str(folder / "config.json"), "model.path")
     size = numbers.size
     positions, vocabulary = size("max_position_embeddings"), size("vocab_size")
@@ -71,12 +70,25 @@ def refusals(data: dict[str, Any], longest: int) -> Iterator[str]:
         yield "linear-attention or state-space layers"
     if data.get("model_type") == "gpt_oss":
         yield "attention sinks and sliding windows"
-    window = data.get("sliding_window")
-    if (kinds and "sliding_attention" in kinds) or (window and not kinds and data.get("use_sliding_window", True)):
+    if (window := window_of(data)) is not None:
         yield f"a sliding window of {window}"
     chunk = data.get("attention_chunk_size")
     if chunk and longest > chunk:
         yield f"attention in chunks of {chunk}, shorter than model.max_length {longest} (lower that to {chunk})"
+
+
+def window_of(data: dict[str, Any]) -> int | None:
+    """The sliding window of a (text) config, if any of its layers has one."""
+    kinds, window = set(data.get("layer_types") or ()), data.get("sliding_window")
+    if kinds:
+        return int(window or 0) if "sliding_attention" in kinds else None
+    return window if window and data.get("use_sliding_window", True) else None
+
+
+def text_config(folder: Path) -> dict[str, Any]:
+    """config.json of a model; that of its text model on top, if it has several."""
+    whole = read_json(folder / "config.json")
+    return whole | (whole.get("text_config") or {})
 
 
 def refuse_layers(layers: list[Any]) -> None:

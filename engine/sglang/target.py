@@ -11,6 +11,7 @@ from sglang.srt.layers.radix_attention import RadixAttention
 from sglang.srt.runtime_context import get_parallel
 from torch import Tensor
 
+from aerie.engine.attention import Attention, planned_for
 from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.model.target import TargetOutput
@@ -37,6 +38,11 @@ class SglangTarget:
             self._embeddings, self._output = (self._whole(part) for part in runner.model.get_embed_and_head())
 
     @property
+    def attention(self) -> Attention:
+        """Aerie's, which plans passes and may be captured in graphs."""
+        return self._backend.attention
+
+    @property
     def bytes(self) -> int:
         """Bytes of all weights on this rank."""
         return sum(weight.numel() * weight.element_size() for weight in self._runner.model.parameters())
@@ -58,6 +64,10 @@ class SglangTarget:
     def embed(self, ids: Tensor) -> Tensor:
         return self._embeddings.index_select(0, ids)
 
+    @property
+    def ranks(self) -> int:
+        return int(self._group.world_size)
+
     def agree(self, values: Tensor) -> Tensor:
         """Broadcasts rank 0's values on the device; returns `values` unchanged on a single rank."""
         return values if self._group.world_size == 1 else self._group.broadcast(values.contiguous(), src=0)
@@ -72,7 +82,7 @@ class SglangTarget:
         *,
         taps: bool,
     ) -> TargetOutput:
-        self._backend.begin(self._backend.attention.plan(inputs), slots)
+        self._backend.begin(planned_for(self._backend.attention, inputs), slots)
         batch = make_batch(ids, positions, slots, inputs, wanted, taps=taps)
         out = self._runner.forward(batch).logits_output
         logits: Tensor = out.next_token_logits[:, : self.config.vocabulary]

@@ -123,15 +123,28 @@ def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = 
     return Cover(torch.from_numpy(kv_indptr), torch.from_numpy(last), widest, inside, exact)
 
 
-def attention_inputs(
-    tables: RowTables, rows: Tensor, prefix_lens: Tensor, covered: Cover, indptr: Tensor, words: Tensor | None = None
-) -> AttentionInputs:
-    """Attention inputs of a pass over table rows [n] whose pages cover `covered`."""
+def page_list(tables: RowTables, rows: Tensor, covered: Cover) -> Tensor:
+    """[pages] int32: the pages of table rows [n], row after row."""
     flat = tables.pages[:, : covered.widest].index_select(0, rows).view(-1)
+    return flat if covered.inside is None else flat.index_select(0, covered.inside)
+
+
+def attention_inputs(
+    tables: RowTables,
+    rows: Tensor,
+    prefix_lens: Tensor,
+    covered: Cover,
+    indptr: Tensor,
+    words: Tensor | None = None,
+    pages: Tensor | None = None,
+) -> AttentionInputs:
+    """Attention inputs of a pass over table rows [n] whose pages cover `covered`; `pages` is their `page_list`, if the
+    caller has it.
+    """
     return AttentionInputs(
         qo_indptr=indptr,
         kv_indptr=covered.kv_indptr,
-        kv_indices=flat if covered.inside is None else flat.index_select(0, covered.inside),
+        kv_indices=page_list(tables, rows, covered) if pages is None else pages,
         last_page_len=covered.last_page_len,
         prefix_lens=prefix_lens,
         words=words,

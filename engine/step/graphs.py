@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from aerie.contracts.step import Bools, Ints, StepPlan
 from aerie.engine.attention import Capturable
 from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.cuda import Recording, Runtime
+from aerie.engine.model.target import RankedTarget
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.state.transfer import Transfer
 from aerie.engine.step.batch import Cover, attention_inputs, cover
@@ -146,12 +147,14 @@ class GraphPass:
         self._held = attention.hold(self._inputs(dummies, pages), rows * tables.pages.shape[1])
         self.cover = Cover(pages.kv_indptr, pages.last_page_len, 0, None, held=self._held)
 
-    def renew(self, rows: Tensor, covered: Cover) -> None:
-        """`rows` [rows] of the coming step and what their pages cover."""
-        self._attention.renew(self._held, self._inputs(rows, covered))
+    def renew(self, rows: Tensor, covered: Cover, pages: Tensor | None = None) -> None:
+        """`rows` [rows] of the coming step and what their pages cover; `pages` is their `page_list`, which the passes
+        of a round share.
+        """
+        self._attention.renew(self._held, self._inputs(rows, covered, pages))
 
-    def _inputs(self, rows: Tensor, covered: Cover) -> AttentionInputs:
-        return attention_inputs(self._tables, rows, self.prefix_lens, covered, self._indptr)
+    def _inputs(self, rows: Tensor, covered: Cover, pages: Tensor | None = None) -> AttentionInputs:
+        return attention_inputs(self._tables, rows, self.prefix_lens, covered, self._indptr, pages=pages)
 
 
 @contextmanager
@@ -166,7 +169,21 @@ def recording(state: DeviceState) -> Iterator[Graphs]:
     state.capacity.report.update(graphs=len(graphs), graph_bytes=state.runtime.graph_bytes(), graph_seconds=seconds)
 
 
-def attention_of(state: DeviceState) -> Capturable | None:
-    """The target's attention, if it can be captured."""
-    attention = getattr(state.target, "attention", None)
-    return attention if hasattr(attention, "hold") else None
+def capturable(state: DeviceState, wanted: bool, refusal: str | None = None) -> Capturable | None:
+    """The target's attention, if steps are to be recorded: `wanted` is engine.graphs, `refusal` what else keeps them
+    from it. On a GPU, the report says why they are not.
+    """
+    attention: Any = getattr(state.target, "attention", None)
+    reason = refusal
+    if not wanted:
+        reason = "engine.graphs is false"
+    elif isinstance(state.target, RankedTarget) and state.target.ranks > 1:
+        reason = f"{state.target.ranks} ranks share a step, and what they exchange is not recorded"
+    elif not hasattr(attention, "hold"):
+        reason = f"attention by {getattr(attention, 'name', 'the model itself')} cannot be recorded"
+    if state.runtime is None:
+        return None
+    if reason is not None:
+        state.capacity.report["graphs"] = f"none: {reason}"
+        return None
+    return cast(Capturable, attention)

@@ -64,7 +64,7 @@ class Coming:
     number: int
     rows: int
     width: int
-    """Columns that the plan promised; an answer with fewer is padded."""
+    """Columns that the plan promised."""
     fetch: Fetch
     shapes: Shapes
     drafts: bool
@@ -137,6 +137,8 @@ def _split(words: NDArray[np.int32], shapes: Shapes) -> Iterator[Ints]:
 
 
 def _widened(values: Ints, width: int) -> Ints:
-    """[rows, w, ...] -> [rows, width, ...]"""
+    """[rows, w, ...] -> [rows, width, ...]. A recording of deeper drafts has columns that nothing is committed to."""
     missing = width - values.shape[1]
-    return values if missing <= 0 else np.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])
+    if missing <= 0:
+        return values[:, :width]
+    return np.pad(values, [(0, 0), (0, missing), *[(0, 0)] * (values.ndim - 2)])

@@ -8,26 +8,35 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import device_name
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
-from aerie.engine.sampling.choose import choose, filtered
+from aerie.engine.sampling.choose import Needs, choose, filtered
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
+from aerie.engine.state.row_tables import RowTables
 from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import select
 
 PAYING: dict[str, frozenset[str]] = {}
 """By a part of a device's name: the kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
-Empty until `make gpu-bench` has run on a GPU.
+`choose` stands here by the kind of rows, as in "choose greedy", since each kind is another kernel. Empty until
+`make gpu-bench` has run on a GPU.
 """
+KINDS = ("greedy", "sampled", "filtered")
+"""What a step's rows need of `choose`."""
 
 
-def triton_kernels() -> dict[Callable[..., Any], Callable[..., Any]]:
+Table = dict[Callable[..., Any], Callable[..., Any]]
+"""Kernels by reference."""
+
+
+def triton_kernels() -> Table:
     """All Triton kernels by reference. Needs the package triton."""
     from aerie.engine.kernels import choose as choices
     from aerie.engine.kernels import ending, layer, noise
@@ -58,13 +67,31 @@ def choose_triton(setting: str, device: torch.device) -> Kernels:
             "set engine.kernels=auto",
             param="engine.kernels",
         )
-    paying = _paying(device)
-    taken = {
-        reference: kernel
-        for reference, kernel in triton_kernels().items()
-        if setting == "triton" or reference.__name__ in paying
-    }
-    return Kernels("triton", taken, name=f"triton {torch.__version__}") if taken else REFERENCES
+    kernels = triton_kernels()
+    if setting == "auto":
+        kernels = faster_kernels(kernels, _paying(device))
+    return Kernels("triton", kernels, name=f"triton {torch.__version__}") if kernels else REFERENCES
+
+
+def faster_kernels(kernels: Table, paying: frozenset[str]) -> Table:
+    """Those of `kernels` that `paying` names."""
+    taken = {reference: kernel for reference, kernel in kernels.items() if reference.__name__ in paying}
+    kinds = frozenset(kind for kind in KINDS if f"choose {kind}" in paying)
+    if kinds:
+        taken[choose] = _by_kind(kernels[choose], kinds)
+    return taken
+
+
+def _by_kind(kernel: Callable[..., Tensor], kinds: frozenset[str]) -> Callable[..., Tensor]:
+    """`choose` by `kernel` in steps whose rows are of `kinds`, else by the reference."""
+
+    def chosen(
+        logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+    ) -> Tensor:
+        kind = "greedy" if not needs.noise else "filtered" if needs.filters else "sampled"
+        return (kernel if kind in kinds else choose)(logits, rows, positions, tables, needs, noise=noise)
+
+    return chosen
 
 
 def _paying(device: torch.device) -> frozenset[str]:

@@ -16,7 +16,7 @@ from aerie.contracts.shape import NO_DRAFT
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Capturable
-from aerie.engine.step.batch import cover, uniform_layout
+from aerie.engine.step.batch import cover, page_list, uniform_layout
 from aerie.engine.step.graphs import (
     NEEDS,
     Family,
@@ -108,7 +108,11 @@ class RoundGraphs:
                 self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
 
     def bucket(self, plan: StepPlan) -> RoundBucket | None:
-        """The bucket that replays a step, or None. Call it once the host has noted the step's row starts."""
+        """The bucket that replays a step, or None. Call it once the host has noted the step's row starts.
+
+        The plan is as shallow as its rows allow: a deeper recording serves it as well where so few nodes cannot get
+        deeper than planned.
+        """
         work = plan.decode
         if work is None or plan.logprobs >= 0 or plan.trees:
             return None
@@ -117,23 +121,29 @@ class RoundGraphs:
             return None
         topk = min(work.topk, self._needs.draft_vocabulary)
         widest = int(usable_nodes(work.nodes, topk, work.depth).max())
-        wanted = (rows, work.depth, topk, sampling)
-        fitting = (b for b in self._answers if (b.rows, b.depth, b.topk, b.sampling) == wanted and b.nodes >= widest)
-        return min(fitting, key=lambda bucket: bucket.nodes, default=None)
+        fitting = (
+            bucket
+            for bucket in self._answers
+            if (bucket.rows, bucket.topk, bucket.sampling) == (rows, topk, sampling)
+            and bucket.nodes >= widest
+            and (bucket.depth == work.depth or (bucket.depth > work.depth and widest <= work.depth + 1))
+        )
+        return min(fitting, key=lambda bucket: (bucket.depth, bucket.nodes), default=None)
 
     def stage(self, bucket: RoundBucket, plan: StepPlan) -> Callable[[], None]:
         """Must be the step's first transfer. Call the returned function once the step's pages are in the tables."""
         assert plan.decode is not None
         state, passes = self._state, self._passes[_shape(bucket)]
-        counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, bucket.depth), 1)
+        counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, plan.decode.depth), 1)
         fixed = fix_rows(plan, bucket.rows, counts.astype(np.int32), state.tables.dummy_row, state.transfer)
         far = reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
         positions: Ints = padded_bounds(plan.decode.bounds, bucket.rows) + far
         covered = cover(positions, state.tables.page_size, state.transfer)
 
         def renew() -> None:
+            pages = page_list(state.tables, fixed.rows, covered)
             for held in (passes.draft, passes.verify, passes.extend):
-                held.renew(fixed.rows, covered)
+                held.renew(fixed.rows, covered, pages)
 
         return renew
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.spec_section import SpecConfig
+from aerie.engine.sampling.choose import choose
 from aerie.engine.sampling.ending import Committed, cut
 from aerie.engine.step.batch import attention_inputs, uniform_layout
 from aerie.engine.step.state import DeviceState
@@ -93,8 +94,7 @@ class Round:
             state.tables,
             roots.owners,
             staged.needs,
-            noise=noise.of(staged.drafting.pick),
-            mapping=self.drafter.draft_to_target,
+            noise=noise.of(staged.drafting.pick, self.drafter.draft_to_target),
             sharpness=spec.draft_temperature,
             kernels=state.kernels,
         )
@@ -110,13 +110,18 @@ class Round:
         return Drafted(staged.drafting.spread_tree(tree, opened.tokens), noise)
 
     def _noise(self, opened: Opened) -> RoundNoise:
-        """Of all rows, so that verification need not make it again."""
+        """Of all rows and tokens, so that verification need not make it again; of the head's tokens alone where the
+        kernel that chooses makes noise faster than it reads it.
+        """
         state, staged = self.state, opened.staged
         if not staged.needs.noise or math.isinf(self.spec.draft_temperature):
             return RoundNoise(None)
-        vocabulary = state.capacity.vocabulary
-        made = step_noise(state.kernels, state.tables, opened.owners, opened.lengths, staged.depth, vocabulary)
-        return RoundNoise(made)
+        drafted = state.kernels.language == "triton" and state.kernels[choose] is not choose
+        tokens = self.drafter.draft_to_target if drafted else None
+        if tokens is None:
+            tokens = torch.arange(state.capacity.vocabulary, device=state.device)
+        made = step_noise(state.kernels, state.tables, opened.owners, opened.lengths, staged.depth, tokens)
+        return RoundNoise(made, drafted)
 
     def cut_short(self, opened: Opened, drafted: Drafted) -> Opened:
         """The round of chains that ended early."""

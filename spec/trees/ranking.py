@@ -21,13 +21,12 @@ from aerie.engine.state.row_tables import RowTables
 
 
 def step_noise(
-    kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, vocabulary: int
+    kernels: Kernels, tables: RowTables, rows: Tensor, lengths: Tensor, depth: int, tokens: Tensor
 ) -> Tensor:
-    """Noise [R, depth + 1, V] of positions length + 1 .. length + depth + 1. Draft, verify and siblings share it."""
+    """Noise [R, depth + 1, n] of positions length + 1 .. length + depth + 1 and tokens [n]. Siblings share it."""
     positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)  # [R, depth + 1]
     keys = tables.noise_keys[rows][:, None].expand_as(positions)
-    tokens = torch.arange(vocabulary, device=lengths.device)  # [V]
-    return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, vocabulary)
+    return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, tokens.numel())
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +34,20 @@ class RoundNoise:
     """The noise of a round's R rows: that of `step_noise`, or nothing if drafting does not use it."""
 
     values: Tensor | None
-    """[R, depth + 1, V]"""
+    """[R, depth + 1, V], or [R, depth + 1, Vd] if it is `drafted`."""
+    drafted: bool = False
+    """Of the head's ids alone: verification makes its own while it chooses."""
 
-    def of(self, pick: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """[r, depth + 1, V]: the noise of the rows that `pick` picks."""
-        return None if self.values is None else pick(self.values)
+    def of(self, pick: Callable[[Tensor], Tensor], mapping: Tensor | None) -> Tensor | None:
+        """[r, depth, Vd]: the noise of the rows that `pick` picks, for the head's ids, which `mapping` maps."""
+        if self.values is None:
+            return None
+        taken = pick(self.values)[:, :-1]
+        return taken if mapping is None or self.drafted else taken.index_select(2, mapping)
 
     def at(self, rows: Tensor, depths: Tensor) -> Tensor | None:
-        """[T, V]: the noise by which rows [T] choose what comes after nodes of depths [T]."""
-        if self.values is None:
+        """[T, V]: the noise by which rows [T] choose what comes after nodes of depths [T]; None if they make it."""
+        if self.values is None or self.drafted:
             return None
         return self.values.flatten(0, 1).index_select(0, rows * self.values.shape[1] + depths)
 
@@ -93,13 +97,10 @@ def ranking(
     needs: Needs,
     *,
     noise: Tensor | None,
-    mapping: Tensor | None,
     sharpness: float,
     kernels: Kernels = REFERENCES,
 ) -> Ranking:
-    """The ranking of table rows [R]. `noise` is `step_noise` if rows sample and `sharpness` is finite; `mapping` is the
-    head's draft ids -> target ids.
-    """
+    """The ranking of table rows [R]. `noise` [R, depth, Vd] is the round's if rows sample and `sharpness` is finite."""
     if not needs.noise:
         return Ranking(None, None, None, None)
     temperatures = tables.sampling["temperature"][rows][:, None]  # [R, 1]
@@ -114,8 +115,7 @@ def ranking(
         own, sharpness = None, 1.0
     else:
         assert noise is not None
-        taken = noise[:, :-1]  # [R, depth, V]
-        own = (taken if mapping is None else taken.index_select(2, mapping)) * sampled[:, :, None]  # [R, depth, Vd]
+        own = noise * sampled[:, :, None]  # [R, depth, Vd]
     return Ranking(
         noise=own,
         sharpness=torch.where(sampled, sharpness, 1.0),

@@ -1,5 +1,7 @@
 """What a deployment's settings become for SGLang's engine, and what is refused."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,6 +128,32 @@ def test_what_cannot_be_is_refused_by_name(settings: tuple[str, ...], words: str
     with pytest.raises(ConfigError, match=words.replace(".", r"\.")) as caught:
         arguments_of(*settings)
     assert caught.value.param is not None and caught.value.param in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"]},
+        {"text_config": {"sliding_window": 4096, "layer_types": ["sliding_attention"]}},
+        {"sliding_window": 4096},
+    ],
+)
+def test_trees_are_refused_where_layers_have_a_window(tmp_path: Path, config: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tree = (f"model.path={tmp_path}", "spec.head=h", "spec.depth=3", "spec.topk=4", "spec.nodes=8")
+    with pytest.raises(ConfigError, match=r"spec\.topk is 4.*sliding window.*set spec\.topk=1"):
+        arguments_of(*tree)
+    chain = arguments_of(f"model.path={tmp_path}", "spec.head=h", "spec.depth=3", "spec.topk=1")
+    assert chain["speculative_eagle_topk"] == 1
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"sliding_window": 128, "use_sliding_window": False}, {"layer_types": ["full_attention"]}]
+)
+def test_trees_are_drafted_for_models_without_a_window(tmp_path: Path, config: dict[str, Any]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tree = (f"model.path={tmp_path}", "spec.head=h", "spec.depth=3", "spec.topk=4", "spec.nodes=8")
+    assert arguments_of(*tree)["speculative_eagle_topk"] == 4
 
 
 def test_pipelines_and_processors_are_fine_without_a_head() -> None:

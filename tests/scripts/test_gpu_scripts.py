@@ -33,6 +33,33 @@ def test_the_kit_is_what_the_pins_name_and_a_machine_lacks() -> None:
     assert all(re.fullmatch(r"[^=]+==[^=]+", pin) for pin in pins)
 
 
+def test_sources_and_kit_travel_together() -> None:
+    """Some ways of copying take 64 MiB; the demo's weights alone are 39."""
+    kit, carried = script("gpu_kit"), script("gpu_set")
+    names = carried.sources()
+    size = sum((HOME / name).stat().st_size for name in names)
+    assert size + kit.MOST <= carried.MOST == 64 << 20
+    assert "models/demo/target/tokenizer.json" in names and "train/data/docstrings.jsonl.gz" in names
+    assert {"scripts/gpu_call.py", "engine/cuda.py", "configs/serve/llama-3.1-8b-dummy.yaml"} <= set(names)
+    assert not any(name.endswith(".safetensors") for name in names)
+
+
+def test_what_a_machine_has_is_known_whole() -> None:
+    """huggingface_hub 2, carried beside a transformers that wants 1, keeps that from being imported."""
+    kit = script("gpu_kit")
+    have = kit.named(f"@{HOME}/scripts/gpu_have.txt")
+    assert {"torch", "triton", "transformers", "huggingface-hub", "prometheus-client"} <= have
+    assert kit.forgotten(have) == set()
+    assert {"huggingface-hub", "safetensors"} <= kit.forgotten({"torch", "triton", "transformers", "tokenizers"})
+    assert kit.named("torch==2.11.0, triton\nnumpy==2.5.2  # new") == {"torch", "triton", "numpy"}
+
+
+def test_a_kit_beside_what_it_would_break_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_kit.py", str(tmp_path / "kit"), "--have", "torch,triton,transformers"])
+    with pytest.raises(SystemExit, match=r"leaves out .*huggingface-hub"):
+        script("gpu_kit").main()
+
+
 def test_a_kit_without_pytorch_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["gpu_kit.py", str(tmp_path / "kit"), "--have", "numpy==2.0"])
     with pytest.raises(SystemExit, match="must bring torch"):
@@ -83,6 +110,12 @@ async def test_every_id_of_a_shape_is_text(tmp_path: Path) -> None:
     assert tokenizer.decode(await tokenizer.encode(asked, add_special_tokens=False)) == asked
     assert tokenizer.decode([tokenizer.vocabulary - 1]).strip()
     tokenizer.close()
+
+
+def test_a_shape_may_have_a_vocabulary_of_its_own(tmp_path: Path) -> None:
+    script("gpu_shape").make(HOME / "configs/shape/tiny", tmp_path, 4096)
+    sizes = [json.loads((tmp_path / part / "config.json").read_text())["vocab_size"] for part in ("target", "head")]
+    assert sizes == [4096, 4096]
 
 
 def test_a_shape_of_fewer_ids_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from aerie.engine.step.batch import attention_inputs, cover
 from aerie.spec.drafters.drafter import Growth, Pairs, Roots
 from aerie.spec.drafters.eagle3 import Eagle3
 from aerie.spec.heads.head import Head
-from aerie.spec.trees.ranking import Ranking, ranking, step_noise
+from aerie.spec.trees.ranking import Ranking, RoundNoise, ranking, step_noise
 from tests.spec import models
 from tests.spec.oracle import DenseHead
 
@@ -98,17 +98,17 @@ class Scene:
 
     def ranking(self, depth: int, sharpness: float) -> Ranking:
         needs = Needs(noise=any(self.temperatures), filters=False, bans=False)
-        noise = None
+        noise = RoundNoise(None)
         if needs.noise:
-            noise = step_noise(
-                self.kernels, self.tables, torch.arange(3), torch.tensor(LENGTHS), depth, models.VOCABULARY
+            tokens = torch.arange(models.VOCABULARY)
+            noise = RoundNoise(
+                step_noise(self.kernels, self.tables, torch.arange(3), torch.tensor(LENGTHS), depth, tokens)
             )
         return ranking(
             self.tables,
             torch.arange(3),
             needs,
-            noise=noise,
-            mapping=self.head.weights.draft_to_target,
+            noise=noise.of(lambda values: values, self.head.weights.draft_to_target),
             sharpness=sharpness,
             kernels=self.kernels,
         )

@@ -33,10 +33,18 @@ def test_the_bench_runs_on_a_cpu_and_labels_its_figures(tmp_path: Path) -> None:
     assert [(cell["batch"], cell["overlap"]) for cell in plain] == [(1, True), (1, False), (2, True), (2, False)]
     assert all(cell["device"] == "cpu" and cell["e_sys"] is None and "DUMMY" in cell["weights"] for cell in plain)
     assert all(cell["acceptance_length"] == 1 and cell["tokens_per_s"] > 0 for cell in plain)
+    assert all(cell["sampling"] == "greedy" and cell["e_sys_measured"] > 0 for cell in plain)
+    references = json.loads((tmp_path / "references.json").read_text())["cells"]
+    assert {cell["kernels"] for cell in references} == {"none"} != {cell["kernels"] for cell in plain}
+    sampling = json.loads((tmp_path / "sampling.json").read_text())["cells"]
+    assert {(cell["sampling"], "shape" in cell) for cell in sampling} == {
+        (kind, drafted) for kind in ("sampled", "filtered") for drafted in (True, False)
+    }
     drafted = json.loads((tmp_path / "speculation.json").read_text())
     assert all(cell["acceptance"] == "simulated" and cell["simulated_acceptance"] == 2 for cell in drafted["cells"])
     assert all(1 < cell["acceptance_length"] < 3 for cell in drafted["cells"])
     assert set(drafted["cells"][0]["phase_ms"]) == {"draft", "verify", "accept", "extend"}
+    assert {cell["shape"] for cell in drafted["cells"]} == {"3,1,4", "2,2,4"}
     assert "DUMMY" in drafted["provenance"]["labels"]["weights"]
     attention = json.loads((tmp_path / "attention.json").read_text())["cells"]
     assert {cell["backend"] for cell in attention} == {"cpu", "reference"}
@@ -44,6 +52,16 @@ def test_the_bench_runs_on_a_cpu_and_labels_its_figures(tmp_path: Path) -> None:
     kernels = json.loads((tmp_path / "kernels.json").read_text())["cells"]
     assert {cell["kernel"] for cell in kernels} >= {"gumbel", "choose", "filtered", "select", "accept", "cut"}
     assert all(cell["reference_microseconds"] > 0 and cell["kernel_microseconds"] is None for cell in kernels)
+    products = json.loads((tmp_path / "products.json").read_text())["cells"]
+    assert {(cell["matrix"], cell["tokens"]) for cell in products} == {
+        (matrix, tokens) for matrix in ("qkv", "output", "gate_up", "down", "lm_head") for tokens in (1, 4)
+    }
+    assert all(cell["microseconds"] > 0 and cell["bandwidth_share"] > 0 for cell in products)
+    profile = json.loads((tmp_path / "profile.json").read_text())["cells"]
+    assert {(cell["step"], cell["batch"]) for cell in profile} == {
+        (step, n) for step in ("plain", "round") for n in (1, 2)
+    }
+    assert all(cell["kernel"] and cell["microseconds_per_step"] >= 0 for cell in profile)
 
 
 def test_the_check_passes_on_a_cpu_and_says_what_it_could_not_try(tmp_path: Path) -> None:
@@ -75,20 +93,20 @@ def test_a_part_that_breaks_off_keeps_its_cells_and_lets_the_others_run(
 ) -> None:
     from aerie.probe import gpu_bench
 
-    honest = gpu_bench._measured
+    honest = gpu_bench.steady
 
-    def breaking(*given: Any) -> Any:
-        if given[3] == 2:
-            raise RuntimeError("CUDA error: out of patience\nmore of it")
-        return honest(*given)
+    def breaking(*given: Any, rows: int, **others: Any) -> Any:
+        if rows == 2:
+            raise AssertionError("a library's own\nmore of it")
+        return honest(*given, rows=rows, **others)
 
-    monkeypatch.setattr(gpu_bench, "_measured", breaking)
+    monkeypatch.setattr(gpu_bench, "steady", breaking)
     arguments = ["gpu-bench", "configs/serve/tiny-dummy.yaml", *HERE, "--quick", "--only", "plain,kernels"]
     result = CliRunner().invoke(app, ["probe", *arguments, "--out", str(tmp_path)])
     assert result.exit_code == 1
     plain = json.loads((tmp_path / "plain.json").read_text())
     assert [cell["batch"] for cell in plain["cells"]] == [1, 1]
-    assert plain["broke_off"] == "RuntimeError: CUDA error: out of patience"
+    assert plain["broke_off"] == "AssertionError: a library's own"
     assert json.loads((tmp_path / "kernels.json").read_text())["cells"]
 
 

@@ -9,7 +9,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aerie.engine.kernels import attention, choose, ending, layer, noise
+from aerie.engine.kernels import attention, choose, ending, layer, noise, products
 from aerie.spec.kernels import compact, trees
 
 BLOCKS = {"dim": 128, "block_dim": 128}
@@ -25,6 +25,12 @@ TILES = {
     "scale": "fp32",
     **INTS,
 }
+
+
+def with_wide_strides(made: ASTSource) -> ASTSource:
+    """The same kernel for pools whose strides do not fit 32 bits, as those of a large GPU do not."""
+    signature = {name: "i64" if name.endswith("stride") else kind for name, kind in made.signature.items()}
+    return ASTSource(fn=made.fn, signature=signature, constexprs=made.constants)
 
 
 def attend(kind: str, *, tree: bool, splits: int) -> ASTSource:
@@ -64,6 +70,18 @@ def sources() -> list[ASTSource]:
         ),
         source(choose.find_best, {**best, **rest}, {"noise": True, "greedy_below": 1e-5, "chunk": 8192, "block": 1024}),
         source(choose.best_of_chunks, ends, {"block": 16}),
+        *product_sources(),
+    ]
+
+
+def product_sources() -> list[ASTSource]:
+    counts = {"tokens": "i32", "width": "i32", "outputs": "i32", "each": "i32"}
+    blocks = {"block_tokens": 64, "block_outputs": 64, "block_width": 128}
+    return [
+        source(products.multiply_part, {"sums": "*fp32", "x": "*bf16", "weight": "*bf16", **counts}, blocks),
+        source(
+            products.add_parts, {"out": "*bf16", "sums": "*fp32", "numbers": "i32", "parts": "i32"}, {"block": 1024}
+        ),
     ]
 
 
@@ -118,6 +136,8 @@ def small_sources() -> list[ASTSource]:
 
 if __name__ == "__main__":
     target = GPUTarget("cuda", int(sys.argv[1]), 32)
-    for each in [*sources(), *small_sources()][int(sys.argv[2]) if len(sys.argv) > 2 else 0 :]:
+    narrow = [*sources(), *small_sources()]
+    wide = [with_wide_strides(each) for each in narrow if any(name.endswith("stride") for name in each.signature)]
+    for each in [*narrow, *wide][int(sys.argv[2]) if len(sys.argv) > 2 else 0 :]:
         compiled = triton.compile(each, target=target)
         print(each.name, len(compiled.asm["cubin"]), compiled.metadata.shared)

@@ -14,7 +14,7 @@ from aerie.engine.state.transfer import HostTransfer
 from aerie.engine.step.batch import cover
 from aerie.spec.drafters.drafter import Growth, Roots
 from aerie.spec.drafters.eagle3 import Eagle3, scratch_slots
-from aerie.spec.trees.ranking import ranking, step_noise
+from aerie.spec.trees.ranking import RoundNoise, ranking, step_noise
 from aerie.spec.trees.tree import Tree
 from tests.spec import models
 from tests.spec.oracle import rollout
@@ -106,7 +106,7 @@ def test_a_full_word_of_scratch(tmp_path: Path, target_folder: Path, kernels: Ke
         cover(np.array([64], np.int32), PAGE, HostTransfer()),
     )
     needs = Needs(noise=False, filters=False, bans=False)
-    rank = ranking(tables, torch.tensor([0]), needs, noise=None, mapping=None, sharpness=1.5)
+    rank = ranking(tables, torch.tensor([0]), needs, noise=None, sharpness=1.5)
     tree = Eagle3(scene.head).draft(tables, roots, growth, rank)
     assert tree.tokens.shape == (1, 64)
     assert int(tree.depths.max()) <= 9
@@ -117,8 +117,8 @@ def test_filters_cut_the_drafts_support_as_the_targets() -> None:
     tables = make_tables((1.0, 0.7, 0.0), top_k=[2, 0, 1], top_p=[1, 0.5, 1], min_p=[0, 0, 0.9])
     rows, logits = torch.arange(3), torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]])).repeat(3, 1)
     needs = Needs(noise=True, filters=True, bans=False)
-    noise = step_noise(REFERENCES, tables, rows, torch.tensor([4, 4, 4]), 1, 4)
-    z = ranking(tables, rows, needs, noise=noise, mapping=None, sharpness=1.5).rank(logits, 1)
+    noise = step_noise(REFERENCES, tables, rows, torch.tensor([4, 4, 4]), 1, torch.arange(4))
+    z = ranking(tables, rows, needs, noise=noise, sharpness=1.5).rank(logits, 1)
     assert torch.isfinite(z).tolist() == [[True, True, False, False], [True, False, False, False], [True] * 4]
     torch.testing.assert_close(z[2], logits[2])
 
@@ -127,10 +127,18 @@ def test_filters_cut_the_drafts_support_as_the_targets() -> None:
 def test_several_nodes_a_row_share_its_noise() -> None:
     tables = make_tables((1.0, 0.5))
     rows = torch.arange(2)
-    noise = step_noise(REFERENCES, tables, rows, torch.tensor([3, 9]), 2, 6)
     needs = Needs(noise=True, filters=False, bans=False)
     mapping = torch.tensor([5, 0, 2])
-    rank = ranking(tables, rows, needs, noise=noise, mapping=mapping, sharpness=2.0)
+    lengths = torch.tensor([3, 9])
+    whole, drafted = (
+        RoundNoise(step_noise(REFERENCES, tables, rows, lengths, 2, tokens), drafted=only)
+        for tokens, only in ((torch.arange(6), False), (mapping, True))
+    )
+    noise = whole.of(lambda values: values, mapping)
+    assert noise is not None
+    assert torch.equal(noise, drafted.of(lambda values: values, mapping))  # type: ignore[arg-type]
+    assert drafted.at(rows, rows) is None, "verification makes its own"
+    rank = ranking(tables, rows, needs, noise=noise, sharpness=2.0)
     z = rank.rank(torch.zeros(6, 3), 2).view(2, 3, 3)
     for row, length in enumerate((3, 9)):
         own = gumbel(tables.noise_keys[row : row + 1], torch.tensor([length + 2]), mapping)

@@ -89,6 +89,29 @@ def test_graphs_do_the_work(make_worker: MakeWorker, stand_in: StandIn, monkeypa
     assert not eager and all(len(row.out) == 9 for row in rows)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_lone_row_of_fewer_nodes_is_replayed(
+    make_worker: MakeWorker, stand_in: StandIn, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """max_draft_tokens=2: the scheduler plans a depth that nothing was recorded for."""
+    few = {"depth": 2, "topk": SHAPES[shape]["topk"], "nodes": 3}
+
+    def answer(worker: Any) -> tuple[list[int], list[int]]:
+        rounds = Rounds(worker)
+        row = rounds.add(0, list(PROMPTS[0]), SamplingParams(temperature=0, max_tokens=9), drafting=True)
+        widths = [rounds.decode([row], **few).token_ids.shape[1]]
+        rounds.finish([row], **few)
+        return row.out, widths
+
+    worker = make_worker(**SHAPES[shape])
+    eager: list[StepPlan] = []
+    monkeypatch.setattr("aerie.spec.worker.draft_step", lambda phases, plan, *others: eager.append(plan))
+    replayed = answer(worker)
+    assert not eager and replayed[1] == [3]
+    monkeypatch.undo()
+    assert replayed == answer(make_worker(**SHAPES[shape]))
+
+
 def test_a_recording_reads_only_what_outlives_it(make_worker: MakeWorker, stand_in: StandIn) -> None:
     worker = make_worker(**SHAPES["tree"])
     gc.collect()
@@ -121,6 +144,16 @@ def test_recording_waits_for_what_loading_wrote(
         monkeypatch.setattr(stand_in, name, getattr(streams, name))
     with streams:
         CudaLane(make_worker(**SHAPES["chain"])).close()  # type: ignore[arg-type]
+
+
+def test_what_is_not_recorded_is_said(
+    make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from aerie.engine.attention.reference import ReferenceAttention
+
+    monkeypatch.setattr("aerie.engine.build.make_attention", lambda *_: ReferenceAttention())
+    report = make_worker(**SHAPES["chain"]).capacity.report
+    assert report["graphs"] == "none: attention by reference cannot be recorded"
 
 
 def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn) -> None:

@@ -1,0 +1,86 @@
+"""What is run on a GPU that is there for half an hour, in three calls: whether it is right, how fast it is, and beside
+whom. `scripts/gpu_call.py` runs a call; each stage has a time limit of its own.
+
+Stages stand in the order of what they are worth: when a call's time is over, what is left out is the last. In commands,
+{python} and {aerie} are those of the environment, {out} is the folder of results, {config} and {shape} name the model;
+{small} and {vocabulary} are empty on a GPU, and make a rehearsal on a CPU short.
+"""
+
+from dataclasses import dataclass
+
+CALL_SECONDS = 570
+"""Of a call that may take ten minutes, transfers left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    name: str
+    seconds: int
+    """Its time limit."""
+    command: str
+    needs: str | None = None
+    """A stage whose failure makes this one pointless."""
+    rehearsed: bool = True
+    """Whether it means anything on a CPU."""
+
+
+def _check(name: str, seconds: int) -> Stage:
+    command = f"{{aerie}} probe gpu-check {{config}} --only {name} --json {{out}}/check-{name}.json {{small}}"
+    return Stage(name, seconds, command, needs="ready")
+
+
+def _bench(name: str, seconds: int, options: str, *, stage: str | None = None, folder: str = "") -> Stage:
+    command = f"{{aerie}} probe gpu-bench {{config}} --only {name} --out {{out}}/{folder or '.'} {options} {{small}}"
+    return Stage(stage or name, seconds, command, needs="ready")
+
+
+SETUP = Stage("setup", 90, "test -f .venv/.carried || make gpu-setup", rehearsed=False)
+READY = Stage("ready", 60, "{python} scripts/gpu_ready.py", needs="setup")
+_PYTEST = "{python} -m pytest -rs -W default -p no:cacheprovider"
+
+CALLS: dict[str, tuple[Stage, ...]] = {
+    "first": (
+        SETUP,
+        READY,
+        _check("attention", 100),
+        Stage("waits", 80, f"{_PYTEST} -m gpu tests/engine/test_gpu.py -k no_step_waits", needs="ready"),
+        _check("graphs", 60),
+        _check("speculation", 90),
+        _bench("plain", 100, "--batches 1,8,64 --steps 50"),
+        _bench("speculation", 110, "--shapes '3,1,4;6,1,7' --acceptance 3 --loads 1,8,64 --steps 50", stage="drafts"),
+        _check("soak", 40),
+        _bench("references", 60, "--few 1,64 --steps 30"),
+        _bench("profile", 60, "--few 1"),
+    ),
+    "second": (
+        SETUP,
+        READY,
+        Stage("triton", 80, f"{_PYTEST} {{triton_tests}}", needs="ready"),
+        _bench("kernels", 60, ""),
+        _bench("products", 60, ""),
+        _bench("plain", 120, "--steps 100"),
+        _bench("speculation", 240, "--acceptance 3,4.5 --loads 1,8,64 --steps 60", stage="drafts"),
+        _bench("profile", 60, "--few 64"),
+        _bench("attention", 120, ""),
+    ),
+    "third": (
+        SETUP,
+        READY,
+        _bench("sampling", 90, "--few 1,64 --steps 50"),
+        Stage("shape", 20, "{python} scripts/gpu_shape.py {shape} build/gpu-shape {vocabulary}"),
+        Stage(
+            "http",
+            200,
+            "PATH={bin}:$PATH {aerie} bench sweep configs/sweep/gpu-http.yaml --out {out}/http",
+            needs="shape",
+        ),
+        Stage(
+            "baselines",
+            200,
+            "{python} scripts/gpu_baselines.py {shape}/target --out {out}/baselines.json {small}",
+            needs="ready",
+        ),
+        Stage("peers", 240, "{python} scripts/gpu_peers.py measure --out {out}/peers.json {small}", needs="shape"),
+        Stage("pair", 200, "{python} scripts/gpu_pair.py --json {out}/pair.json", needs="ready", rehearsed=False),
+    ),
+}
