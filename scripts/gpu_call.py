@@ -123,7 +123,6 @@ def words(rehearsal: bool, venv: Path) -> dict[str, str]:
     return {
         "bin": str(venv / "bin"),
         "python": str(venv / "bin/python"),
-        "aerie": str(venv / "bin/aerie"),
         "config": "configs/serve/tiny-dummy.yaml" if rehearsal else "configs/serve/llama-3.1-8b-dummy.yaml",
         "shape": shape,
         "triton_tests": " ".join(triton_tests),

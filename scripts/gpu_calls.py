@@ -2,7 +2,7 @@
 whom. `scripts/gpu_call.py` runs a call; each stage has a time limit of its own.
 
 Stages stand in the order of what they are worth: when a call's time is over, what is left out is the last. In commands,
-{python} and {aerie} are those of the environment, {out} is the folder of results, {config} and {shape} name the model;
+{python} and {bin} are those of the environment, {out} is the folder of results, {config} and {shape} name the model;
 {small} and {vocabulary} are empty on a GPU, and make a rehearsal on a CPU short.
 """
 
@@ -25,12 +25,13 @@ class Stage:
 
 
 def _check(name: str, seconds: int) -> Stage:
-    command = f"{{aerie}} probe gpu-check {{config}} --only {name} --json {{out}}/check-{name}.json {{small}}"
+    command = f"{{python}} -m aerie probe gpu-check {{config}} --only {name} --json {{out}}/check-{name}.json {{small}}"
     return Stage(name, seconds, command, needs="ready")
 
 
 def _bench(name: str, seconds: int, options: str, *, stage: str | None = None, folder: str = "") -> Stage:
-    command = f"{{aerie}} probe gpu-bench {{config}} --only {name} --out {{out}}/{folder or '.'} {options} {{small}}"
+    out = f"{{out}}/{folder}"
+    command = f"{{python}} -m aerie probe gpu-bench {{config}} --only {name} --out {out} {options} {{small}}"
     return Stage(stage or name, seconds, command, needs="ready")
 
 
@@ -71,7 +72,7 @@ CALLS: dict[str, tuple[Stage, ...]] = {
         Stage(
             "http",
             200,
-            "PATH={bin}:$PATH {aerie} bench sweep configs/sweep/gpu-http.yaml --out {out}/http",
+            "PATH={bin}:$PATH {python} -m aerie bench sweep configs/sweep/gpu-http.yaml --out {out}/http",
             needs="shape",
         ),
         Stage(

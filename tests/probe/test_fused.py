@@ -30,7 +30,7 @@ def test_a_gpu_s_layers_are_timed_in_the_served_dtype(tiny: Config, monkeypatch:
     assert served_dtype(tiny, model, CUDA) is torch.bfloat16
     assert served_dtype(tiny, model, CPU) is torch.float32
     found = {case.reference.__name__: case for case in cases_of(model, 2, CPU, torch.bfloat16)}
-    for name in ("normed", "gated", "turned"):
+    for name in ("normed", "gated", "rotated"):
         first = found[name].arguments[0]
         assert isinstance(first, Tensor) and first.dtype is torch.bfloat16, name
     pools = [value for case in found.values() for value in case.arguments if isinstance(value, KVPool)]

@@ -9,7 +9,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aerie.engine.kernels import attention, choose, ending, layer, noise, products
+from aerie.engine.kernels import attention, choose, ending, floors, layer, noise, products
 from aerie.spec.kernels import compact, trees
 
 BLOCKS = {"dim": 128, "block_dim": 128}
@@ -54,7 +54,6 @@ def source(kernel: object, signature: dict[str, str], fixed: dict[str, object]) 
 
 def sources() -> list[ASTSource]:
     merged = {"out": "*bf16", "parts": "*fp32", "sums": "*fp32", "split_stride": "i32"}
-    tables = {"temperatures": "*fp32", "min_ps": "*fp32", "top_ks": "*i32", "top_ps": "*fp32"}
     best = {"best_values": "*fp32", "best_tokens": "*i32", "logits": "*fp32", "rows": "*i64", "positions": "*i64"}
     rest = {"noise_keys": "*i64", "temperatures": "*fp32", "floors": "*i32", "vocabulary": "i32", "chunks": "i32"}
     ends = {"chosen": "*i64", "values": "*fp32", "tokens": "*i32", "chunks": "i32"}
@@ -63,15 +62,32 @@ def sources() -> list[ASTSource]:
         attend("*fp16", tree=False, splits=1),
         attend("*fp32", tree=True, splits=1),
         source(attention.merge_splits, merged, {"splits": 4, "block_splits": 4, **BLOCKS}),
-        source(
-            choose.find_floors,
-            {"floors": "*i32", "logits": "*fp32", "rows": "*i64", **tables, "vocabulary": "i32"},
-            {"greedy_below": 1e-5, "block": 1024},
-        ),
+        *floor_sources(),
         source(choose.find_best, {**best, **rest}, {"noise": True, "greedy_below": 1e-5, "chunk": 8192, "block": 1024}),
         source(choose.best_of_chunks, ends, {"block": 16}),
         *product_sources(),
     ]
+
+
+def floor_sources() -> list[ASTSource]:
+    searched = {"floors": "*i32", "sums": "*fp32", "prefixes": "*i64", "masses": "*fp32"}
+    read = {"logits": "*fp32", "rows": "*i64", "temperatures": "*fp32"}
+    blocks = {"chunk": 8192, "block": 1024, "greedy_below": 1e-5}
+    whole = {"block_chunks": 16, "greedy_below": 1e-5}
+    starts = {"floors": "*i32", "peaks": "*fp32", "rows": "*i64", "temperatures": "*fp32", "min_ps": "*fp32"}
+    made = [
+        source(floors.find_peaks, {"peaks": "*fp32", **read, "vocabulary": "i32", "chunks": "i32"}, blocks),
+        source(floors.start_floors, {**starts, "chunks": "i32"}, whole),
+    ]
+    for by_mass, limits in ((False, "*i32"), (True, "*fp32")):
+        sizes = {"limits": limits, "vocabulary": "i32", "count": "i32", "chunks": "i32"}
+        weighed = {**searched, "peaks": "*fp32", **read, **sizes}
+        ends = {**searched, "rows": "*i64", "temperatures": "*fp32", "limits": limits, "count": "i32", "chunks": "i32"}
+        made += [
+            source(floors.weigh_parts, weighed, {"by_mass": by_mass, "level": 1, **blocks, "block_chunks": 16}),
+            source(floors.raise_floors, ends, {"by_mass": by_mass, "level": 7, **whole}),
+        ]
+    return made
 
 
 def product_sources() -> list[ASTSource]:

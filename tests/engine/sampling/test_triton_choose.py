@@ -30,6 +30,15 @@ def nodes() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return logits, torch.arange(NODES, device=DEVICE) % 4, torch.arange(NODES, device=DEVICE) * 1000 + 7
 
 
+@pytest.fixture(params=[None, 256], ids=["one chunk", "five chunks"])
+def chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row's thresholds are searched by several programs where its vocabulary is large."""
+    if request.param is not None:
+        for name in ("CHUNK", "_BLOCK"):
+            monkeypatch.setattr(f"aerie.engine.kernels.floors.{name}", request.param)
+
+
+@pytest.mark.usefixtures("chunks")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -66,6 +75,7 @@ def test_stop_ids_are_banned_first() -> None:
     assert fused[1] != 17 and torch.equal(fused, choose(logits, rows, positions, made, needs))
 
 
+@pytest.mark.usefixtures("chunks")
 def test_thresholds_leave_the_support_that_sorting_leaves() -> None:
     """Of many small values, where a wrong threshold would show though the choice did not."""
     torch.manual_seed(5)
