@@ -186,8 +186,8 @@ def test_launches_of_a_layer(step_of: Callable[..., Step], triton: bool, most: i
         (None, "greedy", 58, 2),
         (None, "sampled", 58, 2),
         (None, "filtered", 58, 2),
-        (CHAIN, "greedy", 146, 8),
-        (CHAIN, "sampled", 167, 19),
+        (CHAIN, "greedy", 148, 8),
+        (CHAIN, "sampled", 169, 19),
         (TREE, "filtered", 260, 28),
     ],
 )
