@@ -133,4 +133,6 @@ def test_the_sweep_serves_the_shape_on_both_servers() -> None:
             "SGLANG_SIMULATE_ACC_LEN": "3.0"
         }
         assert simulates == ("simulated" in target.name)
+    alone = load_sweep(HOME / "configs/sweep/gpu-http.yaml")
+    assert [target.name for target in alone.targets] == ["Aerie", "Aerie simulated"] and len(alone.loads) == 3
     assert yaml.safe_load((HOME / "configs/serve/llama-3.1-8b-dummy.yaml").read_text())["model"]["weights"] == "dummy"
