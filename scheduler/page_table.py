@@ -18,10 +18,10 @@ class PageTable:
         self.pages: Ints = np.zeros((rows, width), dtype=np.int32)
         self.owned: Bools = np.zeros((rows, width), dtype=np.bool_)
         self.counts: Longs = np.zeros(rows, dtype=np.int64)
-        self._deltas: list[tuple[Ints, Ints, Ints]] = []
+        self._deltas: list[tuple[Ints, Ints, Ints]] = []  # rows, slots and pages, [n] each
 
     def missing(self, rows: Longs, tokens: Ints) -> tuple[Longs, Longs]:
-        """Rows with too few pages for `tokens` tokens, and how many more pages each of them needs."""
+        """Those of rows [n] with too few pages for `tokens` [n] tokens, and how many more pages each of them needs."""
         short = (tokens > self.counts[rows] * self.page_size).nonzero()[0]
         rows = rows[short]
         needed = (tokens[short] + (self.page_size - 1)) // self.page_size
@@ -29,9 +29,10 @@ class PageTable:
 
     def add(self, rows: Longs, counts: Longs, pages: Ints) -> None:
         """Appends `counts[i]` >= 1 of `pages` to each row, which owns them from now on."""
-        slots = self.counts[rows]
+        slots = self.counts[rows]  # [rows]
         self.counts[rows] += counts
         if len(pages) > len(rows):
+            # slots: [pages], as rows
             slots = np.repeat(slots - (np.cumsum(counts) - counts), counts) + np.arange(len(pages))
             rows = np.repeat(rows, counts)
         self.pages[rows, slots] = pages

@@ -45,7 +45,7 @@ class PageAllocator:
 
     def check(self, held: NDArray[np.integer]) -> None:
         """Raises AssertionError that names the pages unless the free pages and `held` together are every page once."""
-        times = np.bincount(self._stack[: self.free], minlength=self.total + 1)
+        times = np.bincount(self._stack[: self.free], minlength=self.total + 1)  # [total + 1]
         times += np.bincount(held, minlength=self.total + 1)
         lost = np.flatnonzero(times[1:] == 0) + 1
         doubled = np.flatnonzero(times[1:] > 1) + 1

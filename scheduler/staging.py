@@ -21,8 +21,9 @@ class Flight:
 
     plan: StepPlan
     rows: Longs
+    """[R] its rows."""
     stamps: Longs
-    """The owners of its rows at launch."""
+    """[R] the owners of its rows at launch."""
     steady: bool
     """Whether the iteration before launched a step too, so that the lane waited for the loop alone."""
 

@@ -55,13 +55,13 @@ class CpuAttention:
         return _Parts(tuple((queries, self._padded(own)) for queries, own in taken))
 
     def _padded(self, inputs: AttentionInputs) -> _Plan:
-        counts = inputs.qo_indptr.diff()
+        counts = inputs.qo_indptr.diff()  # [rows]
         rows, most = counts.numel(), int(counts.max())
-        page_counts = inputs.kv_indptr.diff()
+        page_counts = inputs.kv_indptr.diff()  # [rows]
         width = int(page_counts.max())
         spread = collect = None
         if int(counts.min()) != most:
-            places = torch.arange(most)
+            places = torch.arange(most)  # [most]
             filled = places < counts[:, None]  # [rows, most]
             spread = (
                 torch.where(filled, inputs.qo_indptr[:-1, None] + places, inputs.qo_indptr[:-1, None]).flatten().long()
@@ -102,7 +102,7 @@ class CpuAttention:
         kv_heads, dim = pool.keys.shape[2:]
         groups = query.shape[1] // kv_heads
         if planned.spread is not None:
-            query = query.index_select(0, planned.spread)
+            query = query.index_select(0, planned.spread)  # [rows * most, heads, dim]
         folded = query.unflatten(0, (rows, most)).unflatten(2, (kv_heads, groups))
         folded = folded.permute(0, 2, 3, 1, 4).reshape(rows, kv_heads, -1, dim)  # [rows, kv_heads, groups * most, dim]
         # [rows, kv_heads, positions, dim] each
@@ -111,13 +111,14 @@ class CpuAttention:
         )
         if planned.bias is None:
             planned.bias = _bias(planned, groups, query.dtype)
-        mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)
+        mixed = scaled_dot_product_attention(folded, keys, values, attn_mask=planned.bias)  # as folded
+        # the padded queries: [rows * most, heads, dim]
         flat = mixed.view(rows, kv_heads, groups, most, dim).permute(0, 3, 1, 2, 4).reshape(rows * most, -1, dim)
         return flat if planned.collect is None else flat.index_select(0, planned.collect)
 
 
 def _taken(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, AttentionInputs]:
-    """The flat queries of `rows`, and the attention inputs of these rows."""
+    """The flat queries [n] of rows [r], and the attention inputs of these rows."""
     queries, qo_indptr = _slices(inputs.qo_indptr, rows)
     pages, kv_indptr = _slices(inputs.kv_indptr, rows)
     return queries, replace(
@@ -132,8 +133,8 @@ def _taken(inputs: AttentionInputs, rows: Tensor) -> tuple[Tensor, AttentionInpu
 
 
 def _slices(indptr: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The entries of `rows` in a ragged list, and the bounds of a list that holds only these."""
-    starts, counts = indptr[rows].long(), indptr.diff()[rows].long()
+    """The entries [n] of rows [r] in a ragged list, and the bounds [r + 1] of a list that holds only these."""
+    starts, counts = indptr[rows].long(), indptr.diff()[rows].long()  # [r] each
     bounds = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
     entries = torch.arange(int(bounds[-1])) + (starts - bounds[:-1]).repeat_interleave(counts)
     return entries, bounds.to(indptr.dtype)
@@ -148,17 +149,19 @@ def _bias(planned: _Plan, groups: int, dtype: torch.dtype) -> Tensor:
 
 
 def _padded_pages(inputs: AttentionInputs, page_counts: Tensor, width: int) -> Tensor:
+    """[rows * width] int64, as `_Plan.pages`."""
     indices = inputs.kv_indices.long()
     if int(page_counts.min()) == width:
         return indices
     places = torch.arange(width)
-    inside = places < page_counts[:, None]
+    inside = places < page_counts[:, None]  # [rows, width]
     return indices[
         torch.where(inside, inputs.kv_indptr[:-1, None] + places, inputs.kv_indptr[:-1, None]).flatten().long()
     ]
 
 
 def _bits(beyond: Tensor) -> Tensor:
+    """beyond [rows, 1, positions] -> the same shape."""
     node = torch.ones_like(beyond) << beyond.clamp(0, 63)
     return torch.where(beyond < 0, -1, node.masked_fill_(beyond > 63, 0))
 

@@ -41,10 +41,13 @@ class _Plan:
     """The planner's fifteen numbers: tile, grid and offsets in the schedule."""
     scratch: Tensor
     arrays: tuple[Tensor, Tensor, Tensor]
-    """On the device: qo_indptr, kv_indptr, last_page_len."""
+    """On the device, int32: qo_indptr [rows + 1], kv_indptr [rows + 1], last_page_len [rows]."""
     kv_indices: Tensor
+    """[pages] int32; of a held plan, as many as its rows may have."""
     prefix_lens: Tensor
+    """[rows] int64"""
     words: Tensor | None
+    """[queries] int64"""
     mode: int
     load: Load | None = None
     """Set for held plans only."""
@@ -56,7 +59,9 @@ class _Counts:
 
     qo_indptr: Ints
     kv_indptr: Ints
+    """[rows + 1], as `qo_indptr`."""
     last_page_len: Ints
+    """[rows]"""
     page_size: int
 
     @property
@@ -132,7 +137,7 @@ class FlashInferAttention:
     def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         assert planned.serial == planned.schedule.serial, "a later plan took this one's schedule"
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
-        keys, values = pool.paged(layer)
+        keys, values = pool.paged(layer)  # [pages, page_size, kv_heads, head_dim] each
         qo_indptr, kv_indptr, last_page_len = planned.arrays
         self._module.paged_run(
             planned.scratch,
@@ -184,7 +189,7 @@ class FlashInferAttention:
 
     def _schedule_rows(self, schedule: Schedule, scratch: Tensor, counts: _Counts, load: Load) -> Any:
         shape = self._shape
-        lengths = (np.diff(counts.kv_indptr) - 1) * counts.page_size + counts.last_page_len
+        lengths = (np.diff(counts.kv_indptr) - 1) * counts.page_size + counts.last_page_len  # [rows]
         return self._module.plan(
             scratch,
             schedule.planned,

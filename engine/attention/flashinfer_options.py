@@ -38,7 +38,7 @@ def _stock_mask(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) ->
     for length in lengths:
         places = torch.arange(length, device=shape.device)
         own = torch.arange(length - nodes, length, device=shape.device)
-        masks.append((places[None, :] <= own[:, None]).flatten())
+        masks.append((places[None, :] <= own[:, None]).flatten())  # [nodes * length]
     wrapper = BatchPrefillWithPagedKVCacheWrapper(_workspace(shape), "NHD", backend="fa2")
     wrapper.plan(
         inputs.qo_indptr,
@@ -84,6 +84,7 @@ def _prefix_then_nodes(shape: AttentionShape, inputs: AttentionInputs, pool: KVP
         kv_data_type=shape.dtype,
     )
     kept = pool.paged(0)
+    # keys, values: [rows * nodes, kv_heads, head_dim] each
     keys, values = (side[0][_node_slots(inputs, lengths, nodes)].contiguous() for side in (pool.keys, pool.values))
 
     def run(query: Tensor) -> Tensor:
@@ -121,9 +122,10 @@ def _xqa(shape: AttentionShape, inputs: AttentionInputs, pool: KVPool) -> Run:
 
     nodes, lengths = _nodes(inputs), _lengths(inputs)
     assert inputs.words is not None
+    # halves of the words: [rows, nodes, 2 * words of 32 bits]
     halves = inputs.words.view(torch.int16).view(len(lengths), nodes, 4)[:, :, : 2 * -(-nodes // 32)]
     mask, kept = halves.contiguous().view(torch.uint16), tuple(side.contiguous() for side in pool.paged(0))
-    tables = inputs.kv_indices.view(len(lengths), -1)
+    tables = inputs.kv_indices.view(len(lengths), -1)  # [rows, pages of a row]
     totals, workspace = torch.tensor(lengths, dtype=torch.int32, device=shape.device), _workspace(shape)
     return lambda query: xqa_batch_decode_with_kv_cache(
         query,
@@ -158,6 +160,7 @@ def _lengths(inputs: AttentionInputs) -> list[int]:
 
 
 def _node_slots(inputs: AttentionInputs, lengths: list[int], nodes: int) -> Tensor:
+    """[rows * nodes] pool slots of all nodes."""
     size, starts = inputs.page_size, inputs.kv_indptr.tolist()
     device = inputs.kv_indices.device
     own = [torch.arange(length - nodes, length, device=device) for length in lengths]

@@ -38,7 +38,7 @@ class ReferenceAttention:
 
 def row_slots(inputs: AttentionInputs, row: int) -> Tensor:
     """[positions] slots of every position that the row's pages hold, in order."""
-    pages = inputs.kv_indices[int(inputs.kv_indptr[row]) : int(inputs.kv_indptr[row + 1])].long()
+    pages = inputs.kv_indices[int(inputs.kv_indptr[row]) : int(inputs.kv_indptr[row + 1])].long()  # [pages of the row]
     size = inputs.page_size
     slots = (pages[:, None] * size + torch.arange(size, device=pages.device)).flatten()
     return slots[: slots.numel() - size + int(inputs.last_page_len[row])]
@@ -51,5 +51,5 @@ def row_mask(inputs: AttentionInputs, row: int, positions: int) -> Tensor:
     beyond = torch.arange(positions, device=device) - inputs.prefix_lens[row]  # [positions]
     if inputs.words is None:
         return beyond[None, :] <= torch.arange(last - first, device=device)[:, None]
-    seen = (inputs.words[first:last, None] >> beyond.clamp(0, 63)[None, :]) & 1
+    seen = (inputs.words[first:last, None] >> beyond.clamp(0, 63)[None, :]) & 1  # [queries, positions]
     return (beyond < 0)[None, :] | ((seen == 1) & ((beyond >= 0) & (beyond < 64))[None, :])

@@ -25,12 +25,18 @@ _MOST_SPLITS = 64
 @dataclass(slots=True)
 class _Plan:
     prefix_lens: Tensor
+    """[rows] int64"""
     kv_indices: Tensor
+    """[pages] int32"""
     words: Tensor | None
+    """[queries] int64"""
     qo_indptr: Tensor
     kv_indptr: Tensor
+    """[rows + 1] int32 on the device, as `qo_indptr`."""
     tile_rows: Tensor
+    """[tiles] int32: the row of each tile."""
     tile_firsts: Tensor
+    """[tiles] int32: the first of each tile among its row's folded queries."""
     page_size: int
     block_queries: int
     splits: int
@@ -64,10 +70,10 @@ class TritonAttention:
 
     def _planned(self, inputs: AttentionInputs, row_pages: int) -> _Plan:
         qo_indptr, kv_indptr = np.asarray(inputs.qo_indptr), np.asarray(inputs.kv_indptr)
-        folded = np.diff(qo_indptr) * self._groups
+        folded = np.diff(qo_indptr) * self._groups  # [rows], as tiles
         block = int(min(64, max(16, 1 << int(folded.max() - 1).bit_length())))
         tiles = -(-folded // block)
-        rows = np.repeat(np.arange(tiles.size), tiles)
+        rows = np.repeat(np.arange(tiles.size), tiles)  # [tiles of all rows], as firsts
         firsts = (np.arange(rows.size) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * block
         parts = [part.astype(np.int32) for part in (qo_indptr, kv_indptr, rows, firsts)]
         packed = torch.from_numpy(np.concatenate(parts)).to(self._shape.device, non_blocking=True)
@@ -91,9 +97,10 @@ class TritonAttention:
     def run(self, planned: _Plan, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         shape, splits = self._shape, planned.splits
         out = torch.empty(query.shape, dtype=query.dtype, device=query.device)
+        # parts and sums: [splits, queries, heads, head_dim] and [splits, queries, heads]; without splits both are `out`
         parts = out if splits == 1 else out.new_empty((splits, *out.shape), dtype=torch.float32)
         sums = parts if splits == 1 else parts.new_empty(parts.shape[:-1])
-        keys, values = pool.keys[layer], pool.values[layer]
+        keys, values = pool.keys[layer], pool.values[layer]  # [slots, kv_heads, head_dim] each
         block_dim = max(16, triton.next_power_of_2(shape.head_dim))
         attend_tiles[planned.tile_rows.numel(), shape.kv_heads, splits](
             parts,

@@ -57,7 +57,7 @@ def find_ends(
     row, count, places = tl.load(rows + place), tl.load(counts + place), tl.arange(0, block)
     token = tl.load(tokens + place * width + places, mask=places < width, other=0)
     stop = tl.load(stop_ids + row * stops + tl.arange(0, stops))
-    hits = tl.max((token[:, None] == stop[None, :]).to(tl.int32), 1)
+    hits = tl.max((token[:, None] == stop[None, :]).to(tl.int32), 1)  # [block], as token
     first = tl.min(tl.where((hits > 0) & (places < count) & (places < width), places, width), 0).to(tl.int64)
     room = tl.maximum(tl.load(limits + row).to(tl.int64) - tl.load(lengths + place), 0)
     stopped = (first < count) & (first < room)

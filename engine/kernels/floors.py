@@ -171,7 +171,7 @@ def weigh_parts(
             kept = (tokens < vocabulary) & (order >= floor)
             weight = tl.exp(values - peak) if by_mass else tl.full([block], 1.0, tl.float32)
             mass += tl.sum(tl.where(kept, weight, 0.0), 0)
-            counted = kept[None, :] & (order.to(tl.int64)[None, :] > tops[:, None])
+            counted = kept[None, :] & (order.to(tl.int64)[None, :] > tops[:, None])  # [16, block]
             above += tl.sum(tl.where(counted, weight[None, :], 0.0), 1)
         tl.store(sums + (((level % 2) * count + node) * chunks + part) * 16 + digits, above)
         tl.store(prefixes + (level % 2) * count + node, found)  # every chunk's program stores the same

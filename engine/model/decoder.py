@@ -100,7 +100,7 @@ class Decoder:
             kernels=body.kernels,
         )
         x, tapped = body.kernels[through](body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
-        last = x if wanted is None else x.index_select(0, wanted)
+        last = x if wanted is None else x.index_select(0, wanted)  # [wanted, hidden]
         return TargetOutput(body.output.wide(body.norm(last)), tapped)
 
 

@@ -41,7 +41,7 @@ def fp8_blocks(settings: Mapping[str, Any]) -> Reader:
         scales = source.take(f"{module}.weight_scale_inv", blocks, torch.float32)
         weight = source.take(f"{module}.weight", shape)  # exact: e4m3 has fewer bits than any dtype of an engine
         for block, scale in zip(weight.split(rows), scales, strict=True):  # block [rows, in], scale [in / columns]
-            spread = scale.repeat_interleave(columns)[: shape[1]]
+            spread = scale.repeat_interleave(columns)[: shape[1]]  # [in]
             block.copy_(block.float().mul_(spread))
         return weight
 

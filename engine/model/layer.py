@@ -20,9 +20,12 @@ class AttentionWeights:
     """
 
     qkv: Projection
+    """[(heads + 2 * kv_heads) * head_dim, width]"""
     output: Projection
+    """[hidden, heads * head_dim]"""
     q_norm: RmsNorm | None
     k_norm: RmsNorm | None
+    """[head_dim], as `q_norm`"""
     heads: int
     kv_heads: int
     head_dim: int
@@ -38,7 +41,9 @@ class MlpWeights:
     """SwiGLU; `gate_up` stacks the rows of gate and up."""
 
     gate_up: Projection
+    """[2 * inner, hidden]"""
     down: Projection
+    """[hidden, inner]"""
     inner: int
 
     @property
@@ -81,8 +86,8 @@ def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) 
 
 
 def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:
-    """merged [tokens, heads + 2 * kv_heads, head_dim]: rotates queries and keys in place and writes keys and values to
-    the pool.
+    """merged [tokens, heads + 2 * kv_heads, head_dim], rotations [tokens, 1, head_dim / 2], slots [tokens]: rotates
+    queries and keys in place and writes keys and values to the pool.
     """
     kv_heads = (merged.shape[1] - heads) // 2
     rotate_(merged, heads + kv_heads, rotations)
@@ -91,5 +96,5 @@ def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: 
 
 def gated(both: Tensor) -> Tensor:
     """both [tokens, 2 * inner], gate then up -> silu(gate) * up [tokens, inner]."""
-    gate, up = both.chunk(2, -1)
+    gate, up = both.chunk(2, -1)  # [tokens, inner] each
     return silu(gate).mul_(up)

@@ -49,8 +49,8 @@ def rounded(matrix: Matrix) -> Rounded:
     scales = torch.empty(matrix.shape[0], device=matrix.device)
     rows = max(1, _BLOCK // matrix.shape[1])
     for first in range(0, matrix.shape[0], rows):
-        part = matrix[first : first + rows].float()
-        scale = (part.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)
+        part = matrix[first : first + rows].float()  # [up to rows, in]
+        scale = (part.abs().amax(1) / _LARGEST).clamp_(min=torch.finfo(torch.float32).tiny)  # [up to rows]
         integers[first : first + rows] = (part / scale[:, None]).round_()
         scales[first : first + rows] = scale
     return Rounded(integers, scales, matrix.dtype)

@@ -7,9 +7,9 @@ from aerie.engine.bindings import REFERENCES, Kernels
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
-    """x / hypot(|x|, floor) * gain over the last dimension."""
+    """x [..., size], gain [size], floor []: x / hypot(|x|, floor) * gain over the last dimension."""
     wide = x.float()
-    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)  # [..., 1]
     return (wide / torch.hypot(norm, floor)).mul_(gain).to(x.dtype)
 
 

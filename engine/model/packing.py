@@ -20,7 +20,7 @@ class Packed(Protocol):
     """A packed W [out, in]; inputs are [tokens, in]."""
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x W^T + b"""
+        """x W^T + b [tokens, out]; the bias is [out]."""
 
     def add_to(self, residual: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
@@ -34,7 +34,7 @@ class Packed(Protocol):
 
 
 def pack(weight: Tensor) -> Packed | None:
-    """None if packing does not pay, would change the weights, or is not supported by this torch."""
+    """weight [out, in]. None if packing does not pay, would change the weights, or is not supported by this torch."""
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
     return HalfPacked.of(weight) if weight.dtype == torch.float32 else None
@@ -58,7 +58,7 @@ class Int8Packed:
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         if self._halves is not None:
-            sums = self._halves(x.float(), None)
+            sums = self._halves(x.float(), None)  # [tokens, out]
         else:
             assert self._integers is not None
             sums = x.float().mm(self._integers.float().t())
@@ -114,7 +114,7 @@ class HalfPacked:
     @property
     def weight(self) -> Tensor:
         """Recovers the weights by multiplying with the identity."""
-        return self(torch.eye(self._size[1]), None).t()
+        return self(torch.eye(self._size[1]), None).t()  # [in, out], transposed
 
     @property
     def bytes(self) -> int:

@@ -44,7 +44,7 @@ class Parts:
 
     def projection(self, inputs: int, *modules: Module, bias: bool = False) -> Projection:
         """The rows of all modules, one after the other."""
-        weight = stacked([self._matrix(module, inputs) for module in modules])
+        weight = stacked([self._matrix(module, inputs) for module in modules])  # [sum of outputs, inputs]
         biases = [self._bias(module) for module in modules] if bias else []
         return self.projected(weight, torch.cat(biases) if biases else None)
 
@@ -101,8 +101,8 @@ class Parts:
         return reordered(matrix, module.ordered)
 
     def _bias(self, module: Module) -> Tensor:
-        return module.ordered(self.source.take(f"{module.name}.bias", (module.outputs,)))
+        return module.ordered(self.source.take(f"{module.name}.bias", (module.outputs,)))  # [outputs]
 
     def _norm_of_heads(self, name: str, head_dim: int) -> RmsNorm:
-        gain = interleaved(self.source.take(f"{name}.weight", (head_dim,)), head_dim)
+        gain = interleaved(self.source.take(f"{name}.weight", (head_dim,)), head_dim)  # [head_dim]
         return RmsNorm(gain, self.eps, self.kernels)

@@ -46,7 +46,7 @@ class Projection:
         self._dtype = weight.dtype
         self.packed: Packed | None = None
         """The packed form, if there is one."""
-        self._matrix: Tensor | None = None
+        self._matrix: Tensor | None = None  # [in, out]
         if isinstance(weight, Rounded):
             self.packed = kernels[pack_int8](weight)
         else:
@@ -64,7 +64,7 @@ class Projection:
         """Up to so many tokens the packed form is read."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """x W^T + b"""
+        """x W^T + b [tokens, out]"""
         if self.packed is not None and x.shape[0] <= self.few:
             return self.packed(x, self.packed_bias)
         assert self._matrix is not None

@@ -17,13 +17,13 @@ def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | 
         frequencies = frequencies / rope.factor
     elif rope.kind == "llama3":
         frequencies = _llama3(frequencies, rope)
-    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies  # [positions, head_dim / 2]
     return torch.polar(torch.ones_like(angles), angles)[:, None, :].to(device)
 
 
 def interleaved(weight: Tensor, head_dim: int) -> Tensor:
     """weight [out, ...]: reorders output rows from the checkpoint's halves (i, i + d/2) to adjacent pairs."""
-    halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
+    halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])  # [heads, 2, head_dim / 2, ...]
     return halves.transpose(1, 2).reshape(weight.shape).contiguous()
 
 
@@ -32,7 +32,7 @@ def rotate_(x: Tensor, count: int, rotations: Tensor) -> None:
 
     `rotations` [tokens, 1, head_dim / 2] complex. 16-bit values are rotated in fp32.
     """
-    part = x[:, :count]
+    part = x[:, :count]  # [tokens, count, head_dim]
     pairs = torch.view_as_complex(part.float().unflatten(-1, (-1, 2)))  # [tokens, count, head_dim / 2]
     pairs.mul_(rotations)
     if x.dtype != torch.float32:
@@ -40,7 +40,9 @@ def rotate_(x: Tensor, count: int, rotations: Tensor) -> None:
 
 
 def _llama3(frequencies: Tensor, rope: Rope) -> Tensor:
-    """Llama 3.1's scaling: long wavelengths are stretched, short ones kept, those between blended."""
+    """Llama 3.1's scaling of frequencies [head_dim / 2]: long wavelengths are stretched, short ones kept, those between
+    blended.
+    """
     wavelength = 2 * math.pi / frequencies
     low, high = rope.original_positions / rope.low_freq_factor, rope.original_positions / rope.high_freq_factor
     blend = (rope.original_positions / wavelength - rope.low_freq_factor) / (

@@ -70,13 +70,13 @@ def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTab
 
 
 def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> Tensor:
-    """scaled [n, V] -> the same with -inf outside the support. Ties at the edge of top-k and the most likely token
-    stay.
+    """scaled [n, V], the filters [n] each -> scaled with -inf outside the support. Ties at the edge of top-k and the
+    most likely token stay.
     """
     peak = scaled.max(-1, keepdim=True).values  # [n, 1], as floor
     scaled = scaled.masked_fill(scaled < peak + min_ps[:, None].log(), float("-inf"))
-    ordered, _ = scaled.sort(-1, descending=True)  # [n, V], as all that follow
-    last = torch.where(top_ks > 0, top_ks, scaled.shape[1]).clamp(max=scaled.shape[1]).long() - 1
+    ordered, _ = scaled.sort(-1, descending=True)  # [n, V], as probabilities, before and kept
+    last = torch.where(top_ks > 0, top_ks, scaled.shape[1]).clamp(max=scaled.shape[1]).long() - 1  # [n]
     ordered = ordered.masked_fill(ordered < ordered.gather(1, last[:, None]), float("-inf"))
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities
@@ -86,8 +86,8 @@ def filtered(scaled: Tensor, min_ps: Tensor, top_ks: Tensor, top_ps: Tensor) -> 
 
 
 def token_logprobs(logits: Tensor, chosen: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Under the unfiltered target: log probabilities of `chosen` [n], then the `count` most likely ids and theirs [n,
-    count].
+    """Under the unfiltered target's logits [n, V]: log probabilities of `chosen` [n], then the `count` most likely ids
+    and theirs [n, count].
     """
     logprobs = logits.log_softmax(-1)
     values, ids = logprobs.topk(count, -1)

@@ -30,7 +30,7 @@ def cut(tokens: Tensor, counts: Tensor, lengths: Tensor, done: Tensor, rows: Ten
     """
     width = tokens.shape[1]
     places = torch.arange(width, device=tokens.device)  # [width]
-    stops = (tokens[:, :, None] == tables.stop_ids[rows][:, None, :]).any(-1) & (places < counts[:, None])
+    stops = (tokens[:, :, None] == tables.stop_ids[rows][:, None, :]).any(-1) & (places < counts[:, None])  # as tokens
     first_stop = torch.where(stops, places, width).amin(1)  # [n], as all that follow
     room = (tables.limits[rows] - lengths).clamp(min=0)
     stopped = (first_stop < counts) & (first_stop < room)

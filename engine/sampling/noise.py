@@ -15,10 +15,10 @@ _GOLDEN = 0x9E3779B1
 
 def gumbel(keys: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
     """keys [n] int64, positions [n] integer, tokens [v] integer ids -> [n, v] float32 of standard Gumbel noise."""
-    rows = _row_state(keys, positions)
-    columns = tokens.long() * _GOLDEN & _MASK
+    rows = _row_state(keys, positions)  # [n]
+    columns = tokens.long() * _GOLDEN & _MASK  # [v]
     hashed = _finalize(columns[None, :] ^ (rows & _MASK)[:, None]).add_((rows >> 32)[:, None]).bitwise_and_(_MASK)
-    uniform = _finalize(hashed).float().add_(0.5).mul_(2**-32).clamp_(max=_BELOW_ONE)
+    uniform = _finalize(hashed).float().add_(0.5).mul_(2**-32).clamp_(max=_BELOW_ONE)  # [n, v], as hashed
     return uniform.neg_().log1p_().neg_().log_().neg_()
 
 

@@ -49,7 +49,7 @@ class PagedAttention(AttentionBackend):  # type: ignore[misc]  # sglang is untyp
         """
         pool, dtype = self._pool, v.dtype
         pool.write(layer.layer_id, self._slots, torch.cat((k.to(dtype), v), 1))
-        query = q.to(dtype).view(-1, layer.tp_q_head_num, layer.qk_head_dim)
+        query = q.to(dtype).view(-1, layer.tp_q_head_num, layer.qk_head_dim)  # [tokens, heads, head_dim]
         return self.attention.run(self._planned, query, pool, layer.layer_id).reshape(q.shape[0], -1)
 
     def support_triton(self) -> bool:

@@ -29,8 +29,8 @@ def make_batch(
         mode = ForwardMode.DECODE
     else:
         mode = ForwardMode.TARGET_VERIFY
-    counts = None if wanted is None else _sent(inputs.qo_indptr.diff(), ids.device)
-    lengths = inputs.prefix_lens.long()
+    counts = None if wanted is None else _sent(inputs.qo_indptr.diff(), ids.device)  # [rows]
+    lengths = inputs.prefix_lens.long()  # [rows]
     batch = ForwardBatch(
         forward_mode=mode,
         batch_size=rows,
@@ -77,6 +77,6 @@ def _extend(batch: ForwardBatch, inputs: AttentionInputs, wanted: Tensor, counts
     distances between wanted tokens replace the rows' lengths.
     """
     batch.extend_num_tokens = batch.input_ids.numel()
-    batch.extend_seq_lens = wanted.diff(prepend=wanted.new_full((1,), -1)).int()
+    batch.extend_seq_lens = wanted.diff(prepend=wanted.new_full((1,), -1)).int()  # [m]
     batch.extend_prefix_lens = inputs.prefix_lens.int()
     batch.extend_start_loc = (counts.cumsum(0) - counts).int()

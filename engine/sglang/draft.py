@@ -53,7 +53,7 @@ class SglangDraft:
         if model.input_norm is not None:
             taps = model.input_norm(taps)
         if model.fc_norm is not None:
-            chunks = taps.chunk(model.num_aux_hidden_states, dim=-1)
+            chunks = taps.chunk(model.num_aux_hidden_states, dim=-1)  # [tokens, target hidden] each
             taps = torch.cat([norm(chunk) for norm, chunk in zip(model.fc_norm, chunks, strict=True)], -1)
         fused: Tensor = model.fc(taps)
         return fused

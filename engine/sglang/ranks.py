@@ -100,7 +100,7 @@ class RanksLane:
 
 def _same(output: StepOutput, first: StepOutput) -> bool:
     """Whether two ranks committed the same tokens; entries past `counts` are undefined."""
-    committed = np.arange(first.token_ids.shape[1]) < first.counts[:, None]
+    committed = np.arange(first.token_ids.shape[1]) < first.counts[:, None]  # [rows, w]
     return (
         np.array_equal(output.counts, first.counts)
         and np.array_equal(output.lengths, first.lengths)

@@ -23,6 +23,7 @@ class Future(NamedTuple):
     bonus: Tensor
     lengths: Tensor
     done: Tensor
+    """[n], as `bonus` and `lengths`."""
     seeds: Tensor
     """[n, seed_width]"""
 
@@ -42,7 +43,9 @@ def publish(
     done: Tensor,
     seeds: Tensor | None,
 ) -> None:
-    """Writes generation `generations` [n] of `rows` [n]. Without seeds, the stored seeds stay as they are."""
+    """Writes generation `generations` [n] of `rows` [n]; values have the shapes of `Future`. Without seeds, the stored
+    seeds stay as they are.
+    """
     places = generations * (tables.bonus.shape[0] // 2) + rows
     for table, values in zip(tables, (bonus, lengths, done, seeds), strict=True):
         if values is not None:

@@ -26,8 +26,8 @@ class KVPool:
         self.page_size = page_size
         self._both = torch.zeros((layers, pages * page_size, 2, kv_heads, head_dim), dtype=dtype, device=device)
         self.keys, self.values = self._both.unbind(2)
-        self._slots = self._both.flatten(2, 3).unbind(0)
-        self._pages = self._both.view(layers, pages, -1).unbind(0)
+        self._slots = self._both.flatten(2, 3).unbind(0)  # [slots, 2 * kv_heads, head_dim] of each layer
+        self._pages = self._both.view(layers, pages, -1).unbind(0)  # [pages, numbers of a page] of each layer
 
     @property
     def bytes(self) -> int:
@@ -43,6 +43,7 @@ class KVPool:
 
     def gather(self, layer: int, pages: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of `pages` [n]: [n * page_size, kv_heads, head_dim] each."""
+        # keys and values side by side: [n * page_size, 2, kv_heads, head_dim]
         taken = self._pages[layer].index_select(0, pages).view(-1, *self._both.shape[2:])
         keys, values = taken.unbind(1)
         return keys, values

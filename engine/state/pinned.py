@@ -85,7 +85,7 @@ class PinnedTransfer:
         slot, count = self._slots[self._current], words.numel()
         if 4 * count > self._size:
             slot.coming_out = self._runtime.pinned(4 * count)
-        target = slot.coming_out[: 4 * count].view(torch.int32)
+        target = slot.coming_out[: 4 * count].view(torch.int32)  # [n]
         target.copy_(words, non_blocking=True)
         slot.written.record()
 

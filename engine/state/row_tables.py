@@ -69,7 +69,7 @@ class RowTables:
         return write
 
     def staged_pages(self, updates: PageUpdates, transfer: Transfer) -> Callable[[], None]:
-        rows, slots = transfer.put(updates.rows), transfer.put(updates.slots)
+        rows, slots = transfer.put(updates.rows), transfer.put(updates.slots)  # [updates] each, as pages
         pages = transfer.put(updates.pages, np.int32)
 
         def write() -> None:
@@ -84,5 +84,5 @@ class RowTables:
 
 def slots(pages: Tensor, page_size: int, rows: Tensor, positions: Tensor) -> Tensor:
     """pages [rows, pages per row] int32 -> pool slots [n] int64 of positions [n] of rows [n]."""
-    places = rows * pages.shape[1] + torch.div(positions, page_size, rounding_mode="floor")
+    places = rows * pages.shape[1] + torch.div(positions, page_size, rounding_mode="floor")  # [n]
     return pages.view(-1).index_select(0, places) * page_size + positions.remainder(page_size)

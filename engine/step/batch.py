@@ -56,7 +56,7 @@ def layout(counts: Ints, transfer: Transfer) -> Layout:
         return uniform_layout(counts.size, int(counts[0]), transfer.device)
     indptr = np.zeros(counts.size + 1, dtype=np.int32)
     np.cumsum(counts, out=indptr[1:])
-    owners = np.repeat(np.arange(counts.size), counts)
+    owners = np.repeat(np.arange(counts.size), counts)  # [tokens], as places
     places = np.arange(owners.size) - indptr[owners]
     return Layout(
         counts=counts,
@@ -112,7 +112,7 @@ class Cover:
 
 def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = False) -> Cover:
     """positions [rows]"""
-    page_counts = -(-positions // page_size)
+    page_counts = -(-positions // page_size)  # [rows], as last
     kv_indptr = np.zeros(positions.size + 1, dtype=np.int32)
     np.cumsum(page_counts, out=kv_indptr[1:])
     widest = int(page_counts.max())
@@ -125,7 +125,7 @@ def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = 
 
 def page_list(tables: RowTables, rows: Tensor, covered: Cover) -> Tensor:
     """[pages] int32: the pages of table rows [n], row after row."""
-    flat = tables.pages[:, : covered.widest].index_select(0, rows).view(-1)
+    flat = tables.pages[:, : covered.widest].index_select(0, rows).view(-1)  # [n * widest]
     return flat if covered.inside is None else flat.index_select(0, covered.inside)
 
 
@@ -138,8 +138,8 @@ def attention_inputs(
     words: Tensor | None = None,
     pages: Tensor | None = None,
 ) -> AttentionInputs:
-    """Attention inputs of a pass over table rows [n] whose pages cover `covered`; `pages` is their `page_list`, if the
-    caller has it.
+    """Attention inputs of a pass over table rows [n] whose pages cover `covered`: prefix_lens [n], indptr [n + 1],
+    words [queries]; `pages` is their `page_list`, if the caller has it.
     """
     return AttentionInputs(
         qo_indptr=indptr,
@@ -169,7 +169,7 @@ class RowNeeds:
         starts = plan.starts
         if starts is None:
             return
-        sampled = starts.sampling["temperature"] >= GREEDY_BELOW
+        sampled = starts.sampling["temperature"] >= GREEDY_BELOW  # [starts], as needs
         needs = sampled * _FLAGS["noise"] | (starts.min_lengths > starts.prompt_lengths) * _FLAGS["bans"]
         for name, field in COLUMNS.items():
             if field.need is not None:

@@ -16,7 +16,7 @@ from aerie.engine.step.batch import Cover, Layout, attention_inputs, cover, layo
 from aerie.engine.step.state import DeviceState
 
 Ranked = tuple[Tensor, Tensor, Tensor]
-"""Log probabilities of the chosen tokens, the most likely ids and their log probabilities."""
+"""Log probabilities of the chosen tokens [n], the most likely ids and their log probabilities [n, count]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +30,26 @@ class PassResult:
     lengths: Tensor
     """[n] true lengths after the pass."""
     done: Tensor
+    """[n] bool: rows that have ended."""
     taps: Tensor | None
     """[tokens, boundaries * hidden]."""
     layout: Layout
     positions: Tensor
     """[tokens] positions of the pass."""
     slots: Tensor
+    """[tokens] slots of the positions."""
     inputs: AttentionInputs
     ranked: Ranked | None
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """A staged prefill."""
+    """A staged prefill of n rows, [n] each unless stated."""
 
     rows: Tensor
     generations: Tensor
     token_ids: Tensor
+    """[tokens]"""
     starts: Tensor
     ends: Tensor
     is_last: Tensor
@@ -76,7 +79,7 @@ def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
 def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -> PassResult:
     """Runs a chunk of each row. Rows at their last chunk choose their first token; the others commit nothing."""
     rows, lay, lengths = chunks.rows, chunks.layout, chunks.ends
-    positions = chunks.starts[lay.owners] + lay.places
+    positions = chunks.starts[lay.owners] + lay.places  # [tokens], as slots
     slots = state.tables.slots(rows[lay.owners], positions)
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
@@ -99,7 +102,7 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
 
 @dataclass(frozen=True, slots=True)
 class DecodeRows:
-    """The staged rows of a plain decode."""
+    """The staged rows of a plain decode, [n] each."""
 
     rows: Tensor
     generations: Tensor
@@ -127,7 +130,7 @@ def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, 
     """
     rows, lay = places.rows, places.layout
     roots, lengths, done, _ = read_rows(state, rows, places.generations, places.real)
-    owners = torch.where(done, state.tables.dummy_row, rows)
+    owners = torch.where(done, state.tables.dummy_row, rows)  # [n], as slots
     slots = state.tables.slots(owners, lengths)
     prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
     inputs = attention_inputs(state.tables, rows, prefix, places.cover, lay.indptr)
@@ -152,8 +155,8 @@ def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, 
 def read_rows(
     state: DeviceState, rows: Tensor, generations: Tensor, real: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The FutureMap's bonus, length, done flag and draft seed of rows [n]. Surplus rows, False in `real`, are done at
-    length 0.
+    """The FutureMap's bonus, length, done flag and draft seed of rows [n]: [n] each, seeds [n, seed_width]. Surplus
+    rows, False in `real`, are done at length 0.
     """
     tokens, lengths, done, seeds = state.futures.read(generations, rows)
     if real is None:

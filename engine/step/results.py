@@ -30,6 +30,7 @@ class Answer:
     counts: Tensor
     lengths: Tensor
     endings: Tensor
+    """[rows], as `counts` and `lengths`; `accepted` and `drafted` too."""
     accepted: Tensor | None = None
     """None if nothing was drafted; `drafted` likewise."""
     drafted: Tensor | None = None

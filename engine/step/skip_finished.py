@@ -22,7 +22,7 @@ def rested(state: DeviceState, plan: StepPlan, times: ReadTimes) -> Pending | No
     stage_changes(plan, state.tables, state.transfer)()
     tokens, lengths, done, seeds = state.futures.read(generations, rows)
     state.futures.publish(1 - generations, rows, bonus=tokens, lengths=lengths, done=done, seeds=seeds)
-    nothing = torch.zeros_like(lengths)
+    nothing = torch.zeros_like(lengths)  # [rows], as endings
     endings = torch.full_like(lengths, int(Ending.OPEN))
     answer = Answer(tokens=nothing[:, None], counts=nothing, lengths=lengths, endings=endings)
     return send(answer, state.transfer, plan, times)

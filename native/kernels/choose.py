@@ -20,7 +20,7 @@ def choose(
     logits = references.edited(logits, rows, positions, tables, needs)
     if not needs.noise:
         return likeliest(logits)
-    temperatures = tables.sampling["temperature"].index_select(0, rows)
+    temperatures = tables.sampling["temperature"].index_select(0, rows)  # [n]
     if noise is None or needs.filters:  # with filters, the noise of the few remaining tokens is made again
         least = _edges(logits, temperatures, rows, tables) if needs.filters else None
         return _drawn(logits, temperatures, least, tables.noise_keys.index_select(0, rows), positions)
@@ -35,6 +35,7 @@ def likeliest(logits: Tensor) -> Tensor:
 
 
 def _chosen(logits: Tensor, temperatures: Tensor | None, noise: Tensor | None) -> Tensor:
+    """logits and noise [n, V], temperatures [n] -> ids [n] int64."""
     rows, count = logits.shape
     out = torch.empty(rows, dtype=torch.int64)
     logits, noise = logits.contiguous(), None if noise is None else noise.contiguous()
@@ -66,6 +67,7 @@ def _edges(logits: Tensor, temperatures: Tensor, rows: Tensor, tables: RowTables
 
 
 def _drawn(logits: Tensor, temperatures: Tensor, least: Tensor | None, keys: Tensor, positions: Tensor) -> Tensor:
+    """logits [n, V], temperatures, least, keys and positions [n] -> ids [n] int64."""
     rows, count = logits.shape
     out = torch.empty(rows, dtype=torch.int64)
     logits, positions = logits.contiguous(), positions.long().contiguous()

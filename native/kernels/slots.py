@@ -7,6 +7,7 @@ from aerie.native.library import library
 
 
 def slots(pages: Tensor, page_size: int, rows: Tensor, positions: Tensor) -> Tensor:
+    """pages [rows, pages per row] int32 -> pool slots [n] int64 of positions [n] of rows [n]."""
     count, rows, positions = rows.numel(), rows.contiguous(), positions.contiguous()
     out = torch.empty(count, dtype=torch.int64)
     library().slots(

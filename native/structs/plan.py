@@ -75,7 +75,7 @@ class Answer:
     def output(self) -> StepOutput:
         rows, words = self.plan.rows.size, np.frombuffer(memoryview(self.words), np.int32)
         first = len(self.words) - 5 * rows
-        kept, lengths, endings, accepted, drafted = words[first:].reshape(5, rows)
+        kept, lengths, endings, accepted, drafted = words[first:].reshape(5, rows)  # [rows] each
         times = self.times()
         return StepOutput(
             number=self.plan.number,

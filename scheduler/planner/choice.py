@@ -145,8 +145,8 @@ class ChainChoice:
         depths, deep = len(self.depths), self._deepest
         tried = range(1, count + 1) if count <= _FEW else sorted({max(1, round(share * count)) for share in _SHARES})
         options = np.array(tried, dtype=np.int64)
-        by_depth = np.arange(deep) < np.array(self.depths)[:, None]
-        by_rows = np.arange(count) < options[:, None]
+        by_depth = np.arange(deep) < np.array(self.depths)[:, None]  # [depths, deepest]
+        by_rows = np.arange(count) < options[:, None]  # [o, count]
         shape = depths, len(options), count * deep
 
         def of(values: Doubles, shape: tuple[int, ...]) -> Doubles:
@@ -167,7 +167,7 @@ class ChainChoice:
         return views
 
     def _weighed(self, survivals: Doubles) -> Doubles:
-        """What each node adds to the objective; never more than its parent."""
+        """[r, deepest] what each node adds to the objective; never more than its parent."""
         if self._objective is Objective.GOODPUT:
             return survivals
         values = self._values[: len(survivals)]
@@ -179,7 +179,7 @@ class ChainChoice:
         return values
 
     def _sort(self, values: Doubles, count: int) -> None:
-        """Orders rows by what all their nodes add, the best first."""
+        """Orders rows by what all their nodes, values [r, deepest], add; the best first."""
         keys, totals, order = self._keys[:count], self._totals[:count], self.order[:count]
         np.add.reduce(values, axis=1, out=totals)
         totals *= -float(1 << 30)

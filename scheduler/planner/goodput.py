@@ -88,7 +88,7 @@ class Goodput:
             self._rest(rows, plain)
             return NO_DRAFT, nodes
         deep = self.depths[-1]
-        allowed, masked = self._allowed[: len(headed)], self._masked[: len(headed)]
+        allowed, masked = self._allowed[: len(headed)], self._masked[: len(headed)]  # [h, deep] each
         np.less(self._steps, most[:, None], out=allowed)
         masked[:] = 0.0
         np.copyto(masked, self.survival.survivals(headed, 0, deep), where=allowed)
@@ -130,7 +130,7 @@ class Goodput:
         committed = int(output.counts.sum())
         self.outcome.settle(committed, output.began, output.ended, drafted=work.depth > 0, steady=steady)
         if work.depth:
-            known = drafting & live & (output.counts > 0) & (output.endings == 0)
+            known = drafting & live & (output.counts > 0) & (output.endings == 0)  # [R] bool, as drafting
             self._learn(work, rows[known], work.nodes[known], output.accepted[known], own)
 
     def _learn(self, work: DecodeWork, rows: Longs, nodes: Ints, accepted: Ints, own: StepWork) -> None:
@@ -149,8 +149,9 @@ class Goodput:
             reach[: own.levels] += _REACH_RATE
 
     def _best_chains(self, chances: np.ndarray, rows: int, context: int, behind: int) -> Chosen:
+        """chances [n, deep] that the nodes of rows that may draft are accepted."""
         count, deep = len(chances), self.depths[-1]
-        reach = np.add.accumulate(self._reach[_bucket(count)])
+        reach = np.add.accumulate(self._reach[_bucket(count)])  # [deep]
         for index, depth in enumerate(self.depths):
             self._levels[index] = reach[depth - 1]
             self._shares[index] = reach[depth - 1] / depth

@@ -35,7 +35,7 @@ class Regression:
     def __init__(self, weights: Doubles, spreads: Doubles) -> None:
         self.weights = weights.astype(np.float64)
         self.samples = 0
-        self._covariance = np.diag(np.square(spreads.astype(np.float64)))
+        self._covariance = np.diag(np.square(spreads.astype(np.float64)))  # [n, n]
         self._start = self._covariance.copy()
         self._widest = float(np.trace(self._covariance))
         self._streak = 0

@@ -41,6 +41,7 @@ class Survival:
     def __init__(self, rows: int, families: int, depth: int) -> None:
         self.depth = depth
         first = np.log(np.array(_FIRST_GUESS) / (1 - np.array(_FIRST_GUESS)))
+        # by family and class: [families * CLASSES, depth]
         self._intercepts = np.tile(np.repeat(first, depth).reshape(CLASSES, depth), (families, 1))
         self._weights = np.full_like(self._intercepts, _PRIOR)
         """Decayed sums of p (1 - p), by which a step's labels move an intercept."""
@@ -97,12 +98,13 @@ class Survival:
         self.offsets *= 0.5
 
     def observe(self, rows: Longs, accepted: Ints, planned: Ints, family: int) -> None:
-        """Takes labels: row i accepted `accepted[i]` nodes of a path that could have had `planned[i]`."""
+        """Takes labels [r]: row i accepted `accepted[i]` nodes of a path that could have had `planned[i]`."""
         count = len(rows)
         depth = min(int(planned.max(initial=0)), self.depth)
         if depth == 0:
             return
         chances = self.conditional(rows, family, depth)
+        # labels, tried, wide: [r, depth] each
         labels, tried, wide = (part[:count, :depth] for part in (self._labels, self._tried, self._wide))
         steps, accepted_, planned_ = self._steps[:depth], accepted[:, None], planned[:, None]
         np.greater(accepted_, steps, out=labels)
@@ -126,7 +128,7 @@ class Survival:
             self.error += 0.02 * (error - self.error)
 
     def _learn_rows(self, rows: Longs, residuals: Doubles) -> None:
-        own = self._own[: len(rows)]
+        own = self._own[: len(rows)]  # [rows]
         np.add.reduce(residuals, axis=1, out=own)
         before = self.offsets[rows]
         self.slope = float(np.clip(self.slope + _SLOPE_RATE * float(np.dot(before, own)), 0.2, 2.0))
@@ -137,7 +139,7 @@ class Survival:
             chosen = kinds == kind
             if not chosen.any():
                 continue
-            own = self._weights[kind, :depth]
+            own = self._weights[kind, :depth]  # [depth]
             own *= _MEMORY
             np.maximum(own, _PRIOR, out=own)
             own += chosen @ weights

@@ -118,6 +118,7 @@ def load_head(
 
 
 def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
+    """[vocabulary, hidden]: the checkpoint's, else the target's."""
     config, weights = checkpoint.config, checkpoint.weights
     if "embed_tokens.weight" in weights:
         return weights.take("embed_tokens.weight", (config.vocabulary, config.hidden))
@@ -132,7 +133,7 @@ def _embeddings(checkpoint: HeadCheckpoint, target: Lender) -> Tensor:
 
 
 def _output(checkpoint: HeadCheckpoint, target: Lender, ids: Tensor | None) -> Matrix:
-    """The head's lm_head.
+    """The head's lm_head [draft vocabulary, hidden].
 
     A missing one is borrowed from the target, with its rows gathered for a reduced vocabulary; it is never left random.
     """

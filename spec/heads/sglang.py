@@ -36,6 +36,7 @@ class SglangHead(Head):
         self._draft = load_sglang_draft(folder, weights.embeddings, pool, attention)
 
     def rotations(self, positions: Tensor) -> Tensor:
+        """positions [T] as they are."""
         return positions
 
     def forward(self, tokens: Tensor, hidden: Tensor, rotations: Tensor, slots: Tensor, planned: Planned) -> Tensor:

@@ -13,8 +13,8 @@ def compact(state: DeviceState, owners: Tensor, lengths: Tensor, path: Tensor) -
     """
     rows, width = path.shape
     row_of_each = owners[:, None].expand(rows, width - 1).reshape(-1)  # [R * (W - 1)]
-    starts = lengths[:, None]
-    steps = torch.arange(1, width, device=path.device)
-    source = state.tables.slots(row_of_each, (starts + path[:, 1:]).reshape(-1))
+    starts = lengths[:, None]  # [R, 1]
+    steps = torch.arange(1, width, device=path.device)  # [W - 1]
+    source = state.tables.slots(row_of_each, (starts + path[:, 1:]).reshape(-1))  # [R * (W - 1)], as target
     target = state.tables.slots(row_of_each, (starts + steps).reshape(-1))
     state.target.pool.move(source, target)

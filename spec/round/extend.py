@@ -128,7 +128,7 @@ def extend_pass(drafter: Drafter, tables: RowTables, result: PassResult, staged:
 
 
 def _successors(work: PrefillWork) -> Ints:
-    """The prompt token after each token of a chunk; -1 where the prompt ends."""
+    """[T] the prompt token after each token of a chunk; -1 where the prompt ends."""
     known = np.roll(work.token_ids, -1)
     known[np.cumsum(work.counts) - 1] = work.next_ids
     return known

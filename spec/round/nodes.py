@@ -59,5 +59,5 @@ def lay_nodes(counts: Ints, transfer: Transfer) -> Nodes:
     lay = layout(counts, transfer)
     if lay.uniform:
         return EqualNodes(lay)
-    firsts = np.cumsum(counts) - counts
+    firsts = np.cumsum(counts) - counts  # [R]
     return RaggedNodes(lay, transfer.put(np.minimum(np.arange(lay.width), counts[:, None] - 1) + firsts[:, None]))

@@ -78,9 +78,9 @@ def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Sta
     work, put, page = plan.decode, state.transfer.put, state.tables.page_size
     assert work is not None
     topk = min(work.topk, needs.draft_vocabulary)
-    counts = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)
+    counts = np.where(plan.drafting, usable_nodes(work.nodes, topk, work.depth), 1).astype(np.int32)  # [R]
     depth = min(work.depth, int(counts.max()) - 1)
-    positions = work.bounds + reach(int(counts.max()), depth, topk, needs)
+    positions = work.bounds + reach(int(counts.max()), depth, topk, needs)  # [R]
     whole = cover(positions, page, state.transfer)
     drafting = drafted_rows(plan.drafting, state.transfer)
     part, own = whole, drafting.of(counts)

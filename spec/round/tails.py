@@ -35,7 +35,7 @@ class Tails:
         """Takes in the pairs of a plain pass for the rows [R] that rest."""
         assert result.taps is not None
         chosen = torch.from_numpy(resting)
-        rows, places = result.rows[chosen], result.positions[chosen].remainder(self.size)
+        rows, places = result.rows[chosen], result.positions[chosen].remainder(self.size)  # [resting rows] each
         self.taps[rows, places] = result.taps[chosen].float()
         self.tokens[rows, places] = result.tokens[chosen]
 
@@ -47,10 +47,10 @@ class Tails:
         if not len(late):
             return
         put, counts = state.transfer.put, plan.behind[late]
-        rows, generations, behind = put(plan.rows[late]), put(plan.generations[late]), put(counts)
+        rows, generations, behind = put(plan.rows[late]), put(plan.generations[late]), put(counts)  # [late] each
         own = layout(counts, state.transfer)
-        firsts = state.futures.lengths[generations, rows] - behind
-        positions, owners = firsts[own.owners] + own.places, rows[own.owners]
+        firsts = state.futures.lengths[generations, rows] - behind  # [late]
+        positions, owners = firsts[own.owners] + own.places, rows[own.owners]  # [T] each, as places
         places = positions.remainder(self.size)
         covered = cover(plan.decode.bounds[late], state.tables.page_size, state.transfer)
         pairs = Pairs(

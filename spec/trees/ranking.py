@@ -25,7 +25,7 @@ def step_noise(
 ) -> Tensor:
     """Noise [R, depth + 1, n] of positions length + 1 .. length + depth + 1 and tokens [n]. Siblings share it."""
     positions = lengths[:, None] + torch.arange(1, depth + 2, device=lengths.device)  # [R, depth + 1]
-    keys = tables.noise_keys[rows][:, None].expand_as(positions)
+    keys = tables.noise_keys[rows][:, None].expand_as(positions)  # as positions
     return kernels[gumbel](keys.reshape(-1), positions.reshape(-1), tokens).view(*positions.shape, tokens.numel())
 
 
@@ -79,7 +79,7 @@ class Ranking:
             return logits
         rows = self.temperatures.shape[0]
         each = logits.shape[0] // rows
-        scaled = logits.float().view(rows, each, -1)
+        scaled = logits.float().view(rows, each, -1)  # [R, n, Vd]
         if self.filters is None:
             scaled = scaled * (self.sharpness / self.temperatures)[:, None]
         else:

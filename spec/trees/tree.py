@@ -107,8 +107,8 @@ def select(candidates: Candidates, counts: Tensor, widest: int) -> Tree:
     places = torch.arange(widest, device=order.device)  # [M]
     inside = places < counts[:, None]  # [R, M]
     chosen = order.masked_fill(~inside, total).sort(1).values  # [R, M] candidates; `total` in padding
-    real = chosen.clamp(max=total - 1)
-    parents = torch.searchsorted(chosen, candidates.parents.gather(1, real)).masked_fill_(~inside, 0)
+    real = chosen.clamp(max=total - 1)  # [R, M]
+    parents = torch.searchsorted(chosen, candidates.parents.gather(1, real)).masked_fill_(~inside, 0)  # [R, M]
     return Tree(
         tokens=candidates.tokens.gather(1, real),
         depths=candidates.depths[real].masked_fill_(~inside, 0),

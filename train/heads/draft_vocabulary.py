@@ -22,7 +22,7 @@ class DraftVocabulary:
 
     @property
     def d2t(self) -> Tensor:
-        """Offsets, as checkpoints store them: target id = draft id + d2t[draft id]."""
+        """[draft vocabulary] offsets, as checkpoints store them: target id = draft id + d2t[draft id]."""
         return self.draft_to_target - torch.arange(len(self.draft_to_target), device=self.draft_to_target.device)
 
     @property

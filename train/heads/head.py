@@ -61,7 +61,7 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """SwiGLU."""
+    """SwiGLU: [..., hidden] -> the same shape."""
 
     def __init__(self, shape: HeadShape) -> None:
         super().__init__()
@@ -109,16 +109,18 @@ class Head(nn.Module):
         return self.fc(taps)
 
     def project(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(F1)..(F3) and the projections: q [rows, heads, columns, head_dim], k and v with kv_heads; before RoPE."""
+        """(F1)..(F3) and the projections of embeddings and hidden states [rows, columns, hidden]: q [rows, heads,
+        columns, head_dim], k and v with kv_heads; before RoPE.
+        """
         layer, size = self.midlayer, self.shape.head_dim
-        z = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)
+        z = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)  # [rows, columns, 2 * hidden]
         attention = layer.self_attn
         return _split(attention.q_proj(z), size), _split(attention.k_proj(z), size), _split(attention.v_proj(z), size)
 
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """(F4)..(F6): the residual and the attention output [rows, heads, columns, head_dim] -> the pre-norm output."""
         layer = self.midlayer
-        b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))
+        b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))  # [rows, columns, hidden]
         return b + layer.mlp(layer.post_attention_layernorm(b))
 
     def feedback(self, output: Tensor) -> Tensor:
@@ -131,4 +133,5 @@ class Head(nn.Module):
 
 
 def _split(x: Tensor, size: int) -> Tensor:
+    """x [rows, columns, heads * size] -> [rows, heads, columns, size]."""
     return x.unflatten(-1, (-1, size)).transpose(1, 2)

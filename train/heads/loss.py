@@ -68,26 +68,26 @@ def judge(
     Columns whose most likely token is outside the draft vocabulary give no gradient, but count as misses. `logits`
     [rows, columns, target vocabulary] are the target's; everything is computed in their dtype, fp32 or wider.
     """
-    top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target
-    draftable = vocabulary.t2d[top]
-    goals = logits[..., draft_ids].softmax(-1)
+    top, draft_ids = logits.argmax(-1), vocabulary.draft_to_target  # [rows, columns], [draft vocabulary]
+    draftable = vocabulary.t2d[top]  # [rows, columns], as alive
+    goals = logits[..., draft_ids].softmax(-1)  # [rows, columns, draft vocabulary]
     loss = logits.new_zeros(())
     alive = torch.ones_like(answer)
     counts = []
     for step, output in enumerate(outputs):
         mask, ahead = counted(answer, step, documents), step + 1
         wanted = mask & looked_ahead(draftable, ahead)
-        rows, columns = wanted.nonzero(as_tuple=True)
-        drafted = head.logits(output[rows, columns]).to(logits.dtype)
+        rows, columns = wanted.nonzero(as_tuple=True)  # [n] each
+        drafted = head.logits(output[rows, columns]).to(logits.dtype)  # [n, draft vocabulary]
         mass = None if objective is soft_cross_entropy else _mass(logits[rows, columns + ahead], draft_ids)
         lost = objective(drafted, goals[rows, columns + ahead], mass) / max(1, len(rows))
         loss = loss + decay**step * lost
-        hit = torch.zeros_like(mask)
+        hit = torch.zeros_like(mask)  # [rows, columns], as reached
         hit[rows, columns] = draft_ids[drafted.argmax(-1)] == top[rows, columns + ahead]
         reached = alive & mask
         alive = alive & hit
         counts.append(torch.stack([reached.sum(), (reached & hit).sum(), mask.sum()]))
-    reached, right, drafts = torch.stack(counts).unbind(1)
+    reached, right, drafts = torch.stack(counts).unbind(1)  # [steps] each
     return Judged(loss, reached, right, drafts)
 
 
@@ -97,7 +97,7 @@ def acceptance_length(reached: Tensor, right: Tensor) -> float:
 
 
 def _mass(logits: Tensor, draft_ids: Tensor) -> Tensor:
-    """[rows] the target's probability mass inside the draft vocabulary."""
+    """logits [rows, target vocabulary] -> [rows]: the target's probability mass inside the draft vocabulary."""
     return (logits[:, draft_ids].logsumexp(-1) - logits.logsumexp(-1)).exp()
 
 

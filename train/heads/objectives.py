@@ -37,7 +37,7 @@ def lk_alpha(drafted: Tensor, goals: Tensor, mass: Tensor | None) -> Tensor:
 def lk_lambda(drafted: Tensor, goals: Tensor, mass: Tensor | None) -> Tensor:
     """Cross-entropy where acceptance is low, for its gradients everywhere, and total variation where it is high."""
     accepted = _accepted(drafted, goals, mass)
-    share = (-_KL_DECAY * accepted.detach()).exp()
+    share = (-_KL_DECAY * accepted.detach()).exp()  # [rows], as accepted
     return (share * cross_entropy(drafted, goals, reduction="none") + (1 - share) * (1 - accepted)).sum()
 
 
@@ -51,5 +51,5 @@ OBJECTIVES: dict[str, Objective] = {
 
 def _accepted(drafted: Tensor, goals: Tensor, mass: Tensor | None) -> Tensor:
     """alpha [rows]."""
-    wanted = goals if mass is None else goals * mass[:, None]
+    wanted = goals if mass is None else goals * mass[:, None]  # [rows, draft vocabulary]
     return drafted.softmax(-1).minimum(wanted).sum(-1)

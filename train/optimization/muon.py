@@ -31,6 +31,7 @@ class Muon(Optimizer):
         """Updates every weight; each must have a gradient."""
         for group in self.param_groups:
             for weights in _by_shape(group["params"]):
+                # updates of equal shapes: [batch, rows, columns]
                 updates = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])
                 scale = group["lr"] * _ADAM_RMS * max(updates.shape[1:]) ** 0.5
                 for weight, update in zip(weights, orthogonal(updates), strict=True):
@@ -50,7 +51,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     a, b, c = _QUINTIC
     for _ in range(_ITERATIONS):
-        gram = x @ x.mT
+        gram = x @ x.mT  # [batch, n, n], n the smaller of rows and columns
         x = a * x + (b * gram + c * (gram @ gram)) @ x
     return x.mT if tall else x
 

@@ -47,7 +47,7 @@ def kept_anchors(answer: Tensor, drop: Drop, generator: torch.Generator, documen
     an answer, fewer at greater depths. One draw per anchor decides all its depths, so an anchor kept at a depth is kept
     at every smaller one.
     """
-    draws = torch.rand(answer.shape, generator=generator, device=generator.device).to(answer.device)
+    draws = torch.rand(answer.shape, generator=generator, device=generator.device).to(answer.device)  # [rows, columns]
     kept = [torch.ones_like(answer)]
     for depth in range(1, drop.depth):
         kept.append(loss_mask(answer, depth, documents) & (draws < max(drop.rate**depth, drop.floor)))
@@ -56,9 +56,9 @@ def kept_anchors(answer: Tensor, drop: Drop, generator: torch.Generator, documen
 
 def elements(kept: Tensor) -> Elements:
     """kept [rows, depth, columns] -> its elements, by depth and then by anchor."""
-    flat = kept.flatten(1)
+    flat = kept.flatten(1)  # [rows, depth * columns]
     widest = int(flat.sum(1).max())
-    order = flat.int().sort(dim=1, descending=True, stable=True).indices[:, :widest]
+    order = flat.int().sort(dim=1, descending=True, stable=True).indices[:, :widest]  # [rows, elements]
     columns = kept.shape[2]
     return Elements(order % columns, order // columns, flat.gather(1, order))
 
@@ -69,12 +69,12 @@ def seen(found: Elements, documents: Tensor | None = None) -> Tensor:
 
     Causal attention in serving sees the same: all pairs, then the slots before.
     """
-    q_anchor, k_anchor = found.anchors[:, :, None], found.anchors[:, None]
+    q_anchor, k_anchor = found.anchors[:, :, None], found.anchors[:, None]  # [rows, elements, 1], [rows, 1, elements]
     q_depth, k_depth = found.depths[:, :, None], found.depths[:, None]
-    own = k_anchor == q_anchor
+    own = k_anchor == q_anchor  # [rows, elements, elements], as allowed and itself
     allowed = ((k_depth == 0) & (k_anchor <= q_anchor)) | (own & (k_depth <= q_depth))
     if documents is not None:
-        number = documents.gather(1, found.anchors)
+        number = documents.gather(1, found.anchors)  # [rows, elements]
         allowed &= number[:, :, None] == number[:, None]
     itself = own & (k_depth == q_depth)  # padding sees itself, so that no softmax is empty
     return (allowed & found.real[:, None]) | itself
@@ -84,11 +84,12 @@ def segments(kept: Tensor, limit: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Sequence partitioning: splits sequences that do not fit in one pass into parts of at most about `limit` elements
     a row.
 
-    Yields (kept of the part, anchors [columns] that count in it). All depths of an anchor are in one part, with every
-    pair before them as context, so the losses of the parts add up to the whole's, and so do the gradients.
+    Yields (kept [rows, depth, columns] of the part, anchors [columns] that count in it). All depths of an anchor are in
+    one part, with every pair before them as context, so the losses of the parts add up to the whole's, and so do the
+    gradients.
     """
     columns = kept.shape[2]
-    own = kept[:, 1:].sum(1).max(0).values.cumsum(0)  # slots up to each anchor, of the row that has the most
+    own = kept[:, 1:].sum(1).max(0).values.cumsum(0)  # [columns] slots up to each anchor, of the row that has the most
     begin = 0
     while begin < columns:
         used = own - (own[begin - 1] if begin else 0)

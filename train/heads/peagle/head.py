@@ -80,6 +80,7 @@ class ParallelHead(nn.Module):
         layers: list[Any] = list(self.layers)  # of two classes
         for index, layer in enumerate(layers):
             if index == 0:
+                # embedding and hidden state: [rows, elements, 2 * hidden]
                 read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
             else:
                 read = layer.input_layernorm(hidden)
@@ -93,13 +94,14 @@ class ParallelHead(nn.Module):
 
 
 def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
-    q, k, v = (
+    """read [rows, elements, inputs of q] -> [rows, elements, hidden]."""
+    q, k, v = (  # [rows, heads, elements, head_dim] each, k and v with kv_heads
         getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)
         for name in ("q", "k", "v")
     )
     group = shape.heads // shape.kv_heads
     keys, values = rotate(k, *turns).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    mixed = scaled_dot_product_attention(rotate(q, *turns), keys, values, attn_mask=seen)
+    mixed = scaled_dot_product_attention(rotate(q, *turns), keys, values, attn_mask=seen)  # as q
     out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(2))
     return out
 

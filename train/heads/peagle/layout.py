@@ -20,7 +20,9 @@ _MASK_ROW = "mask_embedding"
 def write_parallel(
     head: ParallelHead, embedding: Tensor, vocabulary: DraftVocabulary, out: Path, *, depth: int
 ) -> None:
-    """Writes config and weights; this is the only place where weights are rounded to bf16."""
+    """Writes config and weights, with the target's `embedding` [vocabulary, hidden]; this is the only place where
+    weights are rounded to bf16.
+    """
     weights = {name: weight.detach() for name, weight in head.named_parameters() if name != _MASK_ROW}
     table = embedding.detach().clone()
     table[head.shape.mask_token] = head.mask_embedding.detach()

@@ -26,6 +26,7 @@ class Lesson:
 
     ids: Tensor
     answer: Tensor
+    """[rows, columns], as `ids` and `documents`."""
     taps: Tensor
     """[rows, columns, taps * hidden]"""
     logits: Tensor
@@ -35,14 +36,15 @@ class Lesson:
 
 def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elements) -> Tensor:
     """Pre-norm outputs [rows, elements, hidden]. `embedding` [vocabulary, hidden] is the target's."""
-    deep = (found.depths > 0)[..., None]
-    following = torch.roll(lesson.ids, -1, dims=1).gather(1, found.anchors)
-    embedded = torch.where(deep, head.mask_embedding, embedding[following])
+    deep = (found.depths > 0)[..., None]  # [rows, elements, 1]
+    following = torch.roll(lesson.ids, -1, dims=1).gather(1, found.anchors)  # [rows, elements]
+    embedded = torch.where(deep, head.mask_embedding, embedding[following])  # [rows, elements, hidden]
+    # taps of the anchors: [rows, elements, taps * hidden]
     taps = lesson.taps.gather(1, found.anchors[..., None].expand(-1, -1, lesson.taps.shape[-1]))
-    hidden = head.fc(torch.where(deep, head.mask_hidden, taps))
+    hidden = head.fc(torch.where(deep, head.mask_hidden, taps))  # [rows, elements, hidden]
     shape, columns = head.shape.head, lesson.ids.shape[1]
     cosines, sines = rope(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope_theta, lesson.taps)
-    turns = cosines[found.positions][:, None], sines[found.positions][:, None]
+    turns = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
     return head(embedded, hidden, turns, seen(found, lesson.documents)[:, None])
 
 
@@ -65,17 +67,18 @@ def judge_parallel(
     give no gradient, but count as misses.
     """
     kept = kept_anchors(lesson.answer, drop, generator, lesson.documents)
-    top = lesson.logits.argmax(-1)
+    top = lesson.logits.argmax(-1)  # [rows, columns]
+    # judged and wanted: [rows, depth, columns] each
     judged = torch.stack([loss_mask(lesson.answer, depth, lesson.documents) for depth in range(drop.depth)], 1) & kept
     wanted = judged & torch.stack([looked_ahead(vocabulary.t2d[top], depth + 1) for depth in range(drop.depth)], 1)
-    shares = decay ** torch.arange(drop.depth, device=kept.device, dtype=lesson.logits.dtype)
+    shares = decay ** torch.arange(drop.depth, device=kept.device, dtype=lesson.logits.dtype)  # [depth]
     total = (wanted.sum((0, 2)) * shares).sum().clamp(min=1)
     columns = torch.arange(kept.shape[2], device=kept.device)
     parts = [(kept, columns >= 0)] if limit is None else segments(kept, limit)
     for part, answered in parts:
         hits = torch.zeros_like(kept)
         loss = lesson.logits.new_zeros(())
-        own = wanted & answered
+        own = wanted & answered  # [rows, depth, columns]
         if own.any():
             loss = _part(head, embedding, lesson, vocabulary, part, own, top, objective, shares, hits) / total
         yield _counted(loss, judged & answered, hits)
@@ -101,11 +104,11 @@ def _part(
     rows, places = (wanted.flatten(1).gather(1, found.depths * wanted.shape[2] + found.anchors) & found.real).nonzero(
         as_tuple=True
     )
-    anchors, depths = found.anchors[rows, places], found.depths[rows, places]
-    goals = lesson.logits[rows, anchors + depths + 1]
+    anchors, depths = found.anchors[rows, places], found.depths[rows, places]  # [n] each
+    goals = lesson.logits[rows, anchors + depths + 1]  # [n, vocabulary]
     ids = vocabulary.draft_to_target
-    drafted = head.logits(output[rows, places]).to(goals.dtype)
-    mass = (goals[:, ids].logsumexp(-1) - goals.logsumexp(-1)).exp()
+    drafted = head.logits(output[rows, places]).to(goals.dtype)  # [n, draft vocabulary], as wanted_ids
+    mass = (goals[:, ids].logsumexp(-1) - goals.logsumexp(-1)).exp()  # [n]
     hits[rows, depths, anchors] = ids[drafted.argmax(-1)] == top[rows, anchors + depths + 1]
     wanted_ids = goals[:, ids].softmax(-1)
     loss = drafted.new_zeros(())
@@ -116,6 +119,7 @@ def _part(
 
 
 def _counted(loss: Tensor, judged: Tensor, hits: Tensor) -> Judged:
+    """judged and hits [rows, depth, columns]."""
     alive, counts = torch.ones_like(judged[:, 0]), []
     for depth in range(judged.shape[1]):
         reached = alive & judged[:, depth]

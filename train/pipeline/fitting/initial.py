@@ -130,7 +130,7 @@ def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVoca
     for key in ("intermediate_size", "fc_norm", "norm_output"):
         _same(folder, key, begun_config.get(key), config.get(key))
     tensors = load_file(weights)
-    ids = tensors["d2t"] + torch.arange(begun_config["draft_vocab_size"])
+    ids = tensors["d2t"] + torch.arange(begun_config["draft_vocab_size"])  # [draft vocabulary]
     if not torch.equal(ids, vocabulary.draft_to_target):
         raise ConfigError(
             f"{folder} was trained on another draft vocabulary ({len(ids)} ids, here {shape.draft_vocabulary}): "

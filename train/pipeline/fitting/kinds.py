@@ -88,7 +88,9 @@ class Recurrent:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """P-EAGLE. Which elements of a row are dropped depends only on its number, whichever process takes it."""
+    """P-EAGLE. `embedding` [vocabulary, hidden] is the target's. Which elements of a row are dropped depends only on
+    its number, whichever process takes it.
+    """
 
     stage: TrainStage
     seed: int

@@ -46,8 +46,9 @@ class Metrics:
 
 
 def line_of(step: int, loss: float, reached: Tensor, right: Tensor, *, rate: float, gradient: float) -> dict[str, Any]:
-    """Figures of the updates since the last line: mean loss; for each depth the share of drafts that were right among
-    those whose earlier ones were; the acceptance length of a greedy chain with these shares.
+    """Figures of the updates since the last line, `reached` and `right` [depth]: mean loss; for each depth the share of
+    drafts that were right among those whose earlier ones were; the acceptance length of a greedy chain with these
+    shares.
     """
     return {
         "step": step,
