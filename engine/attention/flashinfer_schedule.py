@@ -103,7 +103,7 @@ class Schedule:
         return self._pinned[place][: self.size]
 
     def send(self, qo_indptr: Ints, kv_indptr: Ints, last_page_len: Ints) -> tuple[Tensor, Tensor, Tensor]:
-        """Copies this turn's row arrays [rows + 1], [rows + 1] and [rows] behind the planner's own copy
+        """Copies this step's row arrays [rows + 1], [rows + 1] and [rows] behind the planner's own copy
         -> the three on the device, int32.
         """
         place = self.serial % len(self._pinned)

@@ -71,11 +71,11 @@ class ParallelHead(nn.Module):
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=_INIT_STD)
 
-    def forward(self, embedded: Tensor, hidden: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+    def forward(self, embedded: Tensor, hidden: Tensor, rotations: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
         """(F1)..(F6), layer by layer: embeddings and fused hidden states [rows, elements, hidden] -> pre-norm outputs.
 
-        `turns` are RoPE cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool says
-        which elements (the last dimension) each attends to.
+        `rotations` are RoPE cosines and sines [rows, 1, elements, head_dim]; `seen` [rows, 1, elements, elements] bool
+        says which elements (the last dimension) each attends to.
         """
         layers: list[Any] = list(self.layers)  # of two classes
         for index, layer in enumerate(layers):
@@ -84,7 +84,7 @@ class ParallelHead(nn.Module):
                 read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
             else:
                 read = layer.input_layernorm(hidden)
-            hidden = hidden + _attend(self.shape.head, layer.self_attn, read, turns, seen)
+            hidden = hidden + _attend(self.shape.head, layer.self_attn, read, rotations, seen)
             hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         return hidden
 
@@ -93,15 +93,15 @@ class ParallelHead(nn.Module):
         return self.lm_head(self.norm(output))
 
 
-def _attend(shape: HeadShape, attention: Any, read: Tensor, turns: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
+def _attend(shape: HeadShape, attention: Any, read: Tensor, rotations: tuple[Tensor, Tensor], seen: Tensor) -> Tensor:
     """read [rows, elements, inputs of q] -> [rows, elements, hidden]."""
     q, k, v = (  # [rows, heads, elements, head_dim] each, k and v with kv_heads
         getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)
         for name in ("q", "k", "v")
     )
     group = shape.heads // shape.kv_heads
-    keys, values = rotate(k, *turns).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    mixed = scaled_dot_product_attention(rotate(q, *turns), keys, values, attn_mask=seen)  # as q
+    keys, values = rotate(k, *rotations).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+    mixed = scaled_dot_product_attention(rotate(q, *rotations), keys, values, attn_mask=seen)  # as q
     out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(2))
     return out
 

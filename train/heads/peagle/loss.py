@@ -44,8 +44,8 @@ def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elemen
     hidden = head.fc(torch.where(deep, head.mask_hidden, taps))  # [rows, elements, hidden]
     shape, columns = head.shape.head, lesson.ids.shape[1]
     cosines, sines = rope(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope_theta, lesson.taps)
-    turns = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
-    return head(embedded, hidden, turns, seen(found, lesson.documents)[:, None])
+    rotations = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
+    return head(embedded, hidden, rotations, seen(found, lesson.documents)[:, None])
 
 
 def judge_parallel(
