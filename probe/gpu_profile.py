@@ -10,6 +10,7 @@ from typing import Any
 from torch.profiler import ProfilerActivity, profile
 
 from aerie.contracts.config import Config
+from aerie.engine.device import resolve_device
 from aerie.probe.drive import MakeLane
 from aerie.probe.steady import steady
 
@@ -22,6 +23,8 @@ def measure_profile(
     config: Config, make_lane: MakeLane, *, batches: Sequence[int], prompt: int, steps: int
 ) -> Iterator[Cell]:
     """The kernels of greedy steps that take longest: times a step, microseconds a step, and share of the total."""
+    if resolve_device(config).type == "cpu":  # whole steps in C++ start no operators that a profile could name
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"kernels": "torch"})})
     with closing(make_lane(config)) as lane:
         device = str(lane.capacity.report.get("device"))
         on_gpu = device != "cpu"

@@ -9,7 +9,7 @@ from typing import Any
 
 from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config_numbers import ConfigNumbers
-from aerie.engine.model.formats import reader_of
+from aerie.engine.model.formats import check_format
 
 _FAMILIES = {
     "LlamaForCausalLM": "llama",
@@ -67,7 +67,7 @@ def read_model_config(folder: Path) -> ModelConfig:
             f"{folder} holds a {architecture}; the native engine runs {', '.join(sorted(_FAMILIES))}",
             param="model.path",
         )
-    reader_of(data, folder)
+    check_format(data, folder)
     if data.get("sliding_window") and data.get("use_sliding_window", architecture == "MistralForCausalLM"):
         raise ConfigError(
             f"{folder} attends over a sliding window of {data['sliding_window']}, which the native engine does not run",

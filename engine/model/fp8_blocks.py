@@ -5,18 +5,18 @@ The weights are multiplied once, while they are loaded, and served in the engine
 """
 
 from collections.abc import Mapping
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from aerie.contracts.errors import ConfigError
-from aerie.engine.model.matrix import Matrix
-from aerie.engine.model.weights import Reader, Source, unquantized
+
+if TYPE_CHECKING:
+    from aerie.engine.model.matrix import Matrix
+    from aerie.engine.model.weights import Reader, Source
 
 _SCALES = (None, "float")
 
 
-def fp8_blocks(settings: Mapping[str, Any]) -> Reader:
+def fp8_blocks(settings: Mapping[str, Any]) -> "Reader":
     """`settings`: quantization_config. Raises ConfigError unless the scales are floats of blocks."""
     size, scales = settings.get("weight_block_size"), settings.get("scale_fmt")
     if not (isinstance(size, list) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)):
@@ -33,8 +33,12 @@ def fp8_blocks(settings: Mapping[str, Any]) -> Reader:
         )
     rows, columns = size
 
-    def read(source: Source, module: str, shape: tuple[int, int]) -> Matrix:
+    def read(source: "Source", module: str, shape: tuple[int, int]) -> "Matrix":
         """Modules without scales are not quantized."""
+        import torch
+
+        from aerie.engine.model.weights import unquantized
+
         if f"{module}.weight_scale_inv" not in source:
             return unquantized(source, module, shape)
         blocks = (-(-shape[0] // rows), -(-shape[1] // columns))

@@ -10,7 +10,7 @@ from tests.patience import until
 
 ACCEPT = HOME / "spec/trees/accept.py"
 LINE = 1 + ACCEPT.read_text(encoding="utf-8").splitlines().index(
-    "    places = torch.arange(choices.shape[1], device=choices.device)"
+    "    places = torch.arange(choices.shape[1], device=choices.device)  # [M]"
 )
 WATCH = """
 import sys

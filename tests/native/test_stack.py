@@ -36,9 +36,9 @@ def passes(dim: int, dtype: torch.dtype, *, tree: bool) -> tuple[Pass, Pass, int
         attention = make_attention("cpp", shape, CPP)
         tokens = int(inputs.qo_indptr[-1])
         torch.manual_seed(5)
-        generations = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
+        rotations = torch.polar(torch.ones(tokens, 1, dim // 2), 100 * torch.rand(tokens, 1, dim // 2))
         slots = torch.randperm(12)[:tokens]
-        made.append(Pass(generations, slots, attention.plan(inputs), attention, pool, CPP))
+        made.append(Pass(rotations, slots, attention.plan(inputs), attention, pool, CPP))
     return made[0], made[1], tokens
 
 
@@ -87,7 +87,7 @@ def test_of_fp32_the_parts_by_themselves_give_the_same_bits() -> None:
 def test_chunks_of_a_prompt_change_no_bit(cuts: tuple[int, ...], dtype: torch.dtype) -> None:
     """Down to tokens one by one, which is how they are decoded."""
     stack, x = Stack((layer(16, dtype), layer(16, dtype))), torch.randn(21, HIDDEN).to(dtype)
-    generations = torch.polar(torch.ones(21, 1, 8), 100 * torch.rand(21, 1, 8))
+    rotations = torch.polar(torch.ones(21, 1, 8), 100 * torch.rand(21, 1, 8))
     answers = []
     for bounds in ((0, 21), (0, *cuts, 21)):
         inputs, pool = case([0], [21], page=4, tree=False, head_dim=16, dtype=dtype)
@@ -98,7 +98,7 @@ def test_chunks_of_a_prompt_change_no_bit(cuts: tuple[int, ...], dtype: torch.dt
         for first, end in pairwise(bounds):
             queries = torch.tensor([0, end - first], dtype=torch.int32)
             own = replace(inputs, qo_indptr=queries, prefix_lens=torch.tensor([first]))
-            context = Pass(generations[first:end], slots[first:end], attention.plan(own), attention, pool, CPP)
+            context = Pass(rotations[first:end], slots[first:end], attention.plan(own), attention, pool, CPP)
             parts.append(CPP[through](stack, x[first:end].clone(), context)[0])
         answers.append(torch.cat(parts))
     assert torch.equal(*answers)
@@ -114,7 +114,7 @@ def test_what_the_call_cannot_do_goes_layer_by_layer(monkeypatch: pytest.MonkeyP
     if why == "plan":
         inputs, _ = case([21, 0, 7], [1, 4, 3], page=4, tree=False, head_dim=dim)
         dense = make_attention("reference")
-        ours = Pass(ours.generations, ours.slots, dense.plan(inputs), dense, ours.pool, CPP)
+        ours = Pass(ours.rotations, ours.slots, dense.plan(inputs), dense, ours.pool, CPP)
     called: list[torch.Tensor] = []
 
     def reference(_: Stack, x: torch.Tensor, context: Pass, **others: object) -> tuple[torch.Tensor, None]:

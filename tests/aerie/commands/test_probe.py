@@ -108,7 +108,7 @@ def test_overlap_needs_no_model(tmp_path: Path) -> None:
         (["compare", "CONFIG", "--temperature", "hot"], "'hot' is not a list of numbers"),
         (["compare", "CONFIG", "--dtype", "float32,int4"], "'int4' is none of float32, bfloat16, float16"),
         (["gpu-check", "CONFIG", "--only", "graphs,x"], "'x' is none of attention, graphs, speculation, soak"),
-        (["gpu-bench", "CONFIG", "--only", ""], "'' is none of plain, speculation, attention, kernels"),
+        (["gpu-bench", "CONFIG", "--only", ""], "'' is none of plain, references, sampling, "),
         (["compare", "CONFIG", "--chain", "9"], "'9' is not a shape"),
         (["baseline", "CONFIG", "--threads", ""], "'' is not a list of whole numbers"),
         (["overlap", "--batches", "1.5"], "'1.5' is not a list of whole numbers"),

@@ -87,7 +87,7 @@ async def test_a_bug_is_a_nested_500(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("aerie.server.openai.respond.read_wishes", broken)
+    monkeypatch.setattr("aerie.server.openai.respond.read_parameters", broken)
     headers = {"x-request-id": "find-me"}
     async with http.post(f"{live.url}/v1/chat/completions", json={"messages": USER}, headers=headers) as answer:
         text = await answer.text()

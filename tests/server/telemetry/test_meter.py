@@ -48,7 +48,7 @@ async def test_requests_are_counted_by_route_method_and_status(
         for place in range(3):
             assert await ask("GET", f"/nowhere/{place}") == 404
         assert await ask("PROPFIND", "/version") == await ask("MKCOL", "/version") == 405
-        monkeypatch.setattr("aerie.server.openai.respond.read_wishes", lambda *_: 1 / 0)
+        monkeypatch.setattr("aerie.server.openai.respond.read_parameters", lambda *_: 1 / 0)
         assert await ask("POST", chat, {"messages": user}) == 500
         await live.idle()
         requests, durations = await counted(live)
