@@ -53,7 +53,12 @@ def qwen35() -> Any:
 MODELS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "gpt-oss": (
         gpt_oss,
-        ("sglang.arguments.attention_backend=intel_amx", "sglang.arguments.moe_runner_backend=triton"),
+        (
+            "sglang.arguments.attention_backend=intel_amx",
+            "sglang.arguments.moe_runner_backend=triton",
+            "spec.topk=1",
+            "spec.nodes=4",
+        ),
     ),
     "Qwen3.5": (qwen35, ("scheduler.prefix_cache=false", "sglang.arguments.enable_multimodal=false")),
 }

@@ -1,12 +1,13 @@
 """SIGKILL at any stage, then the same start again: the bytes of an undisturbed run."""
 
+import multiprocessing
 import os
 import signal
 import sys
-import traceback
 from pathlib import Path
 
 import pytest
+import torch
 
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.order import STAGES, Surroundings, run_stage
@@ -25,23 +26,24 @@ BEGUN = {
 
 def kill_when_begun(stage: str, config: PipelineConfig, surroundings: Surroundings) -> None:
     """Runs the stage in a process of its own, which dies at the first file that it touches once there is something to
-    go on from. Whoever watched from outside could come too late: the stages here take milliseconds."""
+    go on from. Whoever watched from outside could come too late: the stages here take milliseconds. The process is a
+    fresh one: a fork cannot run autograd after its parent has started autograd's threads."""
     awaited = Path(config.work) / f"{stage}.partial" / BEGUN.get(stage, "manifest.json")
+    child = multiprocessing.get_context("spawn").Process(target=_run_until, args=(awaited, stage, config, surroundings))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL, f"{stage} ended undisturbed"
+    assert awaited.exists()
 
+
+def _run_until(awaited: Path, stage: str, config: PipelineConfig, surroundings: Surroundings) -> None:
     def die_once_begun(event: str, _: tuple[object, ...]) -> None:
         if event in ("open", "os.rename", "os.mkdir") and awaited.exists() and awaited.stat().st_size:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    child = os.fork()
-    if child == 0:
-        try:
-            sys.addaudithook(die_once_begun)
-            run_stage(stage, config, surroundings)
-        finally:
-            traceback.print_exc()
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL, f"{stage} ended undisturbed"
-    assert awaited.exists()
+    torch.set_num_threads(1)
+    sys.addaudithook(die_once_begun)
+    run_stage(stage, config, surroundings)
 
 
 @pytest.mark.parametrize("stage", STAGES)
