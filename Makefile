@@ -106,7 +106,8 @@ kernels: $(GPU_STAMP) ## compile attention modules for ARCHS= and pack them unde
 
 test-gpu-contracts: $(GPU_STAMP) ## FlashInfer's planner and Triton's kernels, tested on a CPU
 	@$(MAKE) --no-print-directory kernels ARCHS=90a DTYPES=bf16 HEAD_DIMS=64
-	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 tests/engine/attention/test_attention.py \
+	@OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(GPU_VENV)/bin/python -m pytest -rs --timeout 900 \
+		tests/engine/attention/test_attention.py \
 		$(wildcard tests/engine/attention/test_flashinfer_*.py) $(TRITON_TESTS)
 
 gpu-kit: $(STAMP) ## pack wheels and attention modules for a GPU's machine without a network (GPU_PYTHON=3.12 HAVE=)
@@ -116,7 +117,9 @@ gpu-set: gpu-kit ## sources without the demo's weights and that pack in one fold
 	@$(BIN)/python scripts/gpu_set.py $(GPU_SET)
 
 gpu-rehearsal: $(GPU_READY) ## the three calls of scripts/gpu_call.py on any machine, small: shows that every stage runs
-	@for call in $(GPU_CALLS); do $(BIN)/python scripts/gpu_call.py $$call --out build/gpu-rehearsal/$$call --rehearsal --venv $(VENV) || exit 1; done
+	@for call in $(GPU_CALLS); do \
+		$(BIN)/python scripts/gpu_call.py $$call --out build/gpu-rehearsal/$$call --rehearsal --venv $(VENV) || exit 1; \
+	done
 
 gpu-setup: ## on a GPU's machine without a network: create .venv from that pack and the PyTorch of PYTHON=
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" KIT="$(GPU_KIT)" sh scripts/gpu_setup.sh

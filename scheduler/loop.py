@@ -183,10 +183,10 @@ class Scheduler:
         now = self._clock()
         self.stats.wait_seconds += now - started
         flight = self._flights.popleft()
+        live = self.rows.future.current(flight.rows, flight.stamps)
         if self.planner is not None:
-            live = self.rows.future.current(flight.rows, flight.stamps)
             self.planner.settle(flight.plan, flight.rows, live, output, steady=flight.steady)
-        tokens, finished = self._settler.settle(flight, output, now)
+        tokens, finished = self._settler.settle(flight, live, output, now)
         if self.planner is None and output.drafted.any():
             self._drafting.judge(int(np.count_nonzero(output.drafted)), int(np.count_nonzero(output.accepted)))
             self.stats.head_off = self._drafting.switched_off

@@ -22,13 +22,16 @@ class Settler:
         self._rows = rows
         self._stats = stats
 
-    def settle(self, flight: Flight, output: StepOutput, now: float) -> tuple[list[Tokens], list[Finished]]:
-        """The step's messages. The rows of requests that finished are free when it returns."""
+    def settle(
+        self, flight: Flight, live: Bools, output: StepOutput, now: float
+    ) -> tuple[list[Tokens], list[Finished]]:
+        """The step's messages; `live` [rows of the step] still have the owner that they were launched for. The rows of
+        requests that finished are free when it returns.
+        """
         plan, rows = flight.plan, flight.rows
         assert output.number == plan.number, f"step {output.number} came back where {plan.number} was due"
         self._stats.count(output)
         before = self._stats.tokens
-        live = self._rows.future.current(rows, flight.stamps)
         if plan.prefill is not None:
             self._settle_prefill(rows, live, plan.prefill, now)
         if np.count_nonzero(live) < len(rows):

@@ -10,7 +10,6 @@ import typer
 from aerie.commands.gpu import gpus
 from aerie.commands.lists import integers, numbers, words
 from aerie.commands.probe_options import (
-    QUICK_PROMPTS,
     QUICK_TOKENS,
     Json,
     MaxTokens,
@@ -24,6 +23,7 @@ from aerie.commands.probe_options import (
     inline,
     prompts_of,
     say,
+    sizes_of,
 )
 from aerie.commands.timing_probes import timings
 from aerie.lane import make_lane
@@ -54,7 +54,7 @@ def compare_command(
     from aerie.probe.shapes import parse_shape
 
     config = config_of(target, overrides)
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    count, most = sizes_of(prompts, max_tokens, quick=quick)
     grid = Grid(
         temperatures=numbers(temperature),
         concurrencies=integers(concurrency),
@@ -88,7 +88,7 @@ def planner_command(
     from aerie.probe.planner import measure_planner
 
     config = config_of(target, overrides)
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    count, most = sizes_of(prompts, max_tokens, quick=quick)
     cells = measure_planner(
         config,
         prompts_of(config, count),
@@ -118,7 +118,7 @@ def draft_temperature_command(
     from aerie.probe.draft_temperature import measure_draft_temperatures
 
     config = inline(config_of(target, overrides))
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    count, most = sizes_of(prompts, max_tokens, quick=quick)
     cells = measure_draft_temperatures(config, prompts_of(config, count), make_lane, max_tokens=most, say=say)
     columns = {"mode": "s", "shape": "s", "temperature": "g", "a": "g", "acceptance_length": ".3f"}
     columns |= {"over_target_only": ".3f", "acceptance_per_position": ".2f"}
@@ -140,7 +140,7 @@ def trees_command(
     from aerie.probe.trees import measure_trees
 
     config = inline(config_of(target, overrides))
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    count, most = sizes_of(prompts, max_tokens, quick=quick)
     cells = measure_trees(config, prompts_of(config, count), make_lane, depth=depth, topk=topk, max_tokens=most)
     columns = {"nodes": "d", "temperature": "g", "depth": "d", "chain": ".3f", "tree": ".3f", "tree_over_chain": ".3f"}
     end("Acceptance length of trees and chains", cells, columns, config, json)
@@ -189,7 +189,7 @@ def tune_command(
     from aerie.probe.tune import CHAINS, LOADS, MARGIN, TREES, tune
 
     config = config_of(target, overrides)
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)
+    count, most = sizes_of(prompts, max_tokens, quick=quick)
     loads, shapes = (LOADS[:3:2], (CHAINS[1], TREES[1])) if quick else (LOADS, (*CHAINS, *TREES))
     asked = prompts_of(config, count)
     cells, table = tune(config, asked, make_lane, loads=loads, shapes=shapes, max_tokens=most, say=say)

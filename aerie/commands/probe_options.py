@@ -69,3 +69,8 @@ def end(
     show(". ".join((title, *labels(config).values())), cells, columns)
     if json is not None:
         write_report(json, cells, config, **extra)
+
+
+def sizes_of(prompts: int, max_tokens: int, *, quick: bool) -> tuple[int, int]:
+    """Prompts to ask and tokens of each answer at most: those given, or the few of `--quick`."""
+    return (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)

@@ -90,8 +90,12 @@ class State(Collector):
             ("regret_tokens", "Tokens that plain decoding would have been ahead by, where it would", now.regret_tokens),
             ("resting_seconds", "Seconds of decode steps that drafted nothing", now.resting_seconds),
         ]
+        yield from self._sums(sums, "spec_decode_")
+
+    def _sums(self, sums: list[tuple[str, str, float]], prefix: str = "") -> Iterator[Metric]:
+        """Counters without labels, each a name, a help text and a value."""
         for name, text, value in sums:
-            yield self._counter(f"spec_decode_{name}", text, {"": value})
+            yield self._counter(prefix + name, text, {"": value})
 
     def _counters(self, now: Snapshot) -> Iterator[Metric]:
         per_position = {str(position): count for position, count in enumerate(now.accepted_per_position)}
@@ -109,8 +113,7 @@ class State(Collector):
             ("device_idle_seconds", "Seconds without work while requests waited or ran", now.idle_seconds),
             ("scheduler_host_seconds", "Seconds that the scheduler itself worked", now.host_seconds),
         ]
-        for name, text, value in plain:
-            yield self._counter(name, text, {"": value})
+        yield from self._sums(plain)
         phases = dict.fromkeys(_PHASES, 0.0) | now.phase_seconds
         name = "spec_decode_num_accepted_tokens_per_pos"
         yield self._counter(name, "Drafted tokens accepted, by depth", per_position, "position")

@@ -88,7 +88,7 @@ def test_what_graphs_capture_reads_nothing_of_the_host(batches: ModuleType, coun
 
 
 def test_a_prefill_sends_its_counts(batches: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # there is no GPU to lock pages for
+    monkeypatch.setattr(Tensor, "pin_memory", lambda self: self)  # locking pages needs a GPU
     batch, copied = batch_of(batches, [2, 3], wanted=True)
     assert batch.forward_mode.name == "EXTEND" and len(copied) == 1
     assert batch.extend_start_loc.device == GPU and batch.extend_num_tokens == 5
