@@ -1,6 +1,6 @@
 """The OpenAI shapes of answers: whole answers, chunks of a stream, usage. Plain data in, plain data out.
 
-Used by the routes and by `events`. Each HTTP request has one `Answers`; the chat and completions dialects differ only
+Used by the routes and by `chunks`. Each HTTP request has one `Answers`; the chat and completions dialects differ only
 in a few places.
 """
 
@@ -10,6 +10,8 @@ from typing import Any
 
 from aerie.contracts.messages import DraftTree, Usage
 from aerie.server.openai.choice import Choice, Delta
+from aerie.server.openai.chunks import ChunkEncoder
+from aerie.server.openai.generation import Generation
 from aerie.server.openai.logprobs import chat_logprobs, completion_logprobs
 from aerie.server.telemetry.account import acceptance_length, total
 from aerie.server.text.tokenizer import Tokenizer
@@ -63,6 +65,9 @@ class Answers:
             "choices": choices,
             "usage": usage_data(usage, [choice for choice, _ in answers], self._prompts),
         }
+
+    def encoder(self, generation: Generation) -> ChunkEncoder:
+        return ChunkEncoder(self, generation)
 
     def chunk(self, choice: Choice, delta: Delta, *, finish: bool, so_far: list[Choice]) -> Json:
         """`finish` adds the choice's finish_reason; `so_far` holds all choices, for the running count."""

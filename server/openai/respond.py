@@ -98,7 +98,7 @@ async def _stream(service: Service, request: Request, generation: Generation, an
     news = generation.news()
     try:
         first = await while_connected(request.receive, service.cut, _next(news))
-        return EventStream(generation, answers, first, news, service.cut)
+        return EventStream(generation, answers.encoder(generation), first, news, service.cut)
     except CallerGone:
         generation.close()
         return Response(status_code=CLIENT_CLOSED)
