@@ -5,6 +5,7 @@ The parts, each of which imports only parts above it:
 http        the parser's bounds on heads, connections and time; `gate`: request ids, API key, body limit, before
             anything is parsed; `problems`: errors in one shape
 text        tokenizer and chat templates: text to token ids; `detokenize` and `stops`: committed tokens to text
+parsing     `regions`: an answer's reasoning, content and tool calls, as events while its text grows
 dispatch    `admission`: places, taken before any work is done; `client`: the one socket to the scheduler; `mailbox`
 telemetry   `account`: the record of a finished request, for its log line and its trace; metrics; `head_watch`
 service     the parts of a running server in one value

@@ -5,10 +5,12 @@ The end may lie inside a run of tokens committed together; tokens after the end 
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from aerie.contracts.messages import DraftTree, Finished, TokenLogprobs, Usage
 from aerie.server.dispatch.mailbox import Run
+from aerie.server.parsing.regions import AnswerParser, Event, add
 from aerie.server.text.stops import StopScanner
 from aerie.server.text.tokenizer import Tokenizer
 
@@ -26,6 +28,10 @@ class TextRules:
     min_tokens: int = 0
     """Tokens whose text no stop string may touch."""
     skip_special: bool = True
+    kept_ids: frozenset[int] = frozenset()
+    """Special tokens whose text the parser needs; they are not skipped."""
+    parser: Callable[[], AnswerParser] = AnswerParser
+    """Makes the parser of one answer."""
 
 
 @dataclass(slots=True)
@@ -33,6 +39,9 @@ class Delta:
     """What one step added to a choice. `spans` holds its text in pieces, each marked as drafted or not."""
 
     text: str = ""
+    """The text as the model wrote it; with reasoning and calls, their markers included."""
+    events: list[Event] = field(default_factory=list)
+    """The same text as regions: reasoning, content, tool calls."""
     ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -44,6 +53,7 @@ class Delta:
 
     def extend(self, other: "Delta") -> None:
         self.text += other.text
+        self.add_events(other.events)
         self.ids += other.ids
         self.drafted += other.drafted
         self.logprobs += other.logprobs
@@ -51,6 +61,10 @@ class Delta:
         self.trees += other.trees
         for text, drafted in other.spans:
             self.add_span(text, drafted)
+
+    def add_events(self, events: list[Event]) -> None:
+        for event in events:
+            add(self.events, event)
 
     def add_span(self, text: str, drafted: bool) -> None:
         """Merges the text into the last span if both are of one kind."""
@@ -64,13 +78,18 @@ class Choice:
         self.index = index
         self.tokens = 0
         """Tokens of the answer, up to the one that ends it."""
+        self.reasoning_tokens = 0
+        """Those of them that began or ended inside reasoning."""
         self.finish_reason: str | None = None
         self.stop_reason: str | int | None = None
         """The request's stop string or stop id that ended the answer; None if the model ended it."""
+        self.ended_by_text = False
+        """Whether the answer ended in its text, which the scheduler does not see."""
         self.usage: Usage | None = None
         """The scheduler's usage record, once it has ended the request."""
         self._rules = rules
-        self._text = tokenizer.start_text(skip_special=rules.skip_special)
+        self._parser = rules.parser()
+        self._text = tokenizer.start_text(skip_special=rules.skip_special, kept=rules.kept_ids)
         self._pieces = tokenizer.pieces
         self._scanner = StopScanner(rules.stops, include=rules.include_stop)
         self._decoded = 0
@@ -80,6 +99,15 @@ class Choice:
     @property
     def ended(self) -> bool:
         return self.finish_reason is not None
+
+    @property
+    def calls(self) -> int:
+        """Tool calls so far."""
+        return self._parser.calls
+
+    @property
+    def parse_failures(self) -> int:
+        return self._parser.failures
 
     def take(self, run: Run) -> Delta:
         """Takes committed tokens. Ignores them once the answer has ended."""
@@ -106,23 +134,33 @@ class Choice:
 
     def _add(self, delta: Delta, token: int, drafted: bool) -> None:
         self.tokens += 1
+        reasoned = self._parser.reasoning
+        self._take_token(delta, token, drafted)
+        self.reasoning_tokens += reasoned or self._parser.reasoning
+
+    def _take_token(self, delta: Delta, token: int, drafted: bool) -> None:
         if token in self._rules.stop_ids:
             if self._rules.include_stop and not self._pieces.special(token):
                 self._send(delta, self._scan(self._decode(self._text.push(token), drafted)))
             self._close(delta, "stop", token)
             return
         self._send(delta, self._scan(self._decode(self._text.push(token), drafted)))
-        if self._scanner.found is not None:
-            self.finish_reason, self.stop_reason = "stop", self._scanner.found
+        if self._scanner.found is not None or self._parser.ended:
+            self.ended_by_text = True
+            self._end(delta, "stop", self._scanner.found)
 
     def _close(self, delta: Delta, reason: str, stop_id: int | None) -> None:
-        self.finish_reason, self.stop_reason = reason, None if stop_id in self._rules.end_ids else stop_id
         if self._scanner.found is None:
             self._send(delta, self._scan(self._decode(self._text.flush(), False)))
         if self._scanner.found is None:
             self._send(delta, self._scanner.flush())
+            self._end(delta, reason, None if stop_id in self._rules.end_ids else stop_id)
         else:
-            self.finish_reason, self.stop_reason = "stop", self._scanner.found
+            self._end(delta, "stop", self._scanner.found)
+
+    def _end(self, delta: Delta, reason: str, stop: str | int | None) -> None:
+        self.finish_reason, self.stop_reason = reason, stop
+        delta.add_events(self._parser.finish())
 
     def _decode(self, text: str, drafted: bool) -> str:
         self._decoded += len(text)
@@ -135,6 +173,7 @@ class Choice:
 
     def _send(self, delta: Delta, text: str) -> None:
         delta.text += text
+        delta.add_events(self._parser.feed(text))
         while text:
             length, drafted = self._unsent.popleft()
             if length > len(text):

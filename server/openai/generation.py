@@ -142,7 +142,7 @@ class Generation:
         self._clocks[id].note(self._service, run, len(delta.ids))
         if choice.ended and id in self._mailbox.open:
             self._clocks[id].ended = time.monotonic()
-            if isinstance(choice.stop_reason, str):  # the scheduler ends an answer at a stop token itself
+            if choice.ended_by_text:  # the scheduler ends an answer at a stop token itself
                 self._service.engine.abort(id)
         return delta
 

@@ -29,7 +29,8 @@ class Pieces:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = frozenset(id for id, token in added.items() if token.special)
         self._bytes: dict[int, bytes] = {}
         steps = _steps(json.loads(tokenizer.to_str()).get("decoder"))
         kinds = {step["type"] for step in steps}
@@ -59,8 +60,10 @@ class Pieces:
         """The byte value of a fallback token such as `<0xE2>`, else None."""
         return None if self.byte_level else _fallback_byte(self._tokenizer.id_to_token(token) or "")
 
-    def start(self, *, skip_special: bool = True) -> Detokenizer:
-        return ByteLevelText(self, skip_special) if self.byte_level else FallbackText(self, skip_special)
+    def start(self, *, skip_special: bool = True, kept: frozenset[int] = frozenset()) -> Detokenizer:
+        """`kept` are special tokens that are not skipped."""
+        skipped = self._special - kept if skip_special else frozenset[int]()
+        return ByteLevelText(self, skipped) if self.byte_level else FallbackText(self, skipped)
 
     def _look_up(self, token: int) -> bytes:
         written = self._tokenizer.id_to_token(token)
@@ -82,13 +85,13 @@ class Pieces:
 class ByteLevelText:
     """Every token is bytes; invalid bytes become U+FFFD per maximal subpart (Unicode's rule), as in Rust."""
 
-    def __init__(self, pieces: Pieces, skip_special: bool) -> None:
+    def __init__(self, pieces: Pieces, skipped: frozenset[int]) -> None:
         self._pieces = pieces
-        self._skip_special = skip_special
+        self._skipped = skipped
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        if self._skip_special and self._pieces.special(token):
+        if token in self._skipped:
             return ""
         return self._decoder.decode(self._pieces.bytes_of(token))
 
@@ -99,14 +102,14 @@ class ByteLevelText:
 class FallbackText:
     """Tokens are text, except runs of byte tokens: a run is one UTF-8 string, or one U+FFFD per byte if invalid."""
 
-    def __init__(self, pieces: Pieces, skip_special: bool) -> None:
+    def __init__(self, pieces: Pieces, skipped: frozenset[int]) -> None:
         self._pieces = pieces
-        self._skip_special = skip_special
+        self._skipped = skipped
         self._run = bytearray()
         self._strip = pieces.strip
 
     def push(self, token: int) -> str:
-        if self._skip_special and self._pieces.special(token):
+        if token in self._skipped:
             return ""
         value = self._pieces.fallback_byte(token)
         if value is not None:

@@ -110,8 +110,8 @@ class Tokenizer:
         text = self.pieces.start(skip_special=skip_special)
         return "".join([text.push(token) for token in ids]) + text.flush()
 
-    def start_text(self, *, skip_special: bool = True) -> Detokenizer:
-        return self.pieces.start(skip_special=skip_special)
+    def start_text(self, *, skip_special: bool = True, kept: frozenset[int] = frozenset()) -> Detokenizer:
+        return self.pieces.start(skip_special=skip_special, kept=kept)
 
     def written(self, token: int) -> str:
         """A single token as logprobs show it; part of a character becomes U+FFFD."""

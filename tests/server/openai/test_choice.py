@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from aerie.contracts.messages import Finished, TokenLogprobs, Tokens, Usage
 from aerie.server.dispatch.mailbox import Run
 from aerie.server.openai.choice import Choice, Delta, TextRules
+from aerie.server.parsing.regions import AnswerParser, Content, Event, Reasoning
 from aerie.server.text.tokenizer import Tokenizer
 
 TEXT = "The quick 🦅 naïve café, brown fox jumps over the lazy dog"
@@ -89,3 +90,50 @@ def test_ignored_end_tokens_say_nothing(tokenizer: Tokenizer) -> None:
     assert feed(choice, [letters[0], 1, letters[1]], [2]).text == "ab"
     shown = Choice(0, TextRules(skip_special=False), tokenizer)
     assert feed(shown, [letters[0], 1, letters[1]], [2]).text == "a<|end|>b"
+
+
+class Late(AnswerParser):
+    """Everything is reasoning until the first comma; gives one character later than it could; ends at a `j`."""
+
+    reasoning = True
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, text: str) -> list[Event]:
+        final, self._held = (self._held + text)[:-1], (self._held + text)[-1:]
+        events: list[Event] = [Reasoning(final)] if self.reasoning else [Content(final)]
+        self.reasoning = self.reasoning and "," not in text
+        self.ended = "j" in text
+        return events
+
+    def finish(self) -> list[Event]:
+        return [Content(self._held)]
+
+
+@pytest.mark.parametrize("length", [1, 4, 100])
+@pytest.mark.parametrize("stop", [(), ("brown",), ("dog!",)])
+def test_the_parser_sees_the_text_to_its_end_and_may_end_it(
+    tokenizer: Tokenizer, length: int, stop: tuple[str, ...]
+) -> None:
+    ids = tokenizer.ids(TEXT, add_special_tokens=False)
+    choice = Choice(0, TextRules(stops=stop, parser=Late), tokenizer)
+    delta = feed(choice, ids, [length])
+    assert "".join(event.text for event in delta.events) == delta.text
+    ends = "brown" if stop == ("brown",) else "j"
+    assert delta.text.startswith(TEXT[: TEXT.index(ends)]) and "over" not in delta.text
+    assert (choice.finish_reason, choice.ended_by_text) == ("stop", True)
+    reasoned = next(n for n in range(len(ids)) if "," in tokenizer.decode(ids[:n]))
+    assert choice.reasoning_tokens == reasoned < choice.tokens
+
+
+def test_events_without_a_parser_are_the_text(tokenizer: Tokenizer) -> None:
+    choice = Choice(0, TextRules(stops=("dog!",)), tokenizer)
+    delta = feed(choice, tokenizer.ids(TEXT, add_special_tokens=False), [3])
+    assert (delta.events, choice.reasoning_tokens, choice.calls) == ([Content(TEXT)], 0, 0)
+
+
+def test_kept_special_tokens_are_text(tokenizer: Tokenizer) -> None:
+    a = tokenizer.ids("a", add_special_tokens=False)[0]
+    choice = Choice(0, TextRules(kept_ids=frozenset([4])), tokenizer)
+    assert feed(choice, [3, a, 4], [2]).text == "a<|user|>"
