@@ -19,14 +19,28 @@ def provenance() -> dict[str, Any]:
     """The command, the commit of the current directory, the machine and its load."""
     return {
         "command": shlex.join(["aerie", *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit(Path.cwd()),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        **machine(),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """CPU, usable cores, load, system and Python; `lscpu` is that command's answer, None where it is missing."""
+    return {
         "cpu": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)),
         "load_average": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "lscpu": _lscpu(),
     }
+
+
+def commit(folder: Path) -> str | None:
+    """Commit of a checkout, marked if it has changes; None outside a repository."""
+    answer = _output("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
+    return None if answer is None else answer.strip()
 
 
 class EnergyMeter:
@@ -74,17 +88,19 @@ def _gpu_handles() -> list[tuple[Any, Any]]:
     return [(nvml, handle) for handle in handles]
 
 
-def _commit() -> str | None:
+def _lscpu() -> dict[str, str] | None:
+    answer = _output("lscpu")
+    if answer is None:
+        return None
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in answer.splitlines())}
+
+
+def _output(*command: str) -> str | None:
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        environment = os.environ | {"LC_ALL": "C"}
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
 
 
 def _cpu_model() -> str:

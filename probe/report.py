@@ -3,9 +3,7 @@
 import json
 import math
 import os
-import platform
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from aerie.bench.machine import commit, machine
 from aerie.contracts.config import Config, masked
 from aerie.contracts.labels import labels
 
@@ -40,16 +39,9 @@ def provenance(config: Config | None) -> Cell:
     """
     return {
         "command": shlex.join(["aerie", *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit(Path(__file__).parent.parent),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)),
-            "load_average": round(os.getloadavg()[0], 2),
-            "system": platform.platform(),
-            "python": platform.python_version(),
-            "torch": _version("torch"),
-        },
+        "machine": machine() | {"torch": _version("torch")},
         "config": None if config is None else masked(config),
         "labels": {} if config is None else labels(config),
     }
@@ -83,29 +75,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _commit() -> str | None:
-    """Commit of the sources that ran, marked if they have changes; None outside a repository."""
-    home = Path(__file__).parent.parent
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(home), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def _version(package: str) -> str | None:

@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scheduler": {"contracts"},
     "server": {"contracts"},
     "train": {"contracts", "engine", "spec"},
-    "probe": {"contracts", "engine", "spec", "native", "scheduler"},
+    "probe": {"bench", "contracts", "engine", "spec", "native", "scheduler"},
     "bench": set(),
     "aerie": {"contracts", "engine", "bridge", "spec", "native", "scheduler", "server", "train", "probe", "bench"},
 }

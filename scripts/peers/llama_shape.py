@@ -163,11 +163,6 @@ def _cell(given: argparse.Namespace, rows: int, found: list[tuple[float, float]]
     }
 
 
-def lscpu() -> dict[str, str]:
-    lines = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shape", type=Path, help="folder with a Llama's config.json")
@@ -186,7 +181,7 @@ def main() -> int:
     columns = {"precision": "s", "threads": "d", "march": "s", "concurrency": "d", "tokens_per_s": ".2f"}
     show("Beside llama.cpp", cells, columns | {"llama_cpp_tokens_per_s": ".2f", "over_llama_cpp": ".2f"})
     if given.out is not None:
-        origin = provenance(None) | {"command": " ".join(["python", *sys.argv]), "lscpu": lscpu()}
+        origin = provenance(None) | {"command": " ".join(["python", *sys.argv])}
         with given.out.open("a", encoding="utf-8") as file:
             print(json.dumps({"cells": cells, "provenance": origin}), file=file)
     return 0

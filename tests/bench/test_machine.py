@@ -1,5 +1,6 @@
-"""Energy and cost: counters that are there, that wrap around, and that are not; what a report makes of them."""
+"""What results say of the machine; energy and cost: counters that are there, that wrap around, and that are not."""
 
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from aerie.bench.machine import EnergyMeter
 from aerie.bench.measured import Measured
 from aerie.bench.measuring import _costs
 from aerie.bench.reports.table import rows
+from tests.house import HOME
 
 
 @pytest.fixture
@@ -83,3 +85,20 @@ def test_energy_and_cost_by_token_and_what_is_saved() -> None:
         sweep, Cell("plain", "demo", "concurrency", 1.0, 0), answers, "not measured", {"output_tokens_per_s": 0.0}
     )
     assert unknown["joules_per_token"] == unknown["cost_per_million_tokens"] == "not measured"
+
+
+@pytest.mark.skipif(shutil.which("lscpu") is None, reason="lscpu is not installed")
+def test_lscpu_stands_in_it() -> None:
+    found = machine.machine()["lscpu"]
+    assert {"Architecture", "Model name"} <= found.keys() and all(isinstance(value, str) for value in found.values())
+
+
+def test_a_machine_without_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = machine.machine()
+    assert found["lscpu"] is None and found["cores"] >= 1
+    assert machine.commit(HOME) is None
+
+
+def test_no_commit_outside_a_repository(tmp_path: Path) -> None:
+    assert machine.commit(tmp_path) is None
