@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from aerie.contracts.grammar import Grammar
 from aerie.contracts.sampling import SamplingParams, SpeculationParams
 
 FinishReason = Literal["stop", "length", "abort"]
@@ -24,6 +25,8 @@ class Generate(_Message, frozen=True, kw_only=True):
     prompt: list[int]
     sampling: SamplingParams
     speculation: SpeculationParams = SpeculationParams()
+    grammar: Grammar | None = None
+    """What the answer must match; checked by the server. Only for a scheduler whose `Ready` takes grammars."""
     choice: int = 0
     """Index among the `n` choices of one HTTP request."""
     cache_salt: str = ""
@@ -112,6 +115,8 @@ class Ready(_Message, frozen=True, kw_only=True):
     """Tokens of prompt and answer together that a request may hold."""
     vocabulary: int
     end_ids: list[int]
+    grammars: bool = False
+    """Whether answers can be held to a grammar."""
     report: dict[str, str | int | float | bool | None]
 
 

@@ -69,3 +69,9 @@ class LimitsConfig(Section):
     """How long a request may wait while no row or too few KV pages are free; after that it is answered 503."""
     total_seconds: float = Field(default=600.0, gt=0, le=_MAX_SECONDS)
     """How long a request may take in total; after that it ends with an error."""
+    grammar_bytes: int = Field(default=64 << 10, ge=1)
+    """The most bytes of a JSON schema, a regular expression or a grammar that an answer must match."""
+    grammar_nesting: int = Field(default=64, ge=1)
+    """The deepest nesting of its brackets."""
+    grammar_seconds: float = Field(default=5.0, gt=0, le=_MAX_SECONDS)
+    """How long building it may take; after that the request is answered 400."""

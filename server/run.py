@@ -142,6 +142,7 @@ class _Run:
             for task in (announcing, *endings):
                 task.cancel()
             await engine.close()
+            self._service.grammars.close()
             if self._service.tracing is not None:
                 self._service.tracing.close()
         return 0 if engine.death is None else 1

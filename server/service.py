@@ -17,6 +17,7 @@ from aerie.server.telemetry.head_watch import HeadWatch, Promise
 from aerie.server.telemetry.metrics import Metrics
 from aerie.server.telemetry.state_metrics import State
 from aerie.server.telemetry.tracing import Tracing
+from aerie.server.text.grammars import Grammars
 from aerie.server.text.tokenizer import Tokenizer
 
 
@@ -34,6 +35,7 @@ _COMPUTES = ("device", "dtype", "attention", "kernel_set", "products", "threads"
 class Service:
     config: Config
     tokenizer: Tokenizer
+    grammars: Grammars
     engine: Engine
     admission: Admission
     metrics: Metrics
@@ -80,6 +82,7 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
     return Service(
         config=config,
         tokenizer=tokenizer,
+        grammars=Grammars(tokenizer, config.limits),
         engine=engine,
         admission=admission,
         metrics=Metrics(model, state),

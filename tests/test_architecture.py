@@ -18,6 +18,7 @@ ONLY_IN: dict[str, set[str]] = {
     "starlette": {"server"},
     "uvicorn": {"server"},
     "flashinfer": {"engine"},
+    "llguidance": {"server", "engine"},
     "sglang": {"engine", "bridge"},
     "triton": {"engine", "spec"},
     "transformers": {"server", "train", "probe"},

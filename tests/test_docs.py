@@ -20,7 +20,14 @@ from aerie.commands.settings import as_markdown as settings_table
 from aerie.commands.settings import settings
 from aerie.contracts.config import known_keys, load_config, parse_config
 from aerie.contracts.errors import AerieError
-from aerie.server.openai.bodies import ChatBody, CompletionBody, SpeculationOptions, StreamOptions
+from aerie.server.openai.bodies import (
+    ChatBody,
+    CompletionBody,
+    JsonSchema,
+    SpeculationOptions,
+    StreamOptions,
+    StructuredOutputs,
+)
 from aerie.server.openai.distribution import as_markdown as sampling_table
 from aerie.server.openai.unsupported import UNSUPPORTED
 from aerie.train.__main__ import app as train_app
@@ -183,8 +190,15 @@ def test_the_api_page_has_every_field() -> None:
     offered, refused = (set(re.findall(r"`(\w+)`", section(page, name))) for name in ("Fields", "Refused fields"))
     bodies = (ChatBody, CompletionBody, SpeculationOptions, StreamOptions)
     taken = {name for body in bodies for name in body.model_fields}
+    inner = {
+        field.alias or name for body in (JsonSchema, StructuredOutputs) for name, field in body.model_fields.items()
+    }
     assert not taken - offered, "fields that the page does not name"
-    answered = {"role", "content", "token_ids", "prompt_token_ids", "drafted", "extra_body"}
+    answered = (
+        inner
+        | {"text", "json_object", "json_schema"}
+        | {"role", "content", "token_ids", "prompt_token_ids", "drafted", "extra_body"}
+    )
     assert not offered - taken - answered, "fields that nobody reads"
     assert refused == set(UNSUPPORTED)
 

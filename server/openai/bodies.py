@@ -108,6 +108,44 @@ class SpeculationOptions(Body):
     """Adds `trees` to the choices: each step's draft tree and its accepted path."""
 
 
+def _kind_of_schema(value: Any) -> str | None:
+    return "an object" if isinstance(value, dict) else "a text" if isinstance(value, str) else None
+
+
+Schema = Annotated[
+    Annotated[dict[str, Any], Tag("an object")] | Annotated[str, Tag("a text")],
+    either(_kind_of_schema, "a JSON schema: an object, or its text"),
+]
+"""Its size is checked where its grammar is made, off the event loop."""
+Choices = Annotated[Few[str], Field(min_length=1)]
+
+
+class JsonSchema(Body):
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[Schema | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Body):
+    """OpenAI's form of structured output."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(Body):
+    """vLLM's form of it: one of these."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    json_: Annotated[Schema | None, Field(alias="json")] = None
+    json_object: bool | None = None
+    regex: str | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+
+
 class GenerateBody(Body, DistributionBody):
     """The fields that chats and completions share. Those that shape the distribution come from their table."""
 
@@ -126,6 +164,12 @@ class GenerateBody(Body, DistributionBody):
     return_token_ids: bool | None = None
     speculation: SpeculationOptions | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: Schema | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
 
 
 class TextPart(Body):

@@ -18,8 +18,10 @@ from aerie.server.openai.choice import Choice, Delta
 from aerie.server.openai.events import EventStream
 from aerie.server.openai.generation import Generation, News
 from aerie.server.openai.parameters import Parameters, check_prompt, fit, read_parameters
+from aerie.server.openai.structured import constraint_of
 from aerie.server.openai.unsupported import refuse_unsupported
 from aerie.server.service import Service
+from aerie.server.text.grammars import Constraint
 
 
 async def answer(
@@ -35,11 +37,18 @@ async def answer(
     service.check_model(body.model)
     refuse_unsupported(body)
     parameters = read_parameters(body, service.config.limits, ready)
+    constraint = constraint_of(body)
+    if constraint is not None and not ready.grammars:
+        raise BadRequest(
+            f"{constraint.param} is not supported by this deployment's engine; leave it out", param=constraint.param
+        )
     _check_fan_out(service, parameters, count)
     request_id: str = request.state.request_id
     try:
         generation = await while_connected(
-            request.receive, service.cut, _begin(service, body, request_id, parameters, ready, count, prompts)
+            request.receive,
+            service.cut,
+            _begin(service, body, request_id, parameters, constraint, ready, count, prompts),
         )
     except CallerGone:
         return Response(status_code=CLIENT_CLOSED)
@@ -60,6 +69,7 @@ async def _begin(
     body: ChatBody | CompletionBody,
     request_id: str,
     parameters: Parameters,
+    constraint: Constraint | None,
     ready: Ready,
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
@@ -69,6 +79,7 @@ async def _begin(
     try:
         arrived = time.monotonic()
         param = "messages" if isinstance(body, ChatBody) else "prompt"
+        grammar = None if constraint is None else await service.grammars.checked(constraint, ready.end_ids)
         requests = []
         for prompt in await prompts():
             check_prompt(prompt, ready, param)
@@ -79,6 +90,7 @@ async def _begin(
                     prompt=prompt,
                     sampling=sampling,
                     speculation=parameters.speculation,
+                    grammar=grammar,
                     choice=choice,
                     cache_salt=body.cache_salt or "",
                     queue_deadline=arrived + service.config.limits.queue_seconds,

@@ -61,6 +61,15 @@ class Tokenizer:
     def vocabulary(self) -> int:
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
+    def as_json(self) -> str:
+        """The tokenizer that was loaded, as text."""
+        return self._tokenizer.to_str()
+
+    def token_of(self, text: str) -> int | None:
+        """The added token that is this text; None if there is none."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return next((id for id, token in added.items() if token.content == text), None)
+
     def check_length(self, text: str, context: int | None, param: str) -> None:
         """Raises BadRequest for a text with more characters than `context` tokens can cover; None means no limit."""
         if context is not None and self._longest_token is not None and len(text) > context * self._longest_token:

@@ -190,7 +190,7 @@ class FakeScheduler:
 
     def _ready(self) -> Ready:
         report: dict[str, str | int | float | bool | None] = {"kv_tokens": 4096, "target_bytes": 1000}
-        return Ready(max_length=MAX_LENGTH, vocabulary=VOCABULARY, end_ids=[END_ID], report=report)
+        return Ready(max_length=MAX_LENGTH, vocabulary=VOCABULARY, end_ids=[END_ID], grammars=True, report=report)
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(

@@ -99,7 +99,6 @@ async def test_bad_fields(
 UNSUPPORTED: list[tuple[str, Any, list[Any]]] = [
     ("tools", [{"type": "function"}], [None, []]),
     ("tool_choice", "required", [None, "none", "auto"]),
-    ("response_format", {"type": "json_object"}, [None, {"type": "text"}]),
     ("frequency_penalty", 0.5, [None, 0, 0.0]),
     ("presence_penalty", -1, [0]),
     ("length_penalty", 1.1, [None, 1, 1.0]),
@@ -108,7 +107,7 @@ UNSUPPORTED: list[tuple[str, Any, list[Any]]] = [
     ("suffix", "x", [None, ""]),
     ("echo", True, [None, False]),
     ("chat_template", "{{ x }}", [None]),
-    ("guided_json", {}, [None]),
+    ("ebnf", "root ::= x", [None]),
 ]
 
 
@@ -222,13 +221,13 @@ async def test_a_wrong_part_is_named_alone(
 
 
 async def test_all_unsupported_fields_are_named_at_once(live: Live, http: aiohttp.ClientSession) -> None:
-    fields = {"presence_penalty": 1, "response_format": {"type": "json_object"}, "tool_choice": "required"}
-    fields |= {"tools": [{"type": "function"}], "echo": True, "guided_json": {"secret": 1}}
+    fields = {"presence_penalty": 1, "modalities": ["audio"], "tool_choice": "required"}
+    fields |= {"tools": [{"type": "function"}], "echo": True, "ebnf": "secret"}
     status, error = await ask(live, http, CHAT, {"messages": USER} | fields)
     assert (status, error["param"], error["code"]) == (400, "tools", "unsupported_field")
     assert error["message"] == (
-        "tools, tool_choice, response_format, guided_json, presence_penalty, echo are not supported: leave them out, "
-        'or send tools: [], tool_choice: "auto", response_format: {"type": "text"}, presence_penalty: 0, echo: false'
+        "tools, tool_choice, ebnf, presence_penalty, echo, modalities are not supported: leave them out, "
+        'or send tools: [], tool_choice: "auto", presence_penalty: 0, echo: false, modalities: ["text"]'
     )
 
 

@@ -1,0 +1,91 @@
+"""What an answer must match: a grammar, as a request carries it from the server to the lane.
+
+The server reads and checks it; the lane builds the matcher that masks the target's choices. `written` is the text that
+both build from, so that what was checked is what is used.
+"""
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
+
+_WHITESPACE = "[ ]?"
+"""What JSON may hold between its parts. Unbounded whitespace invites endless newlines."""
+_JSON_OPTIONS = {"whitespace_pattern": _WHITESPACE, "lenient": False, "coerce_one_of": False}
+
+
+class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+    """Constrains an answer, up to the end token that follows it."""
+
+    kind: GrammarKind
+    text: str = ""
+    """The JSON of a schema, a regular expression, the JSON list of the choices, or a grammar in llguidance's variant of
+    Lark's notation, whose first rule is `start`. Empty for `json_object`.
+    """
+    behind: str = ""
+    """The text that ends the reasoning which comes first, such as `</think>`: the answer is free up to there, and the
+    grammar begins right behind it. Empty: it begins with the answer.
+    """
+
+
+def written(grammar: Grammar, marker: int | None = None) -> str:
+    """The text from which llguidance builds a matcher. `marker` is the token that `behind` is, if it is one token.
+
+    Raises ValueError if the grammar's text is not JSON where it must be.
+    """
+    answer = _part(grammar)
+    if not grammar.behind:
+        return json.dumps({"grammars": [answer]})
+    return json.dumps(
+        {"grammars": [{"lark_grammar": _reasoning(grammar.behind, marker)}, {**answer, "name": "answer"}]}
+    )
+
+
+def _part(grammar: Grammar) -> dict[str, Any]:
+    if grammar.kind == "json_object":
+        return _json({"type": "object"})
+    if grammar.kind == "json_schema":
+        schema = json.loads(grammar.text)
+        if not isinstance(schema, dict):
+            raise ValueError(f"a schema must be a JSON object, not {json.dumps(schema)[:40]}")
+        return _json(schema)
+    if grammar.kind == "choice":
+        return {"lark_grammar": "start: " + " | ".join(json.dumps(choice) for choice in json.loads(grammar.text))}
+    if grammar.kind == "regex":
+        return {"lark_grammar": f"start: /{_slashed(grammar.text)}/"}
+    return {"lark_grammar": grammar.text}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"json_schema": {**schema, "x-guidance": _JSON_OPTIONS}}
+
+
+def _slashed(regex: str) -> str:
+    """The expression between the slashes of Lark's notation."""
+    out, escaped = [], False
+    for character in regex:
+        if character == "\n":
+            out.append("n" if escaped else "\\n")
+        else:
+            out.append("\\/" if character == "/" and not escaped else character)
+        escaped = character == "\\" and not escaped
+    return "".join(out)
+
+
+def _reasoning(end: str, marker: int | None) -> str:
+    """Free text up to the end marker, then the rule `answer`."""
+    if marker is not None:
+        return f"start: TEXT <[{marker}]> @answer\nTEXT: /(.|\\n)*/"
+    return f"start: text @answer\ntext[suffix={json.dumps(end)}]: /(.|\\n)*/"
+
+
+def vocabulary_of(tokenizer: str) -> str:
+    """The JSON of a tokenizer in which added tokens such as `</think>` are control tokens, special or not: a grammar
+    names them, and free text does not hold them.
+    """
+    data = json.loads(tokenizer)
+    for token in data.get("added_tokens", ()):
+        token["special"] = token["special"] or (token["content"][:1] + token["content"][-1:]) in ("<>", "[]")
+    return json.dumps(data)
