@@ -24,7 +24,7 @@ class StopScanner:
             end, start, self.found = match
             self._held = ""
             return seen[: end if self._include else start]
-        keep = self._claimed(seen)
+        keep = begun(seen, self._stops)
         self._held = seen[len(seen) - keep :]
         return seen[: len(seen) - keep]
 
@@ -37,12 +37,13 @@ class StopScanner:
         matches = ((seen.find(stop), stop) for stop in self._stops)
         return min(((start + len(stop), start, stop) for start, stop in matches if start >= 0), default=None)
 
-    def _claimed(self, seen: str) -> int:
-        """Length of the longest suffix of `seen` that is a prefix of a stop string."""
-        longest = 0
-        for stop in self._stops:
-            for length in range(min(len(stop) - 1, len(seen)), longest, -1):
-                if seen.endswith(stop[:length]):
-                    longest = length
-                    break
-        return longest
+
+def begun(text: str, marks: tuple[str, ...]) -> int:
+    """Length of the longest end of the text with which a mark begins, without being whole."""
+    longest = 0
+    for mark in marks:
+        for length in range(min(len(mark) - 1, len(text)), longest, -1):
+            if text.endswith(mark[:length]):
+                longest = length
+                break
+    return longest
