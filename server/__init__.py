@@ -11,6 +11,7 @@ telemetry   `account`: the record of a finished request, for its log line and it
 service     the parts of a running server in one value
 openai      a request: `requests` parses JSON into `bodies`, `parameters` checks them, `respond` runs a `generation`,
             whose `choice`s grow token by token; `answers` and `events` send them
+responses   the dialect of /v1/responses: `conversation` makes a chat of a request, `items` of an answer's regions
 playground  the page at `/`
 routes      the paths of the API
 app, run    the application; uvicorn, drain, exit codes. The composition root calls `run`

@@ -11,8 +11,11 @@ from aerie.server.http.paths import Paths
 from aerie.server.http.problems import register
 from aerie.server.openai.openapi import document
 from aerie.server.playground import PATHS, playground_routes
+from aerie.server.responses.bodies import ResponseBody
+from aerie.server.responses.shapes import EVENTS
 from aerie.server.routes.openai import openai_routes
 from aerie.server.routes.platform import platform_routes
+from aerie.server.routes.responses import response_routes
 from aerie.server.routes.state import state_routes
 from aerie.server.routes.tokens import token_routes
 from aerie.server.service import Service
@@ -36,7 +39,7 @@ def create_app(service: Service) -> FastAPI:
     )
     register(app)
     settings = service.config
-    routers = [routes(service) for routes in (openai_routes, token_routes, state_routes)]
+    routers = [routes(service) for routes in (openai_routes, response_routes, token_routes, state_routes)]
     if settings.server.playground:
         routers.append(playground_routes())
     if settings.server.health_route is not None or settings.server.predict_route is not None:
@@ -58,6 +61,6 @@ def create_app(service: Service) -> FastAPI:
     if settings.server.cors_origins:
         app.add_middleware(Cors, origins=settings.server.cors_origins)
     app.add_middleware(Meter, metrics=service.metrics, paths=paths)  # added last, so it is the outermost
-    made = functools.cache(lambda: document(app, settings, open_paths))
+    made = functools.cache(lambda: document(app, settings, open_paths, (ResponseBody, *EVENTS)))
     app.openapi = made  # type: ignore[method-assign]
     return app

@@ -28,7 +28,7 @@ FLOORS: dict[str, str] = {
     "spec": "heads checkpoints trees drafters round kernels worker build",
     "native": "march compilation library once pages numbers products layers trials choice kernels structs layouts "
     "worker",
-    "server": "http text parsing dispatch telemetry service openai playground routes app run",
+    "server": "http text parsing dispatch telemetry service openai responses playground routes app run",
     "train": "progress optimization heads demo pipeline experiments __main__",
 }
 """The parts of a room, lowest first: each imports only parts before it."""

@@ -21,6 +21,7 @@ from aerie.commands.settings import settings
 from aerie.contracts.config import known_keys, load_config, parse_config
 from aerie.contracts.errors import AerieError
 from aerie.server.openai.bodies import (
+    AnswerBody,
     ChatBody,
     CompletionBody,
     JsonSchema,
@@ -30,6 +31,7 @@ from aerie.server.openai.bodies import (
 )
 from aerie.server.openai.distribution import as_markdown as sampling_table
 from aerie.server.openai.unsupported import UNSUPPORTED
+from aerie.server.responses.bodies import REFUSED, ResponseBody
 from aerie.train.__main__ import app as train_app
 from tests.house import HOME, MAY_IMPORT
 
@@ -201,6 +203,12 @@ def test_the_api_page_has_every_field() -> None:
     )
     assert not offered - taken - answered, "fields that nobody reads"
     assert refused == set(UNSUPPORTED)
+
+
+def test_the_api_page_has_every_field_of_a_response() -> None:
+    named = set(re.findall(r"`(\w+)`", section(text(HOME / "docs/api.md"), "Responses")))
+    assert not set(ResponseBody.model_fields) - set(AnswerBody.model_fields) - {"chat_template_kwargs"} - named
+    assert not set(REFUSED) - named
 
 
 def test_the_api_page_has_every_route_and_status() -> None:

@@ -11,7 +11,9 @@ MAX_FAULTS = 5
 MAX_INPUT = 120
 """How many characters of an invalid value a sentence repeats."""
 
-_WRITTEN_BY_USERS = frozenset({"messages", "prompt", "stop", "chat_template_kwargs", "cache_salt"})
+_WRITTEN_BY_USERS = frozenset(
+    {"messages", "prompt", "stop", "chat_template_kwargs", "cache_salt", "input", "instructions", "metadata"}
+)
 _SHORT_NAMES = ("type", "role")
 """Fields of a message and its parts whose values are words of the API and may be repeated."""
 

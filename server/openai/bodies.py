@@ -43,7 +43,7 @@ def either(kind_of: Callable[[Any], str | None], taken: str) -> Discriminator:
     return Discriminator(kind_of, custom_error_type="other_kind", custom_error_message=taken)
 
 
-def _text_or_list(value: Any) -> str | None:
+def text_or_list(value: Any) -> str | None:
     return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else None
 
 
@@ -66,7 +66,7 @@ Variables = Annotated[dict[str, Any], BeforeValidator(few_fields)]
 
 Stop = Annotated[
     Annotated[str, Tag("a text")] | Annotated[Items[str], Tag("a list")],
-    either(_text_or_list, "a string or a list of strings"),
+    either(text_or_list, "a string or a list of strings"),
 ]
 Prompt = Annotated[
     Annotated[str, Tag("a text")]
@@ -146,11 +146,10 @@ class StructuredOutputs(Body):
     grammar: str | None = None
 
 
-class GenerateBody(Body, DistributionBody):
-    """The fields that chats and completions share. Those that shape the distribution come from their table."""
+class AnswerBody(Body, DistributionBody):
+    """The fields that all requests for an answer share. Those that shape the distribution come from their table."""
 
     model: str | None = None
-    max_tokens: Annotated[int, range_of("max_tokens")] | None = None
     min_tokens: Annotated[int, range_of("min_tokens")] | None = None
     stop: Stop | None = None
     stop_token_ids: Items[TokenId] | None = None
@@ -158,18 +157,24 @@ class GenerateBody(Body, DistributionBody):
     skip_special_tokens: bool | None = None
     ignore_eos: bool | None = None
     seed: Annotated[int, range_of("seed")] | None = None
-    n: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     speculation: SpeculationOptions | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | None = None
     guided_regex: str | None = None
     guided_choice: Choices | None = None
     guided_grammar: str | None = None
+
+
+class GenerateBody(AnswerBody):
+    """The fields that chats and completions share."""
+
+    max_tokens: Annotated[int, range_of("max_tokens")] | None = None
+    n: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
 
 
 class TextPart(Body):
@@ -179,7 +184,7 @@ class TextPart(Body):
 
 Content = Annotated[
     Annotated[str, Tag("a text")] | Annotated[Few[TextPart], Tag("a list")],
-    either(_text_or_list, "a string or a list of text parts"),
+    either(text_or_list, "a string or a list of text parts"),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from aerie.contracts.config import Config
@@ -20,13 +21,17 @@ _MODELS = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody, ChatChunk, Co
 _HTTP = {"get", "post"}
 
 
-def document(app: FastAPI, config: Config, open_paths: frozenset[str]) -> dict[str, Any]:
-    """If an API key is set, all paths except `open_paths` require it."""
+def document(
+    app: FastAPI, config: Config, open_paths: frozenset[str], models: tuple[type[BaseModel], ...]
+) -> dict[str, Any]:
+    """If an API key is set, all paths except `open_paths` require it. `models` are those of other dialects."""
     made = get_openapi(title=app.title, version=app.version, routes=app.routes)
     # FastAPI's schema models hold bounds as floats, which cannot represent 2**63 - 1.
-    _, exact = models_json_schema([(one, "validation") for one in _MODELS], ref_template="#/components/schemas/{model}")
+    _, exact = models_json_schema(
+        [(one, "validation") for one in _MODELS + models], ref_template="#/components/schemas/{model}"
+    )
     schemas = made["components"]["schemas"] = made["components"]["schemas"] | exact["$defs"]
-    for body in ("ChatBody", "CompletionBody"):
+    for body in ("ChatBody", "CompletionBody", "ResponseBody"):
         _bound(schemas[body]["properties"], config.limits)
     if config.server.api_key is not None:
         made["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
@@ -39,7 +44,8 @@ def document(app: FastAPI, config: Config, open_paths: frozenset[str]) -> dict[s
 
 def _bound(properties: dict[str, Any], limits: LimitsConfig) -> None:
     """Adds the limits that `parameters` checks."""
-    _kind(properties["n"], "integer")["maximum"] = limits.max_choices
+    if "n" in properties:
+        _kind(properties["n"], "integer")["maximum"] = limits.max_choices
     _kind(properties["temperature"], "number")["maximum"] = limits.temperature_max
     stop = {"minLength": 1, "maxLength": limits.max_stop_length}
     _kind(properties["stop"], "string").update(stop)

@@ -4,18 +4,19 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any, Protocol
 
 import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
 from aerie.contracts.errors import BadRequest
-from aerie.contracts.messages import Generate, Ready
+from aerie.contracts.messages import Generate, Ready, Usage
 from aerie.server.http.connection import CLIENT_CLOSED, CallerGone, while_connected
-from aerie.server.openai.answers import Answers, Wanted
+from aerie.server.openai.answers import Wanted
 from aerie.server.openai.bodies import ChatBody, CompletionBody
 from aerie.server.openai.choice import Choice, Delta
-from aerie.server.openai.events import EventStream
+from aerie.server.openai.events import Encoder, EventStream
 from aerie.server.openai.generation import Generation, News
 from aerie.server.openai.parameters import Parameters, check_prompt, fit, read_parameters
 from aerie.server.openai.structured import constraint_of
@@ -24,11 +25,19 @@ from aerie.server.service import Service
 from aerie.server.text.grammars import Constraint
 
 
+class Dialect(Protocol):
+    """How one route writes the answer to one request."""
+
+    def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> dict[str, Any]: ...
+
+    def encoder(self, generation: Generation) -> Encoder: ...
+
+
 async def answer(
     service: Service,
     body: ChatBody | CompletionBody,
     request: Request,
-    dialect: type[Answers],
+    dialect: Callable[..., Dialect],
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
 ) -> Response:
@@ -105,7 +114,7 @@ async def _begin(
         raise
 
 
-async def _stream(service: Service, request: Request, generation: Generation, answers: Answers) -> Response:
+async def _stream(service: Service, request: Request, generation: Generation, answers: Dialect) -> Response:
     """Waits for the first news, so that a request that fails early gets an HTTP status on which clients retry."""
     news = generation.news()
     try:
@@ -123,7 +132,7 @@ async def _next(news: AsyncIterator[News]) -> News:
     return await anext(news)
 
 
-async def _whole(service: Service, request: Request, generation: Generation, answers: Answers) -> Response:
+async def _whole(service: Service, request: Request, generation: Generation, answers: Dialect) -> Response:
     async def collect() -> list[tuple[Choice, Delta]]:
         deltas = [Delta() for _ in generation.choices]
         async for news in generation.news():

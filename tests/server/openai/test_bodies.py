@@ -16,6 +16,7 @@ from aerie.server.openai.bodies import (
     DetokenizeBody,
     TokenizeBody,
 )
+from aerie.server.responses.bodies import ResponseBody
 from aerie.server.routes.platform import PredictBody
 from aerie.server.text.tokenizer import INLINE_CHARACTERS
 from tests.server.conftest import Live
@@ -37,6 +38,10 @@ WRONG: list[tuple[type[Body] | type[PredictBody], dict[str, Any]]] = [
     (TokenizeBody, {"messages": [1] * MANY}),
     (DetokenizeBody, {"tokens": ["x"] * MANY}),
     (PredictBody, {"instances": [1] * MANY}),
+    (ResponseBody, {"input": [1] * MANY}),
+    (ResponseBody, {"input": [{"role": "user", "content": [{"type": "input_image"}] * MANY}]}),
+    (ResponseBody, {"input": "x", "tools": [1] * MANY}),
+    (ResponseBody, {"input": "x", "metadata": {key: [] for key in FIELDS}}),
 ]
 TOO_MANY: list[tuple[type[Body] | type[PredictBody], dict[str, Any], int, int]] = [
     (ChatBody, {"messages": USER * MANY}, MANY, MAX_ITEMS),
@@ -47,6 +52,9 @@ TOO_MANY: list[tuple[type[Body] | type[PredictBody], dict[str, Any], int, int]] 
     (CompletionBody, {"prompt": ["x"] * MANY}, MANY, MAX_ITEMS),
     (CompletionBody, {"prompt": [[1]] * MANY}, MANY, MAX_ITEMS),
     (PredictBody, {"instances": [{}] * MANY}, MANY, MAX_ITEMS),
+    (ResponseBody, {"input": USER * MANY}, MANY, MAX_ITEMS),
+    (ResponseBody, {"input": "x", "tools": [{"type": "function"}] * MANY}, MANY, MAX_ITEMS),
+    (ResponseBody, {"input": "x", "tools": [{"type": "function"} | FIELDS]}, MANY + 1, MAX_FIELDS),
 ]
 
 

@@ -14,6 +14,7 @@ from aerie.server.app import create_app
 from aerie.server.dispatch.client import Engine
 from aerie.server.openai.bodies import ChatBody, CompletionBody
 from aerie.server.openai.unsupported import UNSUPPORTED
+from aerie.server.responses.bodies import ResponseBody
 from aerie.server.service import build_service
 from aerie.server.text.tokenizer import Tokenizer
 from tests.patience import PATIENCE
@@ -34,14 +35,19 @@ likely: dict[str, st.SearchStrategy[Any]] = {
     "top_logprobs": st.integers(0, 3),
     "speculation": st.fixed_dictionaries({}, optional={"enabled": st.booleans(), "spans": st.booleans()}),
     "return_token_ids": st.booleans(),
+    "input": st.text(max_size=5)
+    | st.lists(st.fixed_dictionaries({"role": st.sampled_from(["user", "assistant"]), "content": st.text(max_size=5)})),
+    "max_output_tokens": st.integers(1, 40),
+    "tools": st.lists(st.fixed_dictionaries({"type": st.sampled_from(["function", "web_search"])}), max_size=2),
     "prompt": st.text(max_size=5)
     | st.lists(st.integers(0, 599), max_size=4)
     | st.lists(st.text(max_size=3), max_size=3),
 }
-fields = sorted({*ChatBody.model_fields, *CompletionBody.model_fields, *UNSUPPORTED} - {"messages", "model"})
+BODIES = (ChatBody, CompletionBody, ResponseBody)
+fields = sorted({*UNSUPPORTED}.union(*(body.model_fields for body in BODIES)) - {"messages", "model"})
 messages = st.just([{"role": "user", "content": "hi"}]) | values
 bodies = st.builds(
-    lambda chosen, spoken: {"messages": spoken, "prompt": "x"} | chosen,
+    lambda chosen, spoken: {"messages": spoken, "prompt": "x", "input": "x"} | chosen,
     st.lists(st.sampled_from(fields), max_size=5, unique=True).flatmap(
         lambda names: st.fixed_dictionaries({name: likely.get(name, values) | values for name in names})
     ),
@@ -65,14 +71,16 @@ def test_any_body_is_answered(folder: Path, tokenizer: Tokenizer) -> None:
         service = runner.run(begin())
         app = create_app(service)
 
-        @given(body=bodies, path=st.sampled_from(["/v1/chat/completions", "/v1/completions"]))
-        @settings(max_examples=100)
+        @given(body=bodies, path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/v1/responses"]))
+        @settings(max_examples=150)
         def ask(body: Any, path: str) -> None:
+            if path == "/v1/responses":  # it refuses the others' fields
+                body = {name: value for name, value in body.items() if name not in ("messages", "prompt")}
             status, text = runner.run(post(app, path, json.dumps(body, allow_nan=False).encode()))
             seen.add(status)
             if status == 200:
-                assert b'"choices"' in text
-                assert b'"error"' not in text
+                assert b'"choices"' in text or b'"object":"response"' in text
+                assert b'"error":{' not in text
             else:
                 assert 400 <= status < 500
                 assert set(json.loads(text)["error"]) == {"message", "type", "param", "code"}

@@ -11,7 +11,7 @@ import pytest
 from tests.server.conftest import Live, Start
 
 USER = [{"role": "user", "content": "hi"}]
-CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETE, RESPOND = "/v1/chat/completions", "/v1/completions", "/v1/responses"
 ALL = {"return_token_ids": True, "speculation": {"spans": True, "trees": True}}
 PLATFORM: dict[str, object] = {"health_route": "/alive", "predict_route": "/predict"}
 
@@ -45,6 +45,7 @@ async def test_every_route_is_there_and_every_schema_holds(start: Start, http: a
             "/alive",
             "/predict",
             CHAT,
+            RESPOND,
         ):
             assert path in reported["paths"], path
         for path in sorted(reported["paths"]):
@@ -68,13 +69,16 @@ async def test_answers_are_as_the_document_says(
 ) -> None:
     reported = await document(live, http)
     usage = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": bool(fields)}}
-    logprobs = {CHAT: {"logprobs": True, "top_logprobs": 2}, COMPLETE: {"logprobs": 2}}
-    for path, body in ((CHAT, {"messages": USER}), (COMPLETE, {"prompt": "x", "max_tokens": 20})):
+    logprobs = {CHAT: {"logprobs": True, "top_logprobs": 2}, COMPLETE: {"logprobs": 2}, RESPOND: {"top_logprobs": 2}}
+    bodies = {CHAT: {"messages": USER}, COMPLETE: {"prompt": "x", "max_tokens": 20}, RESPOND: {"input": "hi"}}
+    for path, body in bodies.items():
+        if path == RESPOND:
+            fields = {name: value for name, value in fields.items() if name != "n"}
         for more in ({}, logprobs[path]):
             async with http.post(live.url + path, json=body | fields | more) as answer:
                 jsonschema.validate(await answer.json(), response(reported, "post", path))
             async with http.post(live.url + path, json=body | fields | more | usage) as answer:
-                events = [line.removeprefix("data: ") for line in (await answer.text()).split("\n\n")]
+                events = [line.rpartition("data: ")[2] for line in (await answer.text()).split("\n\n")]
             for event in events[:-2]:
                 jsonschema.validate(json.loads(event), response(reported, "post", path, "text/event-stream"))
     for path, sent in (("/tokenize", {"prompt": "x", "return_token_strs": True}), ("/v1/detokenize", {"tokens": [9]})):
@@ -86,9 +90,9 @@ async def test_limits_are_those_of_this_server_and_whole(start: Start, http: aio
     limits = {"max_choices": 5, "temperature_max": 1.5, "max_stop_length": 9}
     async with start(None, {"limits": limits}) as live:
         reported = await document(live, http)
-    for body in ("ChatBody", "CompletionBody"):
+    for body in ("ChatBody", "CompletionBody", "ResponseBody"):
         schema = {"$ref": f"#/components/schemas/{body}", "components": reported["components"]}
-        good: dict[str, Any] = {"messages": USER, "prompt": "x"}
+        good: dict[str, Any] = {"messages": USER, "prompt": "x", "input": "x"}
         for field, edge, beyond in (
             ("n", 5, 6),
             ("temperature", 1.5, 1.6),
@@ -98,6 +102,8 @@ async def test_limits_are_those_of_this_server_and_whole(start: Start, http: aio
             ("stop", ["a" * 9], [""]),
             ("speculation", {"max_draft_tokens": 63}, {"max_draft_tokens": 64}),
         ):
+            if field == "n" and body == "ResponseBody":
+                continue
             jsonschema.validate(good | {field: edge}, schema)
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(good | {field: beyond}, schema)
