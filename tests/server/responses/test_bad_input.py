@@ -37,6 +37,13 @@ BAD: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"top_logprobs": 21}, "top_logprobs", ["21", "20"]),
     ({"temperature": -1}, "temperature", ["-1", "at least 0"]),
     ({"text": {"format": {"type": "xml"}}}, "text.format.type", ['"xml"']),
+    ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema", ["missing"]),
+    ({"text": {"format": {"type": "json_schema", "schema": 5}}}, "text.format.schema", ["5; it must be a JSON schema"]),
+    (
+        {"text": {"format": {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}}},
+        "text.format.schema",
+        ["uniqueItems"],
+    ),
     ({"text": "json"}, "text", ['"json"', "an object"]),
     ({"tools": "all"}, "tools", ['"all"', "a list"]),
     ({"tools": [{"name": "f"}]}, "tools[0].type", ["missing"]),
