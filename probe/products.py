@@ -1,11 +1,12 @@
 """Products of few tokens with the matrices of a model, each way that this device has: what a layer's time is made of.
 
 A part of `aerie probe gpu-bench`. Weights are as many copies as make a cache forget them. `inductor` compiles for
-seconds for each case, so it is measured at few counts of tokens.
+seconds for each case, so it is measured at few counts of tokens, once all else is.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,11 @@ def measure_products(
     device, model = resolve_device(config), read_model_config(Path(config.model.path))
     dtype = served_dtype(config, model, device)
     bandwidth, _ = ceilings_of(device, dtype)
-    for name, (outputs, width) in matrices(model).items():
+    for compiled, (name, (outputs, width)) in product((False, True), matrices(model).items()):
         weights = _weights(outputs, width, dtype, device)
         for count in tokens:
             x = torch.randn(count, width, device=device).to(dtype)
-            for way, multiply in ways(device, count).items():
+            for way, multiply in (compiled_ways if compiled else ways)(device, count).items():
                 cell: Cell = {
                     "device": device_name(device),
                     "matrix": name,
@@ -56,7 +57,7 @@ def measure_products(
                     continue
                 read = outputs * width * dtype.itemsize
                 yield cell | {"microseconds": taken, "bandwidth_share": 1e6 * read / taken / bandwidth}
-        say(f"products with {name}")
+        say(f"products with {name}{', compiled' if compiled else ''}")
 
 
 def matrices(model: ModelConfig) -> dict[str, tuple[int, int]]:
@@ -81,9 +82,14 @@ def ways(device: torch.device, tokens: int) -> dict[str, Way]:
 
         if tokens <= MOST_TOKENS:
             found["triton"] = multiply
-    if tokens in _COMPILED:
-        found["inductor"] = torch.compile(_by_torch, mode="max-autotune-no-cudagraphs")
     return found
+
+
+def compiled_ways(device: torch.device, tokens: int) -> dict[str, Way]:
+    """Ways that compile for seconds."""
+    if device.type != "cuda" or tokens not in _COMPILED:
+        return {}
+    return {"inductor": torch.compile(_by_torch, mode="max-autotune-no-cudagraphs")}
 
 
 def _by_torch(x: Tensor, weight: Tensor) -> Tensor:

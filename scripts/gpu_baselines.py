@@ -132,13 +132,14 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-BASELINES = {"cuda graph": graph_seconds, "transformers": transformers_seconds}
+BASELINES = {"graph": graph_seconds, "transformers": transformers_seconds}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shape", type=Path, help="a folder with config.json")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", choices=BASELINES, help="both by default")
     parser.add_argument("--rows", default="1,8,64")
     parser.add_argument("--context", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=50)
@@ -150,12 +151,12 @@ def main() -> int:
     config = AutoConfig.from_pretrained(given.shape)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     cells: list[Cell] = []
-    for name, seconds_of in BASELINES.items():
+    for name in [given.only] if given.only else BASELINES:
         for rows in map(int, given.rows.split(",")):
             cell: Cell = {"baseline": name, "batch": rows, "context": given.context, "device": _name(device)}
             cell |= {"dtype": str(dtype).removeprefix("torch."), "captured": device.type == "cuda"}
             try:
-                seconds = seconds_of(config, rows, given.context, given.steps, dtype, device)
+                seconds = BASELINES[name](config, rows, given.context, given.steps, dtype, device)
                 cell |= {"step_ms": 1e3 * seconds, "tokens_per_s": rows / seconds if seconds > 0 else None}
             except Exception as error:  # noqa: BLE001  printed; the other baselines go on
                 traceback.print_exc()

@@ -2,12 +2,14 @@
 
     python scripts/gpu_call.py first --out results
 
-A stage that fails or hangs is ended with all that it started, and costs itself and the stages that need it. Two files
-are left under --out: `results.tar.gz`, all that the stages have written, and `summary.json`. Both are renewed every 20
-seconds and replaced at once, so that what ends the call early finds them whole. Exits with code 1 if a stage failed.
+A stage that fails or hangs is ended with all that it started, and costs itself and the stages that need it; the end of
+its log is printed. Two files are left under --out: `results.tar.gz`, all that the stages have written, and
+`summary.json`. Both are renewed every 20 seconds and replaced at once, so that what ends the call early finds them
+whole. Exits with code 1 if a stage failed.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -15,7 +17,9 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,12 +33,18 @@ _GRACE = 5.0
 """Seconds for a stage to end by itself once it is asked to."""
 _SMALLEST = 5.0
 """Seconds left below which no stage is started."""
+_LARGEST = 4 << 20
+"""Bytes of a file that the archive takes."""
+_SHOWN = 15
+"""Lines of a failed stage's log that are printed."""
+_MARK = "AERIE_STAGE"
+"""Set for a stage and all that it starts, so that its end finds them, whatever group or session they are in."""
 
 Cell = dict[str, Any]
 
 
 class Call:
-    """A call in progress. `words` fill the commands; `clock` gives seconds."""
+    """A call in progress. `words` fill the commands; `clock` gives seconds. Stages write under `work`, not `out`."""
 
     def __init__(
         self, stages: tuple[Stage, ...], out: Path, words: dict[str, str], *,
@@ -42,7 +52,7 @@ class Call:
     ) -> None:  # fmt: skip
         self._stages = stages
         self._out = out
-        self._work = out / ".work"
+        self._work = Path(tempfile.mkdtemp(prefix="aerie-call-"))
         self._words = words | {"out": str(self._work)}
         self._clock = clock
         self._ends = clock() + seconds
@@ -50,7 +60,7 @@ class Call:
 
     def run(self) -> bool:
         """Whether every stage passed that could run."""
-        self._work.mkdir(parents=True, exist_ok=True)
+        self._out.mkdir(parents=True, exist_ok=True)
         ended: dict[str, str] = {}
         for stage in self._stages:
             began, left = self._clock(), self._ends - self._clock()
@@ -64,66 +74,93 @@ class Call:
             self.cells.append(
                 {"stage": stage.name, "ended": ended[stage.name], "seconds": round(self._clock() - began, 1)}
             )
-            print(f"== {stage.name}: {ended[stage.name]}", flush=True)
+            print(f"== {stage.name}: {ended[stage.name]} after {self.cells[-1]['seconds']} s", flush=True)
             self._renew()
         shutil.rmtree(self._work)
         return all(how == "passed" for how in ended.values())
 
     def _run(self, stage: Stage, seconds: float) -> str:
-        command = stage.command.format(**self._words)
-        (self._work / "logs").mkdir(exist_ok=True)
-        with open(self._work / f"logs/{stage.name}.log", "wb") as log:
+        log, mark = self._work / f"logs/{stage.name}.log", uuid.uuid4().hex
+        log.parent.mkdir(exist_ok=True)
+        with open(log, "wb") as target:
             started = subprocess.Popen(
-                ["sh", "-c", command],
+                ["sh", "-c", stage.command.format(**self._words)],
                 cwd=HOME,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=target,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+                process_group=0,  # of this session: what ends the session ends the stage
+                env=os.environ | {"PYTHONUNBUFFERED": "1", _MARK: mark},
             )
-            deadline = self._clock() + seconds
-            while (left := deadline - self._clock()) > 0:
-                try:
-                    code = started.wait(min(RENEWED, left))
-                except subprocess.TimeoutExpired:
-                    self._renew()
-                    continue
-                _end(started)  # what it left running
-                return "passed" if code == 0 else f"failed with code {code}"
-            _end(started)
-            return f"took longer than {seconds:.0f} s"
+            how = self._wait(started, seconds)
+            _end(started, mark)
+        if how != "passed":
+            print("\n".join(log.read_text("utf-8", "replace").splitlines()[-_SHOWN:]), flush=True)
+        return how
+
+    def _wait(self, started: "subprocess.Popen[bytes]", seconds: float) -> str:
+        deadline = self._clock() + seconds
+        while (left := deadline - self._clock()) > 0:
+            try:
+                code = started.wait(min(RENEWED, left))
+            except subprocess.TimeoutExpired:
+                self._renew()
+                continue
+            return "passed" if code == 0 else f"failed with code {code}"
+        return f"took longer than {seconds:.0f} s"
 
     def _renew(self) -> None:
         packing, summing = self._out / ".results", self._out / ".summary"
         with tarfile.open(packing, "w:gz") as archive:
-            archive.add(self._work, arcname="results")
+            archive.add(self._work, arcname="results", filter=_small)
         packing.replace(self._out / "results.tar.gz")
         summing.write_text(json.dumps({"stages": self.cells}, indent=1) + "\n", encoding="utf-8")
         summing.replace(self._out / "summary.json")
 
 
-def _end(started: "subprocess.Popen[bytes]") -> None:
-    """Ends a stage's whole process group. A process that even the kernel cannot end is left behind."""
+def _small(file: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if file.size <= _LARGEST:
+        return file
+    print(f"{file.name} has {file.size >> 20} MiB and is left out of the archive", flush=True)
+    return None
+
+
+def _end(started: "subprocess.Popen[bytes]", mark: str) -> None:
+    """Ends all that a stage left running. A process that even the kernel cannot end is left behind."""
     for wanted in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(started.pid, wanted)
-        except ProcessLookupError:
+        deadline = time.monotonic() + _GRACE
+        for running in (left := _marked(mark)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(running, wanted)
+        while left and time.monotonic() < deadline:
+            started.poll()  # reaps it
+            left = _marked(mark)
+            time.sleep(0.05)
+        if not left:
             return
-        try:
-            started.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            continue
+
+
+def _marked(mark: str) -> list[int]:
+    """The processes whose environment holds the mark; none of those that have ended."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{_MARK}={mark}".encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def words(rehearsal: bool, venv: Path) -> dict[str, str]:
     """What stands for the words in braces of a command."""
     triton_tests = sorted(str(path.relative_to(HOME)) for path in HOME.glob("tests/*/*/test_triton_*.py"))
+    tiny = "configs/serve/tiny-dummy.yaml"
     shape = "configs/shape/tiny" if rehearsal else "configs/shape/llama-3.1-8b"
     return {
         "bin": str(venv / "bin"),
         "python": str(venv / "bin/python"),
-        "config": "configs/serve/tiny-dummy.yaml" if rehearsal else "configs/serve/llama-3.1-8b-dummy.yaml",
+        "config": tiny if rehearsal else "configs/serve/llama-3.1-8b-dummy.yaml",
+        "tiny": tiny,
+        "kernels": "auto" if rehearsal else "triton",
         "shape": shape,
         "triton_tests": " ".join(triton_tests),
         "small": "--quick" if rehearsal else "",

@@ -2,8 +2,9 @@
 whom. `scripts/gpu_call.py` runs a call; each stage has a time limit of its own.
 
 Stages stand in the order of what they are worth: when a call's time is over, what is left out is the last. In commands,
-{python} and {bin} are those of the environment, {out} is the folder of results, {config} and {shape} name the model;
-{small} and {vocabulary} are empty on a GPU, and make a rehearsal on a CPU short.
+{python} and {bin} are those of the environment, {out} is the folder of results, {config} and {shape} name the model
+that is measured and {tiny} the one whose tokens are compared; {kernels} are Triton's on a GPU, where nothing has shown
+yet which of them pay. {small} and {vocabulary} are empty on a GPU, and make a rehearsal on a CPU short.
 """
 
 from dataclasses import dataclass
@@ -24,8 +25,8 @@ class Stage:
     """Whether it means anything on a CPU."""
 
 
-def _check(name: str, seconds: int) -> Stage:
-    command = f"{{python}} -m aerie probe gpu-check {{config}} --only {name} --json {{out}}/check-{name}.json {{small}}"
+def _check(name: str, seconds: int, model: str = "{tiny}") -> Stage:
+    command = f"{{python}} -m aerie probe gpu-check {model} --only {name} --json {{out}}/check-{name}.json {{small}}"
     return Stage(name, seconds, command, needs="ready")
 
 
@@ -35,52 +36,61 @@ def _bench(name: str, seconds: int, options: str, *, stage: str | None = None, f
     return Stage(stage or name, seconds, command, needs="ready")
 
 
+def _baseline(name: str, seconds: int) -> Stage:
+    command = f"{{python}} scripts/gpu_baselines.py {{shape}}/target --only {name} --out {{out}}/{name}.json {{small}}"
+    return Stage(name, seconds, command, needs="ready")
+
+
 SETUP = Stage("setup", 90, "test -f .venv/.carried || make gpu-setup", rehearsed=False)
 READY = Stage("ready", 60, "{python} scripts/gpu_ready.py", needs="setup")
 _PYTEST = "{python} -m pytest -rs -W default -p no:cacheprovider"
+
+_TIMED_FIRST = "--batches 1,8,64 --steps 50"
+_SHAPES = "3,1,4;6,1,7;5,4,16;6,8,32"
 
 CALLS: dict[str, tuple[Stage, ...]] = {
     "first": (
         SETUP,
         READY,
-        _check("attention", 100),
-        Stage("waits", 80, f"{_PYTEST} -m gpu tests/engine/test_gpu.py -k no_step_waits", needs="ready"),
+        _check("attention", 80, "{config}"),
+        Stage("waits", 90, f"{_PYTEST} -m gpu tests/engine/test_gpu.py -k no_step_waits", needs="ready"),
         _check("graphs", 60),
         _check("speculation", 90),
-        _bench("plain", 100, "--batches 1,8,64 --steps 50"),
+        _bench("plain", 90, _TIMED_FIRST),
         _bench("speculation", 110, "--shapes '3,1,4;6,1,7' --acceptance 3 --loads 1,8,64 --steps 50", stage="drafts"),
         _check("soak", 40),
-        _bench("references", 60, "--few 1,64 --steps 30"),
         _bench("profile", 60, "--few 1"),
+        _bench("references", 60, "--few 1,64 --steps 30"),
     ),
     "second": (
         SETUP,
         READY,
-        Stage("triton", 80, f"{_PYTEST} {{triton_tests}}", needs="ready"),
-        _bench("kernels", 60, ""),
         _bench("products", 60, ""),
-        _bench("plain", 120, "--steps 100"),
-        _bench("speculation", 240, "--acceptance 3,4.5 --loads 1,8,64 --steps 60", stage="drafts"),
-        _bench("profile", 60, "--few 64"),
-        _bench("attention", 120, ""),
+        _bench("kernels", 60, ""),
+        _bench("plain", 90, "--steps 100"),
+        _bench("speculation", 150, f"--shapes '{_SHAPES}' --acceptance 3 --loads 1,8,64 --steps 60", stage="drafts"),
+        _bench("profile", 40, "--few 64"),
+        Stage("triton", 80, f"{_PYTEST} {{triton_tests}}", needs="ready"),
+        _bench("attention", 90, ""),
+        _bench(
+            "speculation", 120, f"--shapes '{_SHAPES}' --acceptance 4.5 --loads 1,64 --steps 60", stage="long_drafts",
+            folder="long",
+        ),
     ),
     "third": (
         SETUP,
         READY,
-        _bench("sampling", 90, "--few 1,64 --steps 50"),
         Stage("shape", 20, "{python} scripts/gpu_shape.py {shape} build/gpu-shape {vocabulary}"),
+        _baseline("graph", 60),
         Stage(
             "http",
             200,
-            "PATH={bin}:$PATH {python} -m aerie bench sweep configs/sweep/gpu-http.yaml --out {out}/http",
+            "sed 's/engine.kernels=triton/engine.kernels={kernels}/' configs/sweep/gpu-http.yaml > build/gpu-http.yaml"
+            " && PATH={bin}:$PATH {python} -m aerie bench sweep build/gpu-http.yaml --out {out}/http",
             needs="shape",
         ),
-        Stage(
-            "baselines",
-            200,
-            "{python} scripts/gpu_baselines.py {shape}/target --out {out}/baselines.json {small}",
-            needs="ready",
-        ),
+        _bench("sampling", 90, "--few 1,64 --steps 50"),
+        _baseline("transformers", 150),
         Stage("peers", 240, "{python} scripts/gpu_peers.py measure --out {out}/peers.json {small}", needs="shape"),
         Stage("pair", 200, "{python} scripts/gpu_pair.py --json {out}/pair.json", needs="ready", rehearsed=False),
     ),

@@ -3,7 +3,8 @@
 Top-k keeps the values that fewer than k exceed, top-p those with less than p of the mass above them. Both are the
 lowest threshold with less than a limit of weight above it, so one search finds both, four bits of an order-preserving
 integer a launch: each program weighs its part of the vocabulary, and the next launch adds the parts up, in their order.
-Nothing is sorted, and a row's answer depends on that row alone. Rows that do not filter leave at once.
+Nothing is sorted, and a row's answer depends on that row alone. Rows that do not filter leave at once. Rounds and rows
+are no constants of a kernel, so each is compiled once.
 """
 
 import torch
@@ -118,16 +119,22 @@ def _limit(masses, limits, node, row, chunks, by_mass: tl.constexpr, block_chunk
 
 
 @triton.jit
-def _found(sums, prefixes, node, chunks, count, limit, level: tl.constexpr, block_chunks: tl.constexpr):
+def _step(level):
+    """The distance of two thresholds of a round."""
+    return tl.full([], 1, tl.int64) << (28 - 4 * level).to(tl.int64)
+
+
+@triton.jit
+def _found(sums, prefixes, node, chunks, count, limit, level, block_chunks: tl.constexpr):
     """The threshold's bits after round `level`."""
     digits, part = tl.arange(0, 16), tl.arange(0, block_chunks)
     own = sums + ((level % 2) * count + node) * chunks * 16
     weights = tl.load(own + part[:, None] * 16 + digits[None, :], mask=part[:, None] < chunks, other=0.0)
     passed = tl.sum((tl.sum(weights, 0) >= limit).to(tl.int64), 0)
-    return tl.load(prefixes + (level % 2) * count + node) + passed * tl.full([], 1 << (28 - 4 * level), tl.int64)
+    return tl.load(prefixes + (level % 2) * count + node) + passed * _step(level)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "level"])
 def weigh_parts(
     floors,
     sums,
@@ -141,8 +148,8 @@ def weigh_parts(
     vocabulary,
     count,
     chunks,
+    level,
     by_mass: tl.constexpr,
-    level: tl.constexpr,
     block_chunks: tl.constexpr,
     chunk: tl.constexpr,
     block: tl.constexpr,
@@ -160,7 +167,7 @@ def weigh_parts(
             found = _found(sums, prefixes, node, chunks, count, limit, level - 1, block_chunks)
         peak, floor = _peak(peaks, node, chunks, block_chunks), tl.load(floors + node)
         digits = tl.arange(0, 16)
-        step = tl.full([], 1 << (28 - 4 * level), tl.int64)
+        step = _step(level)
         tops = found + digits.to(tl.int64) * step + (step - 1)
         above, mass = tl.zeros([16], tl.float32), tl.zeros([], tl.float32)
         for start in range(part * chunk, tl.minimum(part * chunk + chunk, vocabulary), block):
@@ -179,7 +186,7 @@ def weigh_parts(
             tl.store(masses + node * chunks + part, mass)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count", "level"])
 def raise_floors(
     floors,
     sums,
@@ -190,8 +197,8 @@ def raise_floors(
     limits,
     count,
     chunks,
+    level,
     by_mass: tl.constexpr,
-    level: tl.constexpr,
     block_chunks: tl.constexpr,
     greedy_below: tl.constexpr,
 ):

@@ -50,11 +50,34 @@ def test_stages_leave_one_archive_and_a_summary(module: ModuleType, tmp_path: Pa
 
 
 def test_a_hang_costs_its_own_stage_and_ends_with_its_children(module: ModuleType, tmp_path: Path) -> None:
-    hanging = "sleep 1000 & echo $! > {out}/child; sleep 1000"
+    """Also with one in a session of its own, as servers are started."""
+    hanging = "sleep 1000 & setsid sleep 2000 & sleep 3000"
     assert not run(module, tmp_path, ("hangs", 2, hanging), ("after", 60, "echo here"))
     assert ends(tmp_path) == {"hangs": "took longer than 2 s", "after": "passed"}
+    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [command for command in commands if command in (b"sleep\x001000\0", b"sleep\x002000\0")]
+
+
+def test_what_a_passed_stage_leaves_running_is_ended(module: ModuleType, tmp_path: Path) -> None:
+    leaving = "setsid sleep 4000 > /dev/null 2>&1 & echo $! > {out}/child"
+    assert run(module, tmp_path, ("leaves", 60, leaving))
     child = Path(f"/proc/{int(archived(tmp_path)['results/child'])}/stat")
     assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_the_end_of_a_failed_log_is_printed(
+    module: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not run(module, tmp_path, ("breaks", 60, "seq 1 40; exit 2"), ("passes", 60, "echo quiet"))
+    printed = capsys.readouterr().out.splitlines()
+    assert "40" in printed and "26" in printed and not {"25", "quiet"} & set(printed)
+
+
+def test_a_large_file_is_left_out_of_the_archive(module: ModuleType, tmp_path: Path) -> None:
+    """What comes back may weigh a few megabytes."""
+    large = module._LARGEST + 1
+    assert run(module, tmp_path, ("writes", 60, f"head -c {large} /dev/zero > {{out}}/large; echo 1 > {{out}}/small"))
+    assert set(archived(tmp_path)) == {"results/small", "results/logs/writes.log"}
 
 
 def test_what_needs_a_failed_stage_is_left_out(module: ModuleType, tmp_path: Path) -> None:
@@ -77,11 +100,10 @@ def test_a_call_ends_in_its_time(module: ModuleType, tmp_path: Path) -> None:
 def test_results_are_renewed_while_a_stage_runs(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stage ends once it has seen itself in the archive."""
+    """The stage ends once it has seen itself in the archive; nothing but results lies beside it."""
     monkeypatch.setattr(module, "RENEWED", 0.05)
-    wait = (
-        f"echo early > {{out}}/early; until tar tzf {tmp_path}/results.tar.gz 2>/dev/null | grep -q early; do :; done"
-    )
+    seen = f"until tar tzf {tmp_path}/results.tar.gz 2>/dev/null | grep -q early; do :; done"
+    wait = f"echo early > {{out}}/early; {seen}; test ! -e {tmp_path}/early"
     assert run(module, tmp_path, ("watches", 120, wait))
 
 

@@ -80,12 +80,13 @@ def floor_sources() -> list[ASTSource]:
         source(floors.start_floors, {**starts, "chunks": "i32"}, whole),
     ]
     for by_mass, limits in ((False, "*i32"), (True, "*fp32")):
-        sizes = {"limits": limits, "vocabulary": "i32", "count": "i32", "chunks": "i32"}
+        counts = {"count": "i32", "chunks": "i32", "level": "i32"}
+        sizes = {"limits": limits, "vocabulary": "i32", **counts}
         weighed = {**searched, "peaks": "*fp32", **read, **sizes}
-        ends = {**searched, "rows": "*i64", "temperatures": "*fp32", "limits": limits, "count": "i32", "chunks": "i32"}
+        ends = {**searched, "rows": "*i64", "temperatures": "*fp32", "limits": limits} | counts
         made += [
-            source(floors.weigh_parts, weighed, {"by_mass": by_mass, "level": 1, **blocks, "block_chunks": 16}),
-            source(floors.raise_floors, ends, {"by_mass": by_mass, "level": 7, **whole}),
+            source(floors.weigh_parts, weighed, {"by_mass": by_mass, **blocks, "block_chunks": 16}),
+            source(floors.raise_floors, ends, {"by_mass": by_mass, **whole}),
         ]
     return made
 
