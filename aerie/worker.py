@@ -56,7 +56,14 @@ def choose_kernels(config: Config, device: torch.device) -> "Kernels":
         raise _refused("triton, which needs a GPU, and this deployment runs on a CPU")
     if setting == "cpp" and on_gpu:
         raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
-    return choose_triton(setting, device) if on_gpu else choose_cpp(setting, lambda: _products(config))
+    if config.engine.products == "library" and not on_gpu:
+        raise ConfigError(
+            "engine.products is library, which is a GPU's, and this deployment runs on a CPU; set engine.products=auto",
+            param="engine.products",
+        )
+    if not on_gpu:
+        return choose_cpp(setting, lambda: _products(config))
+    return choose_triton(setting, device, trials=config.engine.products != "library")
 
 
 def _products(config: Config) -> "Choice | None":

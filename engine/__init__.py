@@ -3,6 +3,7 @@
 The parts, each of which imports only parts above it:
 
 device, cuda  the device of a deployment; the few CUDA calls that lanes and graphs make
+device_time   how long the device takes for a call
 bindings      which implementation of an operation a worker runs
 state         what stays on the device between steps
 sampling      the choice of a token with seeded Gumbel noise, and the end of a row

@@ -25,8 +25,8 @@ class Kernels:
     """Why a device that supports kernels has none."""
     name: str = f"torch {torch.__version__}"
     """Identifies the arithmetic: under another name, the last bits of a logit may differ."""
-    products: str = "torch"
-    """What multiplies by the weights."""
+    products: object = "torch"
+    """What multiplies by the weights; `str` gives it for users, once a model is loaded."""
     chosen: str | None = None
     """Why that was chosen, for users; None if there was no choice."""
 

@@ -18,6 +18,7 @@ from aerie.engine.model.config import ModelConfig, read_json, read_model_config
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.model.dummy_weights import DummyWeights
 from aerie.engine.model.formats import reader_of
+from aerie.engine.model.packing import pack_int8
 from aerie.engine.model.projection import Precision
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.model.weights import Source, Weights
@@ -100,8 +101,10 @@ def _precision(config: Config, device: torch.device) -> Precision:
 
 
 def multiplies_int8(dtype: torch.dtype, kernels: Kernels) -> bool:
-    """Whether matrices rounded to 8 bits are faster than others with these kernels."""
-    return kernels.language == "cpp" and dtype in (torch.float32, torch.bfloat16)
+    """Whether these kernels multiply by matrices rounded to 8 bits."""
+    if kernels[pack_int8] is pack_int8:
+        return False
+    return dtype in (torch.bfloat16, torch.float32 if kernels.language == "cpp" else torch.float16)
 
 
 def make_capacity(
@@ -123,7 +126,7 @@ def make_capacity(
         "attention": str(getattr(getattr(target, "attention", None), "name", "the model's own")),
         "kernels": kernels.report,
         "kernel_set": kernels.name,
-        "products": kernels.products,
+        "products": str(kernels.products),
         "products_chosen": kernels.chosen,
         "threads": torch.get_num_threads(),
         "target_bytes": target.bytes,

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 
 from aerie.engine.cuda import Cuda
-from aerie.probe.device_time import microseconds
+from aerie.engine.device_time import microseconds
 
 _COPIED = {"cuda": 4 << 30, "cpu": 1 << 22}
 """Bytes, far more than any cache of a GPU holds. A CPU's figure only shows that the code runs."""

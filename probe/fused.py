@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aerie.contracts.config import Config
 from aerie.engine.device import device_name, resolve_device, resolve_dtype
+from aerie.engine.device_time import microseconds
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
@@ -26,7 +27,6 @@ from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.state.row_tables import RowTables
-from aerie.probe.device_time import microseconds
 from aerie.spec.kernels.table import triton_failures, triton_kernels
 from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept

@@ -153,8 +153,8 @@ def measure_attention(
 
     Options that compile for minutes come last.
     """
+    from aerie.engine.device_time import microseconds
     from aerie.probe.attention_cases import Backends
-    from aerie.probe.device_time import microseconds
 
     backends = Backends(config)
     cases = [case for case in product(rows, nodes, lengths) if backends.fits(case[0], case[2] + case[1])]

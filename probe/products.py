@@ -15,9 +15,9 @@ from torch import Tensor
 
 from aerie.contracts.config import Config
 from aerie.engine.device import device_name, resolve_device
+from aerie.engine.device_time import microseconds
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.probe.ceilings import ceilings_of
-from aerie.probe.device_time import microseconds
 from aerie.probe.fused import served_dtype
 
 Cell = dict[str, Any]

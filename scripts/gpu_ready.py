@@ -23,7 +23,7 @@ def missing_packages() -> list[str]:
     project = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     asked = [*project["dependencies"], *extras["train"], *extras["dev"]]
-    names = {re.split(r"[\[<>=;!~ ]", need)[0].lower() for need in asked} - NOT_THERE - {"aerie"}
+    names = {re.split(r"[\[<>=;!~ ]", need)[0].lower() for need in asked} - NOT_THERE - {project["name"]}
     return sorted(name for name in names if release(name) is None)
 
 

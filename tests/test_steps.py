@@ -59,6 +59,7 @@ AT_LOAD = {
     "engine/cuda.py",
     "engine/device.py",
     "engine/kernels/folder.py",
+    "engine/kernels/product_choice.py",
     "engine/memory.py",
     "engine/model/matrix.py",
     "engine/model/packing.py",

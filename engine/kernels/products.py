@@ -1,9 +1,12 @@
 """x W^T for few tokens: a product that reads each weight once and does little else.
 
-Libraries choose tiles for products with many rows. Here a program has all tokens, some outputs and a part of the width;
-parts are added up in a second launch in their order, so that a result is the same in every run. What is fastest for a
-matrix and a count of tokens is measured (`aerie probe gpu-bench --only products`).
+Libraries choose tiles for products with many rows. Here the weights are the left side of the tensor cores' product,
+whose tiles are tall, and the tokens the right side, whose tiles may be narrow. A program has all tokens, some outputs
+and a part of the width. Parts are added up in a second launch in their order, so that a result is the same in every
+run; their number does not depend on the tokens. Which matrices it pays for is measured (product_choice.py).
 """
+
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -15,78 +18,131 @@ _OUTPUTS, _WIDTH = 64, 128
 """Outputs and inputs of a tile."""
 _PROGRAMS = 264
 """At least so many programs, two for each multiprocessor of an H200, unless the width has too few tiles."""
+_BLOCK = 1024
 
 
-def multiply(x: Tensor, weight: Tensor, splits: int | None = None) -> Tensor:
-    """x [tokens <= 64, in] in 16 bits, weight [out, in] row by row -> x W^T [tokens, out] in x's dtype.
+@dataclass(frozen=True, slots=True)
+class Skinny:
+    """The Triton kernel's product by a matrix [out, in], for the numbers of tokens in `counts`."""
 
-    `splits`: parts of the width, each a program's; by default enough to fill the device.
+    weight: Tensor
+    counts: frozenset[int]
+
+    def times(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """x W^T [tokens, out], in x's dtype or `dtype`."""
+        return multiply(x, self.weight, dtype=dtype)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        return multiply(x, self.weight, residual=residual)
+
+
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    scales: Tensor | None = None,
+    residual: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+    splits: int | None = None,
+) -> Tensor:
+    """x [tokens <= 64, in] in 16 bits, weight [out, in] row by row -> x W^T [tokens, out], in x's dtype or `dtype`.
+
+    With `scales` [out] the weights are 8-bit integers, each worth its output's scale. The result is added to
+    `residual`, if given, in place. `splits`: parts of the width; by default enough to fill the device.
     """
     tokens, width = x.shape
     outputs = weight.shape[0]
     assert tokens <= MOST_TOKENS, "more tokens are a library's"
-    tiles = triton.cdiv(outputs, _OUTPUTS)
-    most = triton.cdiv(width, _WIDTH)
-    parts = min(splits or triton.cdiv(_PROGRAMS, tiles), most)
-    each = triton.cdiv(most, parts)
-    sums = torch.empty((parts, tokens, outputs), dtype=torch.float32, device=x.device)
-    multiply_part[(tiles, parts)](
+    assert weight.is_contiguous() and (residual is None or residual.is_contiguous())
+    x = x.contiguous()
+    tiles, most = triton.cdiv(outputs, _OUTPUTS), triton.cdiv(width, _WIDTH)
+    each = triton.cdiv(most, min(splits or triton.cdiv(_PROGRAMS, tiles), most))
+    parts = triton.cdiv(most, each)
+    out = residual
+    if out is None:
+        out = torch.empty((tokens, outputs), dtype=dtype or x.dtype, device=x.device)
+    sums = out if parts == 1 else torch.empty((parts, tokens, outputs), dtype=torch.float32, device=x.device)
+    ending = {"scaled": scales is not None, "added": residual is not None}
+    multiply_tiles[(tiles, parts)](
         sums,
         x,
         weight,
+        x if scales is None else scales,
         tokens,
         width,
         outputs,
         each,
+        whole=parts == 1,
+        **ending,
         block_tokens=max(16, triton.next_power_of_2(tokens)),
         block_outputs=_OUTPUTS,
         block_width=_WIDTH,
+        num_stages=4,
     )
-    out = torch.empty((tokens, outputs), dtype=x.dtype, device=x.device)
-    numbers = tokens * outputs
-    add_parts[(triton.cdiv(numbers, 1024),)](out, sums, numbers, parts, block=1024)
+    if parts > 1:
+        grid = tokens, triton.cdiv(outputs, _BLOCK)
+        add_parts[grid](out, sums, x if scales is None else scales, tokens, outputs, parts, **ending, block=_BLOCK)
     return out
 
 
-@triton.jit
-def multiply_part(
-    sums,
+@triton.jit(do_not_specialize=["tokens"])
+def multiply_tiles(
+    target,
     x,
     weight,
+    scales,
     tokens,
     width,
     outputs,
     each,
+    whole: tl.constexpr,
+    scaled: tl.constexpr,
+    added: tl.constexpr,
     block_tokens: tl.constexpr,
     block_outputs: tl.constexpr,
     block_width: tl.constexpr,
 ):
-    """Grid (tiles of outputs, parts): `each` tiles of the width."""
-    part = tl.program_id(1)
-    token = tl.arange(0, block_tokens)
+    """Grid (tiles of outputs, parts): `each` tiles of the width. `target` is the result if it is `whole`, else the sums
+    of the parts [parts, tokens, outputs].
+    """
+    part, token = tl.program_id(1), tl.arange(0, block_tokens)
     output = tl.program_id(0) * block_outputs + tl.arange(0, block_outputs)
-    total = tl.zeros([block_tokens, block_outputs], tl.float32)
+    rows = weight + output.to(tl.int64)[:, None] * width
+    total = tl.zeros([block_outputs, block_tokens], tl.float32)
     for tile in range(part * each, tl.minimum(part * each + each, tl.cdiv(width, block_width))):
         place = tile * block_width + tl.arange(0, block_width)
         inside = place < width
-        left = tl.load(
-            x + token[:, None] * width + place[None, :], mask=(token < tokens)[:, None] & inside[None, :], other=0.0
-        )
+        left = tl.load(rows + place[None, :], mask=(output < outputs)[:, None] & inside[None, :], other=0)
         right = tl.load(
-            weight + output.to(tl.int64)[None, :] * width + place[:, None],
-            mask=(output < outputs)[None, :] & inside[:, None],
-            other=0.0,
+            x + token[None, :] * width + place[:, None], mask=(token < tokens)[None, :] & inside[:, None], other=0.0
         )
-        total = tl.dot(left, right, total)
-    target = sums + (part * tokens + token[:, None]).to(tl.int64) * outputs + output[None, :]
-    tl.store(target, total, mask=(token < tokens)[:, None] & (output < outputs)[None, :])
+        total = tl.dot(left.to(right.dtype), right, total)
+    real = (output < outputs)[:, None] & (token < tokens)[None, :]
+    if whole:
+        own = target + token.to(tl.int64)[None, :] * outputs + output[:, None]
+        _finish(own, total, scales + output[:, None], real, scaled, added)
+    else:
+        own = target + (part * tokens + token).to(tl.int64)[None, :] * outputs + output[:, None]
+        tl.store(own, total, mask=real)
+
+
+@triton.jit(do_not_specialize=["tokens"])
+def add_parts(
+    out, sums, scales, tokens, outputs, parts, scaled: tl.constexpr, added: tl.constexpr, block: tl.constexpr
+):
+    """Grid (tokens, blocks of outputs)."""
+    token, output = tl.program_id(0).to(tl.int64), tl.program_id(1) * block + tl.arange(0, block)
+    real = output < outputs
+    total = tl.zeros([block], tl.float32)
+    for part in range(parts):
+        total += tl.load(sums + (part * tokens + token) * outputs + output, mask=real, other=0.0)
+    _finish(out + token * outputs + output, total, scales + output, real, scaled, added)
 
 
 @triton.jit
-def add_parts(out, sums, numbers, parts, block: tl.constexpr):
-    """Grid (blocks of numbers)."""
-    place = tl.program_id(0).to(tl.int64) * block + tl.arange(0, block)
-    total = tl.zeros([block], tl.float32)
-    for part in range(parts):
-        total += tl.load(sums + part * numbers + place, mask=place < numbers, other=0.0)
-    tl.store(out + place, total.to(out.dtype.element_ty), mask=place < numbers)
+def _finish(out, total, scales, real, scaled: tl.constexpr, added: tl.constexpr):
+    if scaled:
+        total = total * tl.load(scales, mask=real, other=0.0)
+    if added:
+        total = total + tl.load(out, mask=real, other=0.0).to(tl.float32)
+    tl.store(out, total.to(out.dtype.element_ty), mask=real)

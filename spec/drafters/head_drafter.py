@@ -130,8 +130,9 @@ def _precision(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels, *, own: b
     can = multiplies_int8(dtype, kernels)
     if own and spec.quantization == "int8" and not can:
         raise ConfigError(
-            "spec.quantization is int8, which the C++ kernels of a CPU compute with, and they are not in "
-            "use here; set spec.quantization=auto",
+            "spec.quantization is int8, which the C++ kernels of a CPU and Triton's of a GPU compute with, and they "
+            "are not in use here; set spec.quantization=auto",
             param="spec.quantization",
         )
-    return Precision.INT8 if own and can and spec.quantization != "none" else Precision.STORED
+    paying = kernels.language == "cpp" if spec.quantization == "auto" else spec.quantization == "int8"
+    return Precision.INT8 if own and can and paying else Precision.STORED

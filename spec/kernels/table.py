@@ -15,6 +15,8 @@ from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import device_name
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
+from aerie.engine.model.packing import pack_int8
+from aerie.engine.model.projection import skinny
 from aerie.engine.sampling.choose import Needs, choose, filtered
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
@@ -40,6 +42,7 @@ def triton_kernels() -> Table:
     """All Triton kernels by reference. Needs the package triton."""
     from aerie.engine.kernels import choose as choices
     from aerie.engine.kernels import ending, layer, noise
+    from aerie.engine.kernels.int8_products import Int8Weights
     from aerie.spec.kernels import compact as moves
     from aerie.spec.kernels import trees
 
@@ -54,11 +57,14 @@ def triton_kernels() -> Table:
         compact: moves.compact,
         select: trees.select,
         accept: trees.accept,
+        pack_int8: lambda matrix: Int8Weights(matrix.integers, matrix.scales),
     }
 
 
-def choose_triton(setting: str, device: torch.device) -> Kernels:
-    """A GPU's kernels by `engine.kernels`: all for `triton`, the faster ones for `auto`. Raises ConfigError."""
+def choose_triton(setting: str, device: torch.device, *, trials: bool = True) -> Kernels:
+    """A GPU's kernels by `engine.kernels`: all for `triton`, the faster ones for `auto`. `trials`: products of few
+    tokens may be Triton's where they are faster. Raises ConfigError.
+    """
     if importlib.util.find_spec("triton") is None:
         if setting == "auto":
             return REFERENCES
@@ -70,7 +76,14 @@ def choose_triton(setting: str, device: torch.device) -> Kernels:
     kernels = triton_kernels()
     if setting == "auto":
         kernels = faster_kernels(kernels, _paying(device))
-    return Kernels("triton", kernels, name=f"triton {torch.__version__}") if kernels else REFERENCES
+    if not kernels:
+        return REFERENCES
+    from aerie.engine.kernels.product_choice import SkinnyTrials
+
+    products: object = "library"
+    if trials:
+        products = kernels[skinny] = SkinnyTrials()
+    return Kernels("triton", kernels, name=f"triton {torch.__version__}", products=products)
 
 
 def faster_kernels(kernels: Table, paying: frozenset[str]) -> Table:

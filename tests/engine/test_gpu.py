@@ -62,11 +62,11 @@ class Watched:
         self._lane.close()
 
 
-@pytest.mark.parametrize("graphs", ["true", "false"])
 @pytest.mark.parametrize("shape", ["spec.topk=1", "spec.topk=4", "spec.head=none"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_step_waits(tiny: Callable[..., Config], graphs: str, shape: str, dtype: str) -> None:
-    config = tiny(f"engine.graphs={graphs}", shape, "spec.nodes=4", f"model.dtype={dtype}")
+@pytest.mark.parametrize("graphs", ["true", "false"])
+@pytest.mark.parametrize(("dtype", "kernels"), [("bfloat16", "triton"), ("float32", "triton"), ("bfloat16", "torch")])
+def test_no_step_waits(tiny: Callable[..., Config], graphs: str, shape: str, dtype: str, kernels: str) -> None:
+    config = tiny(f"engine.graphs={graphs}", shape, "spec.nodes=4", f"model.dtype={dtype}", f"engine.kernels={kernels}")
     with closing(make_lane(config)) as lane:
         assert isinstance(lane, CudaLane)
         prompts = [[3, 4, 5], list(range(20, 90)), [7], [9, 8]]

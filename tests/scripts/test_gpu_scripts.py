@@ -76,6 +76,15 @@ def test_what_is_ready_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: 
     assert "missing packages: msgspec; make gpu-kit brings them" in capsys.readouterr().out
 
 
+def test_nothing_is_missing_beside_the_kit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The project itself is not installed there: its sources are on the path."""
+    ready, kit = script("gpu_ready"), script("gpu_kit")
+    have = kit.named(f"@{HOME}/scripts/gpu_have.txt")
+    there = have | {kit.canonical(pin.partition("==")[0]) for pin in kit.wanted(have)}
+    monkeypatch.setattr(ready, "release", lambda name: "1" if kit.canonical(name) in there else None)
+    assert ready.missing_packages() == []
+
+
 def parts(home: Path, *which: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs scripts/gpu_parts.sh with commands that only say how they were called."""
     for name in ("python", "aerie"):

@@ -93,13 +93,22 @@ def floor_sources() -> list[ASTSource]:
 
 def product_sources() -> list[ASTSource]:
     counts = {"tokens": "i32", "width": "i32", "outputs": "i32", "each": "i32"}
-    blocks = {"block_tokens": 64, "block_outputs": 64, "block_width": 128}
-    return [
-        source(products.multiply_part, {"sums": "*fp32", "x": "*bf16", "weight": "*bf16", **counts}, blocks),
-        source(
-            products.add_parts, {"out": "*bf16", "sums": "*fp32", "numbers": "i32", "parts": "i32"}, {"block": 1024}
-        ),
-    ]
+    blocks = {"block_outputs": 64, "block_width": 128}
+    made = []
+    for scaled, weights, tokens in ((False, "*bf16", 64), (True, "*i8", 16)):
+        read = {"x": "*bf16", "weight": weights, "scales": "*fp32" if scaled else "*bf16", **counts}
+        ending = {"scaled": scaled, "added": True}
+        added = {"out": "*bf16", "sums": "*fp32", "scales": read["scales"], "tokens": "i32", "outputs": "i32"}
+        made += [
+            source(
+                products.multiply_tiles,
+                {"target": "*bf16" if whole else "*fp32", **read},
+                {"whole": whole, **ending, "block_tokens": tokens, **blocks},
+            )
+            for whole in (True, False)
+        ]
+        made.append(source(products.add_parts, {**added, "parts": "i32"}, {**ending, "block": 1024}))
+    return made
 
 
 def small_sources() -> list[ASTSource]:

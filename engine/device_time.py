@@ -1,4 +1,4 @@
-"""The device time of a call, without the host's launch time. For probes of single operations."""
+"""The device time of a call, without the host's launch time: for choices between kernels, and for probes."""
 
 import time
 from collections.abc import Callable
