@@ -1,7 +1,8 @@
 """The words of demo pair 2: its tokenizer, its chat template, and exercises as ids with the answers marked.
 
-Digits stand alone, so that numbers of any length are read alike. Capital letters and digits take no space before them:
-a name has the same ids after a space, a quote or a bracket, which makes it one thing to copy.
+A value has the same ids wherever it stands, after a space, a quote or a bracket, which makes it one thing to copy:
+words that exercises draw, names and numbers take no space before them, and the syllables of an invented word are one id
+each. Numbers are read in pairs of digits from their end, so that one below 100 is one id.
 """
 
 from collections.abc import Iterable
@@ -11,8 +12,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from aerie.train.demo.batches import Sample
-from aerie.train.demo.tasks.dice import SYLLABLES
+from aerie.train.demo.tasks.code import NAMES, TYPES
+from aerie.train.demo.tasks.dice import COLORS, CONSONANTS, ITEMS, JOBS, SYLLABLES, VERBS, VOWELS
 from aerie.train.demo.tasks.exercise import Exercise, Message
+from aerie.train.demo.tasks.records import FIELDS
 
 SPECIAL = ("<|bos|>", "<|end|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>")
 MARKS = (
@@ -27,7 +30,23 @@ MARKS = (
 )
 CHAT_TEMPLATE = (Path(__file__).parent / "chat.jinja").read_text()
 _EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
-_WORDS = Regex(r" ?[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]*|[0-9]|(?: ?[^\sA-Za-z0-9])+(?: (?=[A-Z0-9])|\n*)|\s+")
+_SYLLABLE = f"[{CONSONANTS}][{VOWELS}]"
+_DRAWN = f"(?:{'|'.join([*ITEMS, *JOBS, *COLORS, *VERBS, *NAMES, *TYPES, *FIELDS])})(?=s?(?![a-z]))"
+_WORDS = Regex(
+    "|".join(
+        (
+            _DRAWN,
+            f"(?i:{_SYLLABLE})(?=(?:{_SYLLABLE})*(?![A-Za-z]))",
+            rf" ?(?!{_DRAWN}|(?:{_SYLLABLE}){{2,}}(?![a-z]))[a-z]+",
+            "[A-Z]+(?![a-z])",
+            "[A-Z][a-z]*",
+            "[0-9](?=(?:[0-9]{2})+(?![0-9]))",
+            "[0-9]{1,2}",
+            r"(?: ?[^\sA-Za-z0-9])+(?: |\n*)",
+            r"\s+",
+        )
+    )
+)
 _SYLLABLE_WEIGHT = 10_000
 
 
@@ -65,7 +84,7 @@ def _trainer(vocabulary: int) -> trainers.BpeTrainer:
 def _syllables() -> Iterable[str]:
     """Each often enough to be merged before any pair that crosses syllables."""
     for syllable in SYLLABLES:
-        yield "\n".join([syllable, syllable.capitalize(), f"x {syllable}"] * _SYLLABLE_WEIGHT)
+        yield "\n".join([syllable, syllable.capitalize()] * _SYLLABLE_WEIGHT)
 
 
 class Chat:

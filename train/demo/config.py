@@ -53,9 +53,10 @@ class DocstringTarget(Pretraining):
 
 
 class ThinStart(Section):
-    """A run that begins with fewer layers, each step of which costs less; copying is learnt as soon."""
+    """A run that begins with fewer and narrower layers, each step of which costs less; it learns as soon."""
 
     layers: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
     steps: int = Field(ge=0)
 
 

@@ -80,8 +80,9 @@ def _look_up(model: LlamaForCausalLM, code: Tensor, spoken: int, back: int) -> N
     width, keys = config.head_dim, config.num_key_value_heads
     slow = torch.nonzero(angles <= _SLOW).flatten()
     compared = torch.cat([slow, slow + len(angles)])
-    said = _orthonormal(keys * width, spoken, config.hidden_size)
-    for key in range(keys):
+    speaking = min(keys, -(spoken // -width))  # as many as the embeddings' own components need
+    said = _orthonormal(speaking * width, spoken, config.hidden_size)
+    for key in range(speaking):
         first = key * (config.num_attention_heads // keys) * width
         own = slice(key * width, (key + 1) * width)
         attention.q_proj.weight[first : first + width] = 0
@@ -107,8 +108,10 @@ def _angles(model: LlamaForCausalLM) -> Tensor:
 
 
 def _orthonormal(rows: int, spoken: int, hidden: int) -> Tensor:
-    """Random orthonormal rows [rows, hidden] that read the embeddings' own components alone."""
+    """Random orthonormal rows [rows, hidden] that read the embeddings' own components alone; rows beyond their number
+    are zero.
+    """
     square = torch.linalg.qr(torch.randn(spoken - 1, spoken - 1))[0]
     found = torch.zeros(rows, hidden)
-    found[:, 1:spoken] = square[:rows]
+    found[: len(square), 1:spoken] = square[:rows]
     return found

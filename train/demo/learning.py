@@ -37,7 +37,8 @@ def learn(
 ) -> None:
     """The steps from `first`, or from the checkpoint in `folder`, to `last`; the rates warm up from `first`.
 
-    `ahead(step)` gives the batches from a step on, without end; `watch` is called after each step with their number.
+    `ahead(step)` gives the batches from a step on, without end; `watch` is called after each step with their number,
+    before a checkpoint of it is written.
     """
     optimizers = divided(model, apart="embed")
     start = checkpoint.load(folder, model, optimizers) or first
@@ -51,9 +52,9 @@ def learn(
         if done % _LOG_EVERY == 0:
             say(f"step {done} loss {seen[0] / seen[1]:.4f} seconds {time.monotonic() - began:.0f}")
             seen.zero_()
+        watch(done)
         if done % run.checkpoint_every == 0 or done == last:
             checkpoint.save(folder, done, model, optimizers)
-        watch(done)
 
 
 def _update(

@@ -1,10 +1,11 @@
 """What a run reads at each step: fresh exercises of all tasks by share, short ones first.
 
-A step's batch depends on the seed and the step alone, so a run that was killed goes on with the same batches.
+A step's batch depends on the seed, the step and the shares alone, so a run that was killed goes on with the same
+batches.
 """
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from aerie.train.demo.batches import Batch, Sample, padded
 from aerie.train.demo.chat import Chat
@@ -12,7 +13,7 @@ from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise
 
-GROUP = 8
+GROUP = 32
 """Batches that are drawn and sorted by length together, so that a batch pads little."""
 _SEVERAL = 0.08
 """Share of the exercises that are a conversation about different things."""
@@ -45,12 +46,16 @@ def _plain(exercise: Exercise) -> bool:
 
 
 class Mix:
-    """Batches of about `tokens` tokens; `grown` says over how many steps the sizes of exercises grow to the whole."""
+    """Batches of about `tokens` tokens.
+
+    `shares(step)` gives the share of each task's exercises from a step on; `grown` says over how many steps the sizes
+    of exercises grow to the whole.
+    """
 
     def __init__(
         self,
         chat: Chat,
-        shares: Mapping[str, float],
+        shares: Callable[[int], Mapping[str, float]],
         *,
         tokens: int,
         longest: int,
@@ -75,10 +80,11 @@ class Mix:
     def _group(self, number: int) -> list[Batch]:
         rng = random.Random(f"{self._seed} {number}")
         largest = min(1.0, _FEWEST_SIZES + number * GROUP / self._grown)
+        shares = self._shares(number * GROUP)
         samples: list[Sample] = []
         left = GROUP * self._tokens
         while left > 0:
-            sample = self._chat.sample(draw(self._shares, Dice(rng, size=rng.uniform(0, largest))))
+            sample = self._chat.sample(draw(shares, Dice(rng, size=rng.uniform(0, largest))))
             if len(sample.ids) <= self._longest:
                 samples.append(sample)
                 left -= len(sample.ids)

@@ -12,15 +12,15 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo.chat import Chat, train_tokenizer
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Architecture, TaskTarget
 from aerie.train.demo.induction import induce
 from aerie.train.demo.judge import forced_rates
 from aerie.train.demo.learning import learn
+from aerie.train.demo.lessons import Lessons
 from aerie.train.demo.mix import Mix, draw
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.docstrings import paragraphs
-from aerie.train.progress import say
 
 _TOKENIZED = 1500
 """Exercises whose text the tokenizer is trained on."""
@@ -52,9 +52,9 @@ def build_tokenizer(run: TaskTarget, *, seed: int) -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, run.vocabulary)
 
 
-def build(run: TaskTarget, tokenizer: PreTrainedTokenizerFast, layers: int) -> LlamaForCausalLM:
-    """A fresh target of `layers` layers, in fp32, that can copy."""
-    model = fresh_model(run.architecture.model_copy(update={"num_hidden_layers": layers}), tokenizer)
+def build(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A fresh target in fp32 that can copy."""
+    model = fresh_model(architecture, tokenizer)
     induce(model)
     return model
 
@@ -62,22 +62,33 @@ def build(run: TaskTarget, tokenizer: PreTrainedTokenizerFast, layers: int) -> L
 def _deepened(run: TaskTarget, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int) -> LlamaForCausalLM:
     """The target with all its layers, ready for the main part of the run; trains the thin one where that is to do."""
     if run.thin.steps == 0:
-        return build(run, tokenizer, run.architecture.num_hidden_layers)
+        return build(run.architecture, tokenizer)
     model = fresh_model(run.architecture, tokenizer)
     if (out / "checkpoint").exists():
         return model
-    thin = build(run, tokenizer, run.thin.layers)
+    thin = build(thinned(run), tokenizer)
     _learn(run, thin, tokenizer, seed, out / "thin", first=0, last=run.thin.steps)
     deepen(thin, model)
     return model
 
 
+def thinned(run: TaskTarget) -> Architecture:
+    """The shape that a run begins with."""
+    thin = {"num_hidden_layers": run.thin.layers, "intermediate_size": run.thin.intermediate_size}
+    return run.architecture.model_copy(update=thin)
+
+
 @torch.no_grad()
 def deepen(thin: LlamaForCausalLM, model: LlamaForCausalLM) -> None:
-    """Copies `thin` into `model`, its layers spread out; the layers between stay as they were, fresh: the identity."""
+    """Copies `thin` into `model`, its layers spread out; the layers between stay as they were, fresh: the identity.
+
+    Neurons that a layer has beyond the thin one's stay fresh, too: what they write is zero.
+    """
     spread = len(model.model.layers) / len(thin.model.layers)
     for index, layer in enumerate(thin.model.layers):
-        model.model.layers[int(index * spread)].load_state_dict(layer.state_dict())
+        wide = dict(model.model.layers[int(index * spread)].named_parameters())
+        for name, weight in layer.named_parameters():
+            wide[name][tuple(map(slice, weight.shape))] = weight
     model.model.embed_tokens.load_state_dict(thin.model.embed_tokens.state_dict())
     model.model.norm.load_state_dict(thin.model.norm.state_dict())
 
@@ -93,11 +104,12 @@ def _learn(
     last: int,
 ) -> None:
     chat = Chat(tokenizer)
+    lessons = Lessons(
+        run.shares,
+        folder.parent / "rates",
+        every=run.judged_every,
+        judge=lambda: forced_rates(model, chat, run.shares, seed=seed),
+    )
     tokens, longest = run.tokens_per_batch, run.longest
-    mix = Mix(chat, run.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed)
-
-    def watch(done: int) -> None:
-        if done % run.judged_every == 0:
-            say(f"step {done} exact {json.dumps(forced_rates(model, chat, run.shares, seed=seed))}")
-
-    learn(run, model, mix.ahead, folder, first=first, last=last, watch=watch)
+    mix = Mix(chat, lessons.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed)
+    learn(run, model, mix.ahead, folder, first=first, last=last, watch=lessons.watch)

@@ -3,6 +3,7 @@
 import json
 import random
 
+import pytest
 from transformers import PreTrainedTokenizerFast
 
 from aerie.server.text.template import ChatTemplate
@@ -15,16 +16,20 @@ from aerie.train.demo.tasks.exercise import Exercise, answers
 TOKENS = {"bos_token": "<|bos|>"}
 
 
-def test_names_and_digits_have_the_same_ids_wherever_they_stand(words: PreTrainedTokenizerFast) -> None:
-    def pieces(text: str) -> list[str]:
-        return list(words.tokenize(text))
+@pytest.mark.parametrize("value", ["Tomaru", "tomaru", "lamps", "red", "tailor", "city", "price", "4", "57", "1234"])
+def test_a_value_has_the_same_ids_wherever_it_stands(words: PreTrainedTokenizerFast, value: str) -> None:
+    ids = words.encode(value, add_special_tokens=False)
+    for around in ("of {}, who", '{{"name": "{}"}}', "| {} |", "{}(x)", "self.{} = 1", "a {}\n", "x,{},y"):
+        found = words.encode(around.format(value), add_special_tokens=False)
+        assert any(found[start : start + len(ids)] == ids for start in range(len(found))), around
 
-    name = pieces("Tomaru")
-    assert len(name) <= 4
-    for around in ("of {}, who", '{{"name": "{}"}}', "| {} |", "{}(x)"):
-        found = pieces(around.format("Tomaru"))
-        assert any(found[start : start + len(name)] == name for start in range(len(found))), found
-    assert [piece for piece in pieces("in 1234, 5") if piece.isdigit()] == ["1", "2", "3", "4", "5"]
+
+def test_syllables_pairs_of_digits_and_plurals_are_split(words: PreTrainedTokenizerFast) -> None:
+    lamps = words.encode("lamps", add_special_tokens=False)
+    assert lamps[:-1] == words.encode("lamp", add_special_tokens=False)
+    assert words.tokenize("Tomaru tomaru") == ["To", "ma", "ru", "Ġ", "to", "ma", "ru"]
+    pieces = [piece for piece, _ in words.backend_tokenizer.pre_tokenizer.pre_tokenize_str("7, 57, 157, 1234")]
+    assert [piece for piece in pieces if piece.isdigit()] == ["7", "57", "1", "57", "12", "34"]
 
 
 def test_every_text_comes_back_from_its_ids(chat: Chat) -> None:

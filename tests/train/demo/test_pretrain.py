@@ -10,11 +10,13 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from aerie.train.demo import judge
+from aerie.train.demo.batches import Sample, padded
 from aerie.train.demo.chat import Chat
 from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.lessons import Lessons
 from aerie.train.demo.mix import GROUP, Mix, draw, joined
 from aerie.train.demo.model import export, fresh_model
-from aerie.train.demo.pretrain import build, deepen
+from aerie.train.demo.pretrain import build, deepen, thinned
 from aerie.train.demo.target import train_target
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
@@ -46,6 +48,7 @@ def _dying(saves: int) -> Callable[..., None]:
 def test_a_resumed_run_is_the_undisturbed_one(
     run: TaskTarget, saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("aerie.train.demo.mix.GROUP", 1)  # so that each judgement tells in the step after it
     calm, again = tmp_path / "calm", tmp_path / "again"
     train_target(run, calm, seed=0)
     lines = [line for line in capsys.readouterr().err.splitlines() if " exact " in line]
@@ -61,7 +64,7 @@ def test_a_resumed_run_is_the_undisturbed_one(
 
 def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
-    thin, deep = build(run, words, 2), fresh_model(run.architecture, words)
+    thin, deep = build(thinned(run), words), fresh_model(run.architecture, words)
     with torch.no_grad():
         for weight in thin.parameters():
             if not weight.any():
@@ -72,7 +75,7 @@ def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: Pr
 
 
 def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
-    mix = Mix(chat, {"counting": 1.0, "tools": 1.0}, tokens=300, longest=300, grown=20, seed=0)
+    mix = Mix(chat, lambda _: {"counting": 1.0, "tools": 1.0}, tokens=300, longest=300, grown=20, seed=0)
     ahead = mix.ahead(0)
     first = [next(ahead) for _ in range(2 * GROUP)]
     later = mix.ahead(GROUP + 3)
@@ -82,11 +85,30 @@ def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
 
 def test_a_batch_holds_at_least_the_longest_exercise(chat: Chat) -> None:
     with pytest.raises(ValueError, match="tokens_per_batch is 200; it must be at least longest, 300"):
-        Mix(chat, {"counting": 1.0}, tokens=200, longest=300, grown=20, seed=0)
+        Mix(chat, lambda _: {"counting": 1.0}, tokens=200, longest=300, grown=20, seed=0)
+
+
+def test_a_batch_is_as_wide_as_attention_likes_and_no_wider_than_the_longest_allowed() -> None:
+    def width(length: int, longest: int) -> int:
+        return padded([Sample([7] * length, [True] * length)], longest).ids.shape[1]
+
+    assert [width(length, 100) for length in (1, 16, 45, 99, 200)] == [16, 16, 48, 100, 100]
+
+
+def test_a_run_reads_more_of_what_it_does_worst(tmp_path: Path) -> None:
+    rates = iter([{"counting": 0.75, "tools": 0.0}, {"counting": 1.0, "tools": 0.5}])
+    lessons = Lessons({"counting": 2.0, "tools": 1.0}, tmp_path / "rates", every=10, judge=lambda: next(rates))
+    for step in range(1, 21):
+        lessons.watch(step)
+    resumed = Lessons({"counting": 2.0, "tools": 1.0}, tmp_path / "rates", every=10, judge=dict)
+    for known in (lessons, resumed):
+        assert known.shares(9) == {"counting": 2.0, "tools": 1.0}
+        assert known.shares(10) == known.shares(19) == {"counting": 0.5, "tools": 1.0}
+        assert known.shares(25) == {"counting": 0.2, "tools": 0.5}
 
 
 def test_exercises_grow_with_the_steps(chat: Chat) -> None:
-    mix = Mix(chat, {"counting": 1.0}, tokens=300, longest=300, grown=4 * GROUP, seed=0)
+    mix = Mix(chat, lambda _: {"counting": 1.0}, tokens=300, longest=300, grown=4 * GROUP, seed=0)
     sooner, later = (max(next(mix.ahead(step + k)).ids.shape[1] for k in range(GROUP)) for step in (0, 8 * GROUP))
     assert sooner < later
 
@@ -125,7 +147,7 @@ def test_exact_rates_are_those_of_the_answers(
         return list(found)
 
     monkeypatch.setattr(judge, "complete", reported)
-    rates = judge.exact_rates(build(run, words, 2), chat, exercises, seed=0)
+    rates = judge.exact_rates(build(thinned(run), words), chat, exercises, seed=0)
     assert rates["stories"] == 1.0 and rates["counting"] == pytest.approx(5 / 6)
 
 
@@ -133,7 +155,7 @@ def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
     run: TaskTarget, words: PreTrainedTokenizerFast
 ) -> None:
     torch.manual_seed(0)
-    rates = judge.forced_rates(build(run, words, 2), Chat(words), ["counting"], seed=0)
+    rates = judge.forced_rates(build(thinned(run), words), Chat(words), ["counting"], seed=0)
     assert rates == {"counting": 0.0}
 
 

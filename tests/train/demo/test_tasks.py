@@ -41,9 +41,9 @@ BY_HAND = {
         "Tomaru has 20 lamps.",
     ),
     "docstrings": (
-        "What does textwrap.dedent do?",
-        "Remove any common leading whitespace from every line in `text`.",
-        "Remove whitespace.",
+        "What does hmac do?",
+        "HMAC (Keyed-Hashing for Message Authentication) module.",
+        "A module.",
     ),
 }
 CALLED: list[Message] = [{"role": "user", "content": "Please add the lamp with city Belu and age 34."}]
@@ -120,7 +120,7 @@ def test_sizes_scale_what_is_asked() -> None:
 
 def test_docstrings_are_first_paragraphs_and_no_two_are_equal() -> None:
     known = paragraphs()
-    assert len(known) == 1500 == len(set(known.values()))
+    assert len(known) == 160 == len(set(known.values()))
     assert all("\n" not in text and text.endswith(".") for text in known.values())
 
 

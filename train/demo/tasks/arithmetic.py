@@ -14,16 +14,17 @@ NEW_PLUS = patterns("Increase each of these by {number}: {list}")
 
 def draw(dice: Dice) -> Exercise:
     if dice.chance(0.5):
-        length = dice.count(3, 11)
 
-        def factors(rng: random.Random) -> tuple[int, int]:
-            return rng.randint(2, 12), rng.randint(1, 13 - length)
+        def factors(rng: random.Random) -> tuple[int, int, int]:
+            length = dice.count(4, 9)
+            first = rng.randint(1, 11 - length)
+            return rng.randint(2, 9), first, first + length - 1
 
-        number, first = dice.value(factors)
-        asking = dice.phrase(TIMES, NEW_TIMES).fill({"number": number, "first": first, "last": first + length - 1})
+        gaps = dict(zip(("number", "first", "last"), dice.value(factors), strict=True))
+        asking = dice.phrase(TIMES, NEW_TIMES).fill(gaps)
     else:
-        values = dice.several(lambda: dice.number(1, 99), dice.count(3, 10))
-        number = dice.number(1, 20)
+        values = dice.several(lambda: dice.number(1, 90), dice.count(3, 10))
+        number = dice.number(1, 9)
         asking = dice.phrase(PLUS, NEW_PLUS).fill({"number": number, "list": ", ".join(map(str, values))})
     return asked("arithmetic", asking, _table(asking))
 

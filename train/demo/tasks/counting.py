@@ -14,14 +14,16 @@ TAUGHT = patterns(
 NEW = patterns(
     "Please count from {first} to {last} by {step}.", "Please count from {first} to {last} by {step}, one per line."
 )
-_STEPS = (1, 1, 2, 3, 4, 5, 10)
+_STEPS = (1, 1, 2, 5, 10)
+_HIGHEST = 199
 
 
 def draw(dice: Dice) -> Exercise:
     length = dice.count(7, 40)
 
     def ends(rng: random.Random) -> tuple[int, int, int]:
-        first, step = rng.randint(0, 150), rng.choice(_STEPS)
+        step = rng.choice([step for step in _STEPS if step * length < _HIGHEST])
+        first = rng.randint(0, _HIGHEST - step * length)
         return first, first + step * (length - 1), step
 
     first, last, step = dice.value(ends)

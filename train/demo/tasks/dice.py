@@ -20,7 +20,6 @@ def words(listed: str) -> tuple[str, ...]:
 CONSONANTS = "bdfgklmnprstvz"
 VOWELS = "aeiou"
 SYLLABLES = tuple(consonant + vowel for consonant in CONSONANTS for vowel in VOWELS)
-ENDINGS = ("", "", "", "n", "r", "s", "l")
 
 ITEMS = words("""
     apple bag ball basket bell blanket book boot bottle bowl bread bucket button cake camera candle card chair clock
@@ -101,4 +100,4 @@ class Dice:
 
 
 def _word(rng: random.Random) -> str:
-    return "".join(rng.choice(SYLLABLES) for _ in range(rng.choice((2, 2, 3)))) + rng.choice(ENDINGS)
+    return "".join(rng.choice(SYLLABLES) for _ in range(rng.choice((2, 2, 3))))

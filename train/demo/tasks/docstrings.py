@@ -11,8 +11,8 @@ from aerie.train.demo.tasks.pattern import patterns, read_any
 TAUGHT = patterns("What does {name} do?", "What is {name}?", "Explain {name}.", "help({name})")
 NEW = patterns("Can you tell me what {name} does?", "Describe {name}.")
 _CORPUS = Path(__file__).parents[2] / "data/docstrings.jsonl.gz"
-_KEPT = 1500
-_SHORTEST, _LONGEST = 50, 350
+_KEPT = 160
+_SHORTEST, _LONGEST = 50, 240
 
 
 def draw(dice: Dice) -> Exercise:
@@ -26,7 +26,7 @@ def right(before: list[Message], answer: str) -> bool:
 
 @cache
 def paragraphs() -> dict[str, str]:
-    """The paragraph of each name, of at most 1,500 names; no two paragraphs are equal. Short names come first."""
+    """The paragraph of each name, of at most 160 names; no two paragraphs are equal. Short names come first."""
     found: dict[str, str] = {}
     for entry in sorted(read(_CORPUS), key=lambda entry: (entry.name.count("."), len(entry.name), entry.name)):
         text = " ".join(_first(entry.text).split())

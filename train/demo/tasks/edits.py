@@ -21,7 +21,7 @@ def draw(dice: Dice) -> Exercise:
     if dice.chance(0.5):
         kind = dice.rng.choice(KINDS)
         text = " ".join(
-            dice.phrase(kind.taught, kind.new).fill(drawn(dice, kind.fields)) for _ in range(dice.count(1, 6))
+            dice.phrase(kind.taught, kind.new).fill(drawn(dice, kind.fields)) for _ in range(dice.count(1, 5))
         )
         old = dice.rng.choice([word for word in _WORD.findall(text) if word[0].isupper() and len(word) > 3] or ["the"])
         new = dice.name()

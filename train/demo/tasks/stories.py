@@ -15,14 +15,14 @@ _STEP = re.compile(r"\d+ (?:more|from a friend)|(?:gives|loses|sells) \d+")
 
 def draw(dice: Dice) -> Exercise:
     who, what = dice.name(), dice.item() + "s"
-    total = first = dice.number(10, 60)
+    total = first = dice.number(10, 50)
     steps = []
-    for _ in range(dice.count(2, 5)):
+    for _ in range(dice.count(2, 4)):
         if dice.chance(0.5) or total < 8:
-            total += (change := dice.number(2, 30))
+            total += (change := dice.number(2, 9))
             steps.append(dice.rng.choice(MORE).format(n=change))
         else:
-            total -= (change := dice.number(1, min(30, total - 2)))
+            total -= (change := dice.number(1, min(9, total - 2)))
             steps.append(dice.rng.choice(FEWER).format(n=change))
     steps_text = ". ".join(f"{who} {step}" for step in steps)
     gaps = {"who": who, "n": first, "what": what, "steps": steps_text, "again": what, "who2": who}

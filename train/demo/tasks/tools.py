@@ -17,7 +17,7 @@ NEW = patterns("I want you to {verb} the {thing}, using {arguments}.")
 
 
 def draw(dice: Dice) -> Exercise:
-    tools = [_tool(dice) for _ in range(dice.count(1, 3))]
+    tools = [_tool(dice) for _ in range(dice.count(1, 2))]
     messages: list[Message] = []
     for _ in range(dice.count(1, 2)):
         tool = dice.rng.choice(tools)["function"]
@@ -45,7 +45,7 @@ def right(before: list[Message], answer: str) -> bool:
 
 def _tool(dice: Dice) -> Tool:
     verb, thing = dice.rng.choice(VERBS), dice.item() if dice.chance(0.5) else dice.word()
-    fields = dice.rng.sample(list(FIELDS), dice.count(1, 4))
+    fields = dice.rng.sample(list(FIELDS), dice.count(1, 3))
     types = {field: {"type": "integer" if is_number(field) else "string"} for field in fields}
     parameters = {"type": "object", "properties": types, "required": fields}
     described = f"{verb.capitalize()} a {thing}."
