@@ -1,7 +1,7 @@
 """Offline inference as in vLLM: `LLM(model).generate(prompts, SamplingParams(...))`, on the server's scheduler."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from aerie.resolve import resolve_config, with_local_model
 from aerie.scheduler import Scheduler
 from aerie.server.dispatch.mailbox import Run
 from aerie.server.openai.choice import Choice, TextRules
+from aerie.server.text.bad_words import banned_ids
 from aerie.server.text.tokenizer import Tokenizer
 
 Prompt = str | list[int]
@@ -35,6 +36,9 @@ class SamplingParams(sampling.DistributionParams):
     min_tokens: int = 0
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
+    logit_bias: Mapping[int, float] | None = None
+    allowed_token_ids: Sequence[int] | None = None
+    bad_words: Sequence[str] = ()
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     ignore_eos: bool = False
@@ -165,6 +169,9 @@ class LLM:
             max_tokens=min(wanted.max_tokens, max(1, self._lane.capacity.max_length - len(prompt))),
             min_tokens=wanted.min_tokens,
             stop_token_ids=tuple(wanted.stop_token_ids),
+            logit_bias=dict(wanted.logit_bias or {}),
+            allowed_token_ids=None if wanted.allowed_token_ids is None else tuple(wanted.allowed_token_ids),
+            banned_token_ids=banned_ids(wanted.bad_words, self.tokenizer),
             ignore_eos=wanted.ignore_eos,
             seed=secrets.randbits(63) if wanted.seed is None else wanted.seed,
         )

@@ -9,6 +9,9 @@ from aerie.contracts.errors import BadRequest
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import FIELDS, SamplingParams
 
+MOST_REPETITION = 2.0
+"""SGLang's limit of repetition_penalty."""
+
 
 def check_parameters(request: Generate, *, drafts: bool, greedy_only: bool, salts: bool) -> None:
     """Raises BadRequest for parameters that the engine would ignore.
@@ -22,6 +25,14 @@ def check_parameters(request: Generate, *, drafts: bool, greedy_only: bool, salt
             f"min_tokens is {sampling.min_tokens}; SGLang's engine asks its own tokenizer for it, and here the server "
             "tokenizes; use ignore_eos with max_tokens",
             param="min_tokens",
+        )
+    for name, given in (("allowed_token_ids", sampling.allowed_token_ids), ("bad_words", sampling.banned_token_ids)):
+        if given:
+            raise BadRequest(f"{name} is set; SGLang's engine has no such parameter; leave it out", param=name)
+    if sampling.repetition_penalty > MOST_REPETITION:
+        raise BadRequest(
+            f"repetition_penalty is {sampling.repetition_penalty}; SGLang's engine takes at most {MOST_REPETITION}",
+            param="repetition_penalty",
         )
     if request.cache_salt and not salts:
         raise BadRequest("cache_salt is set; this release of SGLang does not know it", param="cache_salt")
@@ -54,4 +65,8 @@ def sampling_words(sampling: SamplingParams) -> dict[str, Any]:
         for name, field in FIELDS.items()
         if field.sglang is not None
     }
-    return words | ({"stop_token_ids": list(sampling.stop_token_ids)} if sampling.stop_token_ids else {})
+    if sampling.stop_token_ids:
+        words["stop_token_ids"] = list(sampling.stop_token_ids)
+    if sampling.logit_bias:
+        words["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    return words

@@ -68,6 +68,9 @@ class EngineConfig(Section):
     """Tokens in a KV page."""
     kv_tokens: int | None = Field(default=None, ge=64)
     """Tokens that the KV pool holds; by default what the memory share allows, at most max_running * max_length."""
+    edit_slots: int = Field(default=64, ge=0)
+    """Requests at a time that use penalties, logit_bias, allowed_token_ids or bad_words; the others wait. Each takes 8
+    bytes for each token of the vocabulary."""
     memory_share: float | None = Field(default=None, gt=0, le=1)
     """Share of the free memory for the KV pools; by default 0.3 on a CPU, and on a GPU 0.9 of what the weights leave.
     """

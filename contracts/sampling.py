@@ -3,6 +3,7 @@
 Each field is declared here once, with all that is known about it: `FIELDS` is the table of them.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.sampling_field import SamplingField, table_of
+from aerie.contracts.token_lists import check_allowed, check_biases, check_ids
 
 MAX_STOP_IDS = 16
 """The most stop ids of a row that the device tables hold, end tokens included."""
@@ -72,6 +74,38 @@ class DistributionParams:
             meaning="only tokens at least this likely, relative to the likeliest",
         ),
     ] = 0.0
+    repetition_penalty: Annotated[
+        float,
+        SamplingField(
+            least=0,
+            above=True,
+            most=100,
+            need="edits",
+            sglang="repetition_penalty",
+            origin="vLLM",
+            meaning="divides positive logits of tokens of prompt and answer, multiplies negative ones",
+        ),
+    ] = 1.0
+    frequency_penalty: Annotated[
+        float,
+        SamplingField(
+            least=-2,
+            most=2,
+            need="edits",
+            sglang="frequency_penalty",
+            meaning="subtracted from a token's logit for each time that it is in the answer",
+        ),
+    ] = 0.0
+    presence_penalty: Annotated[
+        float,
+        SamplingField(
+            least=-2,
+            most=2,
+            need="edits",
+            sglang="presence_penalty",
+            meaning="subtracted once from the logits of tokens that are in the answer",
+        ),
+    ] = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +117,12 @@ class SamplingParams(DistributionParams):
     """No stop id is chosen before this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the request; the scheduler adds the model's end tokens unless `ignore_eos`."""
+    logit_bias: dict[int, float] = dataclasses.field(default_factory=dict)
+    """Added to the logits of these tokens."""
+    allowed_token_ids: tuple[int, ...] | None = None
+    """No other token is chosen; None allows all."""
+    banned_token_ids: tuple[int, ...] = ()
+    """These tokens are not chosen: `bad_words`."""
     ignore_eos: Annotated[bool, SamplingField(sglang="ignore_eos")] = False
     seed: Annotated[int, SamplingField(least=-(2**63), most=2**63 - 1, sglang="sampling_seed")] = 0
     logprobs: Annotated[int, SamplingField(least=-1, most=MAX_LOGPROBS)] = -1
@@ -93,12 +133,27 @@ class SamplingParams(DistributionParams):
     def greedy(self) -> bool:
         return self.temperature < GREEDY_BELOW
 
+    @property
+    def edits(self) -> list[str]:
+        """The request's fields that change the logits of single tokens. With any, its row needs an edit slot."""
+        found = [name for name in EDITING if getattr(self, name) != COLUMNS[name].neutral]
+        lists = {
+            "logit_bias": self.logit_bias,
+            "allowed_token_ids": self.allowed_token_ids,
+            "bad_words": self.banned_token_ids,
+        }
+        return found + [name for name, given in lists.items() if given]
+
 
 FIELDS = table_of(SamplingParams)
-"""The table: every field of a request's sampling but `stop_token_ids`, by name."""
+"""The table: every field of a request's sampling that is a number or a flag, by name. Fields that name single tokens
+are no columns; `contracts.token_lists` has their rules.
+"""
 COLUMNS = table_of(DistributionParams)
 """The fields that have a column in the device's row tables."""
-REFUSED = {"frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1, "length_penalty": 1}
+EDITING = tuple(name for name, one in COLUMNS.items() if one.need == "edits")
+"""The columns that change the logits of single tokens."""
+REFUSED = {"length_penalty": 1}
 """Sampling fields of other servers that the table lacks, with the values that change nothing: only these are taken."""
 
 
@@ -135,8 +190,9 @@ def check_sampling(params: SamplingParams, *, temperature_max: float, vocabulary
             f"stop_token_ids has {len(params.stop_token_ids)} ids; at most {MAX_STOP_IDS // 2} are allowed",
             param="stop_token_ids",
         )
-    for token in params.stop_token_ids:
-        SamplingField(name="stop_token_ids", kind=int, least=0).check(token, vocabulary - 1)
+    check_ids("stop_token_ids", params.stop_token_ids, vocabulary)
+    check_biases(params.logit_bias, vocabulary)
+    check_allowed(params.allowed_token_ids, params.banned_token_ids, vocabulary)
 
 
 def noise_key(seed: int, prompt: list[int], choice: int) -> int:

@@ -31,7 +31,7 @@ class SamplingField:
     off: int | None = None
     """What clients of vLLM and SGLang send for the neutral value."""
     zero_below: float = 0.0
-    """Lower values count as 0."""
+    """Lower values above 0 count as 0."""
     need: str | None = None
     """The flag of engine.sampling.choose.Needs that a value other than the neutral one sets."""
     sglang: str | None = None
@@ -52,7 +52,7 @@ class SamplingField:
 
     def stored(self, value: Any) -> Any:
         """The value in its column."""
-        return self.kind(0) if value < self.zero_below else value
+        return self.kind(0) if 0 < value < self.zero_below else value
 
     def for_sglang(self, value: Any) -> Any:
         return self.off if self.off is not None and value == self.neutral else self.stored(value)

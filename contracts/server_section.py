@@ -66,7 +66,7 @@ class LimitsConfig(Section):
     require_seed: bool = False
     """Reject sampled requests without a seed."""
     queue_seconds: float = Field(default=60.0, gt=0, le=_MAX_SECONDS)
-    """How long a request may wait while no row or too few KV pages are free; after that it is answered 503."""
+    """How long a request may wait while no row, no edit slot or too few KV pages are free; then it is answered 503."""
     total_seconds: float = Field(default=600.0, gt=0, le=_MAX_SECONDS)
     """How long a request may take in total; after that it ends with an error."""
     grammar_bytes: int = Field(default=64 << 10, ge=1)

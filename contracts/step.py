@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.contracts.edit_starts import EditStarts
 from aerie.contracts.sampling import Column
 
 Ints = NDArray[np.int32]
@@ -63,6 +64,8 @@ class RowStarts:
     """Total tokens before which no stop id is chosen."""
     stop_ids: Ints
     """[starts, MAX_STOP_IDS], padded with -1; end tokens of the model included unless ignored."""
+    edits: EditStarts | None = None
+    """None if no row edits logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,8 @@ class Capacity:
     """Whether a draft head is loaded."""
     reserve: int
     """Slots past a row's bound that a decode step may write: max(nodes, head scratch). Pages must cover them."""
+    edit_slots: int = 0
+    """Rows at a time that may change the logits of single tokens, by penalties or biases."""
     tail: int = 0
     """Tokens that a resting row may be behind, so that its head can catch up; 0 if rows cannot rest."""
     report: dict[str, str | int | float | bool | None] = field(default_factory=dict)

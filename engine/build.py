@@ -22,6 +22,7 @@ from aerie.engine.model.packing import pack_int8
 from aerie.engine.model.projection import Precision
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.model.weights import Source, Weights
+from aerie.engine.state.edit_tables import edit_bytes
 from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.step.graphs import capturable, recording
 from aerie.engine.step.plain_graphs import PlainGraphs
@@ -133,6 +134,8 @@ def make_capacity(
         "kv_bytes": target.pool.bytes,
         "kv_tokens": (sizes.pages - 1) * sizes.page_size,
         "max_length": sizes.max_length,
+        "edit_slots": sizes.edit_slots,
+        "edit_bytes": edit_bytes(sizes.edit_slots, model.vocabulary),
         **(extra or {}),
         **labels(config),
     }
@@ -145,6 +148,7 @@ def make_capacity(
         end_ids=model.end_ids,
         drafts=drafts,
         reserve=sizes.reserve,
+        edit_slots=sizes.edit_slots,
         tail=tail,
         report=report,
     )

@@ -12,6 +12,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.engine.device import free_bytes, resolve_device, resolve_dtype
 from aerie.engine.model.config import ModelConfig
+from aerie.engine.state.edit_tables import edit_bytes
 
 GPU_SHARE, CPU_SHARE = 0.9, 0.3
 """Defaults of engine.memory_share. Other programs use a CPU's memory too, and its weights are not counted."""
@@ -32,6 +33,7 @@ class Sizes:
     page_size: int
     rows: int
     reserve: int
+    edit_slots: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: He
             f"{row_pages * page}: raise engine.kv_tokens or engine.memory_share, or lower model.max_length",
             param="engine.kv_tokens",
         )
-    return Sizes(dtype, device, max_length, pages + 1, page, rows, reserve)
+    return Sizes(dtype, device, max_length, pages + 1, page, rows, reserve, _edit_slots(config))
 
 
 def parameter_count(model: ModelConfig) -> int:
@@ -135,7 +137,12 @@ def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve:
     tokens = max(config.scheduler.prefill_chunk, nodes)
     width = 4 * model.hidden_size + 3 * model.intermediate_size
     step = tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary
-    return step * (2 if config.engine.graphs else 1) + _GRAPH_BYTES  # recordings have step memory of their own
+    edits = edit_bytes(_edit_slots(config), model.vocabulary)
+    return step * (2 if config.engine.graphs else 1) + edits + _GRAPH_BYTES  # recordings have step memory of their own
+
+
+def _edit_slots(config: Config) -> int:
+    return min(config.engine.edit_slots, config.scheduler.max_running)
 
 
 def _most_nodes(config: Config) -> int:

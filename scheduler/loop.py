@@ -70,7 +70,7 @@ class Scheduler:
         self.policy = Policy(config.scheduler, self.queue, self.rows, self.memory, self._drafting, self.planner)
         self.stats = fresh_stats(depth)
         self.dead: EngineDead | None = None
-        self._staging = Staging(self.rows)
+        self._staging = Staging(self.rows, vocabulary=capacity.vocabulary)
         self._settler = Settler(self.rows, self.stats)
         self._deadlines = Deadlines()
         self._open: dict[str, Request] = {}

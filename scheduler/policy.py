@@ -7,6 +7,7 @@ prefix cache. Once the first in the queue is older than all requests in prefill,
 pages lack. Raises OutOfPages before it changes anything.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,7 +156,8 @@ class Policy:
     def _prefill(self) -> PrefillStep | None:
         """Divides one step's tokens among prompts, and admits the waiting requests that get some."""
         rows, queue = self._rows, self._queue
-        first = queue.first()
+        queue.bring_back(rows.edit_slots.free)
+        first = self._with_slot(queue.first)
         oldest = min(rows.prefilling, key=lambda request: request.number, default=None)
         admits = True
         if first is not None and (oldest is None or first.number < oldest.number):
@@ -177,7 +179,7 @@ class Policy:
         shares = Shares(self._chunk, threshold=self._threshold, for_long=for_long)
         shares.give_half(oldest)
         while shares.budget:
-            waiting = queue.shortest() if admits else None
+            waiting = self._with_slot(queue.shortest) if admits else None
             open_ones = (request for request in rows.prefilling if shares.room(request))
             nearest = min(open_ones, key=shares.left, default=None)
             if waiting is not None and (nearest is None or len(waiting.tokens) < shares.left(nearest)):
@@ -190,9 +192,15 @@ class Policy:
                 break
         return shares.counts
 
+    def _with_slot(self, next_of_queue: Callable[[], Request | None]) -> Request | None:
+        """The queue's next request; sets those aside that come first and lack an edit slot."""
+        while (request := next_of_queue()) is not None and self._rows.edit_slots.lacks(request):
+            self._queue.set_aside(request)
+        return request
+
     def _others_are_open(self) -> bool:
         """Whether some request would wait for a step of long prompts: a short one, or one that decodes."""
-        shortest = self._queue.shortest()
+        shortest = self._with_slot(self._queue.shortest)
         return (
             bool(np.count_nonzero(self._rows.decoding))
             or (shortest is not None and shortest.to_read <= self._threshold)
@@ -203,7 +211,7 @@ class Policy:
         """Gives the request a row, its cached prefix and its pages, or leaves it in the queue."""
         rows = self._rows
         attempt = (request.number, self._memory.released)
-        if rows.full or self._refused == attempt:
+        if rows.full or rows.edit_slots.lacks(request) or self._refused == attempt:
             return False
         load = min(rows.running + len(self._queue), rows.count)  # once all waiting requests are admitted
         drafts = self._drafts(request, load)

@@ -1,5 +1,7 @@
 """The waiting requests: who came first, who needs the least, and whose time is up.
 
+Requests that lack an edit slot are set aside, so that they hold up no others, and return when one is free.
+
 Used by the policy (order) and the loop (deadlines). A preempted request returns to its place by arrival. Invariant: a
 request is in the queue iff its phase is WAITING.
 """
@@ -15,12 +17,13 @@ from aerie.scheduler.request import Phase, Request
 class Queue:
     def __init__(self) -> None:
         self._waiting: dict[int, Request] = {}
+        self._aside: dict[int, Request] = {}
         # Entries of the heaps count only while their request waits; stale ones are dropped when they reach the top.
         self._by_arrival: list[int] = []
         self._by_length: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._aside)
 
     def push(self, request: Request) -> None:
         assert request.phase is Phase.WAITING and request.number not in self._waiting
@@ -29,7 +32,16 @@ class Queue:
         heapq.heappush(self._by_length, (len(request.tokens), request.number))
 
     def remove(self, request: Request) -> None:
-        del self._waiting[request.number]
+        del (self._aside if request.number in self._aside else self._waiting)[request.number]
+
+    def set_aside(self, request: Request) -> None:
+        """`first` and `shortest` pass over the request until it returns."""
+        self._aside[request.number] = self._waiting.pop(request.number)
+
+    def bring_back(self, count: int) -> None:
+        """Returns the `count` oldest of those set aside to their places."""
+        for number in sorted(self._aside)[:count]:
+            self.push(self._aside.pop(number))
 
     def first(self) -> Request | None:
         """The request that has waited longest."""
@@ -100,7 +112,7 @@ class Deadlines:
                 )
                 if deadline.total
                 else QueueTimeout(
-                    f"the request waited {waited} and no row or too few KV pages are free; "
+                    f"the request waited {waited} and no row, no edit slot or too few KV pages are free; "
                     "the server is overloaded, try again later"
                 )
             )

@@ -13,6 +13,7 @@ from aerie.contracts.errors import AerieError, BadRequest
 from aerie.contracts.messages import Failed, Finished, FinishReason, Generate, Usage
 from aerie.contracts.sampling import MAX_STOP_IDS, noise_key
 from aerie.contracts.step import Capacity, Longs
+from aerie.contracts.token_lists import check_end
 
 
 class Phase(Enum):
@@ -60,6 +61,9 @@ class Request:
     """Tokens to prefill when it entered the queue, or, less the cached ones, when it got its row."""
     prefills_before: int = 0
     """Prefill steps planned before it arrived."""
+    edits: bool = False
+    """Whether it changes the logits of single tokens, for which its row needs an edit slot."""
+    edit_slot: int = -1
 
     @property
     def id(self) -> str:
@@ -124,6 +128,13 @@ def accept(
             "are allowed",
             param="stop_token_ids",
         )
+    edits = sampling.edits
+    if edits and not capacity.edit_slots:
+        raise BadRequest(
+            f"{edits[0]} is set, and this server does not edit logits: engine.edit_slots is 0; leave it out",
+            param=edits[0],
+        )
+    check_end(sampling.min_tokens, sampling.allowed_token_ids, sampling.banned_token_ids, stop_ids, capacity.vocabulary)
     return Request(
         message=message,
         number=number,
@@ -134,6 +145,7 @@ def accept(
         tally=Tally(accepted_steps=np.zeros(max_depth + 1, dtype=np.int64)),
         tokens=list(prompt),
         to_read=len(prompt),
+        edits=bool(edits),
     )
 
 

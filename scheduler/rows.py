@@ -10,6 +10,7 @@ import numpy as np
 
 from aerie.contracts.step import Bools, Capacity, Ints, Longs
 from aerie.scheduler.drafting import max_nodes
+from aerie.scheduler.edit_slots import EditSlots
 from aerie.scheduler.future_map import FutureMap
 from aerie.scheduler.memory import Memory
 from aerie.scheduler.request import Phase, Request
@@ -24,6 +25,7 @@ class Rows:
         rows = self.count = min(capacity.rows, limit)
         self.memory = memory
         self.future = FutureMap(rows)
+        self.edit_slots = EditSlots(capacity)
         self.owners: list[Request | None] = [None] * rows
         self.ids = [""] * rows
         """Ids of the owners; `texts` are the owners' token lists, not copies."""
@@ -77,6 +79,7 @@ class Rows:
         if cached is None:
             return None
         self._free.pop()
+        self.edit_slots.take(request)
         self.owners[row], self.ids[row], self.texts[row] = request, request.id, tokens
         self.prefilling.append(request)
         self.newcomers.append(request)
@@ -111,6 +114,7 @@ class Rows:
         self.publish(request)
         self.memory.release(row)
         self.future.leave(row)
+        self.edit_slots.give_back(request)
         request.tally.add(int(self.drafted[row]), self.accepted_steps[row])
         if request.phase is Phase.PREFILL:
             self.prefilling.remove(request)

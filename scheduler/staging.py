@@ -10,6 +10,7 @@ import numpy as np
 
 from aerie.contracts.sampling import MAX_STOP_IDS, columns_of
 from aerie.contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
+from aerie.scheduler.edit_slots import edit_starts
 from aerie.scheduler.policy import DecodeStep, PrefillStep
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
@@ -31,8 +32,9 @@ class Flight:
 class Staging:
     """Builds and numbers plans."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, *, vocabulary: int) -> None:
         self._rows = rows
+        self._vocabulary = vocabulary
         self._number = 0
 
     def stage(self, step: PrefillStep | DecodeStep, *, steady: bool = False) -> Flight:
@@ -103,10 +105,10 @@ class Staging:
 
     def _starts(self) -> RowStarts | None:
         newcomers, self._rows.newcomers = self._rows.newcomers, []
-        return _row_starts(newcomers) if newcomers else None
+        return _row_starts(newcomers, self._vocabulary) if newcomers else None
 
 
-def _row_starts(requests: list[Request]) -> RowStarts:
+def _row_starts(requests: list[Request], vocabulary: int) -> RowStarts:
     """What the device keeps about new owners until the row's next owner."""
     stop_ids = np.full((len(requests), MAX_STOP_IDS), -1, dtype=np.int32)
     for index, request in enumerate(requests):
@@ -121,4 +123,5 @@ def _row_starts(requests: list[Request]) -> RowStarts:
             [min(r.prompt_length + r.message.sampling.min_tokens, r.limit) for r in requests], dtype=np.int32
         ),
         stop_ids=stop_ids,
+        edits=edit_starts(requests, vocabulary),
     )

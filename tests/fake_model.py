@@ -23,6 +23,7 @@ def capacity(
     drafts: bool = True,
     reserve: int = 8,
     tail: int = 0,
+    edit_slots: int = 2,
 ) -> Capacity:
     return Capacity(
         rows=rows,
@@ -34,6 +35,7 @@ def capacity(
         drafts=drafts,
         reserve=reserve,
         tail=tail,
+        edit_slots=edit_slots,
     )
 
 

@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.kernels.edits import edit
 from aerie.engine.kernels.floors import LOWEST, find_floors, ordered
 from aerie.engine.kernels.noise import noise_of, row_state
 from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, edited
@@ -21,10 +22,17 @@ _CHUNK = 8 * _BLOCK
 
 
 def choose(
-    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+    logits: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    tables: RowTables,
+    needs: Needs,
+    *,
+    noise: Tensor | None = None,
+    path: Tensor | None = None,
 ) -> Tensor:
     """Does not read `noise`: the kernel makes it again."""
-    logits = edited(logits, rows, positions, tables, needs)
+    logits = edited(logits, rows, positions, tables, needs, path, edit)
     count, vocabulary = logits.shape
     temperatures = tables.sampling["temperature"]
     if needs.noise and needs.filters:

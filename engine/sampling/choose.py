@@ -1,15 +1,18 @@
 """Chooses the target's token: argmax(logits / T + g) over the support that the request's filters leave.
 
-Filters follow vLLM's order: temperature, min-p, top-k, top-p. Temperature 0 uses neither noise nor filters. Both
-workers choose here and the drafter draws the same noise, so speculation cannot change a seeded answer.
+The order, as in vLLM: logit_bias, repetition, frequency and presence penalty, bans, temperature, min-p, top-k, top-p.
+Temperature 0 uses neither noise nor filters. Both workers choose here and the drafter draws the same noise, so
+speculation cannot change a seeded answer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.engine.sampling.edits import edit
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.row_tables import RowTables
 
@@ -27,16 +30,26 @@ class Needs:
     """Some sampling row has top-k, top-p or min-p."""
     bans: bool
     """Some row has min_tokens."""
+    edits: bool = False
+    """Some row has penalties, biases or bans of its own."""
 
 
 def choose(
-    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+    logits: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    tables: RowTables,
+    needs: Needs,
+    *,
+    noise: Tensor | None = None,
+    path: Tensor | None = None,
 ) -> Tensor:
     """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64.
 
-    `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it.
+    `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it. `path` [n, M] has the
+    drafted ids above and at each node, -1 elsewhere; None if nothing was drafted or no row edits logits.
     """
-    logits = edited(logits, rows, positions, tables, needs)
+    logits = edited(logits, rows, positions, tables, needs, path)
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.sampling["temperature"][rows]  # [n], as sampled
@@ -55,8 +68,21 @@ def likeliest(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
-def edited(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs) -> Tensor:
-    """logits [n, V] -> what greedy rows choose the likeliest token of. Every implementation of `choose` begins here."""
+def edited(
+    logits: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    tables: RowTables,
+    needs: Needs,
+    path: Tensor | None,
+    edit: Callable[[Tensor, Tensor, RowTables, Tensor | None], Tensor] = edit,
+) -> Tensor:
+    """logits [n, V] -> what greedy rows choose the likeliest token of: biases, penalties, bans.
+
+    Every implementation of `choose` begins here, with its own `edit`.
+    """
+    if needs.edits:
+        logits = edit(logits, rows, tables, path)
     return ban_stop_ids(logits, rows, positions, tables) if needs.bans else logits
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from aerie.contracts.sampling import COLUMNS, MAX_STOP_IDS
 from aerie.contracts.step import DUMMY_PAGE, PageUpdates, RowStarts
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.state.edit_tables import EditTables
 from aerie.engine.state.transfer import Transfer
 
 _NEVER = 2**30
@@ -31,7 +32,9 @@ class RowTables:
         page_size: int,
         device: torch.device | str = "cpu",
         kernels: Kernels = REFERENCES,
+        edits: EditTables | None = None,
     ) -> None:
+        """Without `edits`, no row edits logits."""
         self.page_size = page_size
         self.dummy_row = rows
         size = rows + 1
@@ -45,6 +48,7 @@ class RowTables:
         self.limits = torch.full((size,), _NEVER, dtype=torch.int32, device=device)
         self.min_lengths = torch.zeros(size, dtype=torch.int32, device=device)
         self.stop_ids = torch.full((size, MAX_STOP_IDS), -1, dtype=torch.int64, device=device)
+        self.edits = EditTables(rows, 0, 0, device) if edits is None else edits
         self._slots = kernels[slots]
 
     def staged_start(self, starts: RowStarts, transfer: Transfer) -> Callable[[], None]:
@@ -60,9 +64,11 @@ class RowTables:
                 (self.stop_ids, starts.stop_ids, np.int64),
             )
         ]
+        edit = self.edits.staged_start(starts.edits, rows, transfer)
 
         def write() -> None:
             self.pages.index_fill_(0, rows, DUMMY_PAGE)
+            edit()
             for table, values in constants:
                 table.index_copy_(0, rows, values)
 

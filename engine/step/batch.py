@@ -174,6 +174,8 @@ class RowNeeds:
         for name, field in COLUMNS.items():
             if field.need is not None:
                 needs |= (starts.sampling[name] != field.neutral) * _FLAGS[field.need]
+        if starts.edits is not None:
+            needs |= (starts.edits.slots >= 0) * _FLAGS["edits"]
         needs = np.where(sampled, needs, needs & ~_FLAGS["filters"])  # filters leave the likeliest token
         for row, own in zip(starts.rows, needs, strict=True):
             self._of[row] = int(own)

@@ -36,18 +36,26 @@ class Family(StrEnum):
     EXTEND = "extend"
 
 
-Sampling = StrEnum("Sampling", ["GREEDY", "SAMPLED", "FILTERED"])
-"""What the rows of a step need. Steps that ban stop ids or return log probabilities run eagerly."""
+Sampling = StrEnum("Sampling", ["GREEDY", "SAMPLED", "FILTERED", "EDITED"])
+"""What the rows of a step need. Steps that ban stop ids alone or return log probabilities run eagerly."""
 
 NEEDS = {
     Sampling.GREEDY: Needs(noise=False, filters=False, bans=False),
     Sampling.SAMPLED: Needs(noise=True, filters=False, bans=False),
     Sampling.FILTERED: Needs(noise=True, filters=True, bans=False),
+    Sampling.EDITED: Needs(noise=True, filters=True, bans=True, edits=True),  # whatever else its rows need
 }
 
 
 def sampling_of(needs: Needs) -> Sampling | None:
+    if needs.edits:
+        return Sampling.EDITED
     return next((kind for kind, own in NEEDS.items() if own == needs), None)
+
+
+def kinds(state: DeviceState) -> list[Sampling]:
+    """Those that steps of this device can need."""
+    return [kind for kind, own in NEEDS.items() if state.capacity.edit_slots or not own.edits]
 
 
 def row_buckets(most: int) -> list[int]:

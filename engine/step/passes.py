@@ -83,8 +83,11 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
     slots = state.tables.slots(rows[lay.owners], positions)
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
-    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths, state.tables, state.needs.of(plan.rows)))
+    needs = state.needs.of(plan.rows)
+    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths, state.tables, needs))
     committed = state.kernels[cut](chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
+    if needs.edits:
+        state.tables.edits.count(rows, chosen[:, None], committed.counts)
     return PassResult(
         rows=rows,
         tokens=chosen,
@@ -137,6 +140,8 @@ def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, 
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
     chosen = state.agree(state.kernels[choose](out.logits, rows, lengths + 1, state.tables, needs))
     committed = state.kernels[cut](chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
+    if needs.edits:
+        state.tables.edits.count(rows, chosen[:, None], committed.counts)
     return PassResult(
         rows=rows,
         tokens=chosen,

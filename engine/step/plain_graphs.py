@@ -17,6 +17,7 @@ from aerie.engine.step.graphs import (
     Sampling,
     bucket_for,
     fix_rows,
+    kinds,
     padded_bounds,
     row_buckets,
     sampling_of,
@@ -47,7 +48,7 @@ class PlainGraphs:
         """Tensors that recordings read and that must outlive them."""
         for rows in reversed(self._sizes):  # the largest first: the others reuse its memory in the pool
             self._held[rows] = GraphPass(attention, state, rows, 1, 1)
-            for sampling in Sampling:
+            for sampling in kinds(state):
                 self._capture(PlainBucket(rows, sampling))
 
     def bucket(self, plan: StepPlan) -> PlainBucket | None:

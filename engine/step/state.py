@@ -10,6 +10,7 @@ from aerie.contracts.step import Capacity
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
 from aerie.engine.model.target import RankedTarget, TargetModel
+from aerie.engine.state.edit_tables import EditTables
 from aerie.engine.state.future_map import FutureMap
 from aerie.engine.state.pinned import PinnedTransfer
 from aerie.engine.state.row_tables import RowTables
@@ -75,7 +76,14 @@ def make_state(
     device = transfer.device
     return DeviceState(
         target=target,
-        tables=RowTables(capacity.rows, -(-longest // capacity.page_size), capacity.page_size, device, kernels),
+        tables=RowTables(
+            capacity.rows,
+            -(-longest // capacity.page_size),
+            capacity.page_size,
+            device,
+            kernels,
+            EditTables(capacity.rows, capacity.edit_slots, capacity.vocabulary, device),
+        ),
         futures=FutureMap(
             capacity.rows, seed_width=seed_width, seed_dtype=seed_dtype, device=device, poison=poison, kernels=kernels
         ),

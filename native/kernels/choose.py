@@ -9,15 +9,23 @@ from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.engine.sampling import choose as references
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.state.row_tables import RowTables
+from aerie.native.kernels.edits import edit
 from aerie.native.library import library
 
 
 def choose(
-    logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, *, noise: Tensor | None = None
+    logits: Tensor,
+    rows: Tensor,
+    positions: Tensor,
+    tables: RowTables,
+    needs: Needs,
+    *,
+    noise: Tensor | None = None,
+    path: Tensor | None = None,
 ) -> Tensor:
     if logits.dtype is not torch.float32:
-        return references.choose(logits, rows, positions, tables, needs, noise=noise)
-    logits = references.edited(logits, rows, positions, tables, needs)
+        return references.choose(logits, rows, positions, tables, needs, noise=noise, path=path)
+    logits = references.edited(logits, rows, positions, tables, needs, path, edit)
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.sampling["temperature"].index_select(0, rows)  # [n]

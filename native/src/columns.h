@@ -5,10 +5,13 @@
 #include <cstdint>
 
 #define SAMPLING_COLUMNS(COLUMN) \
-  COLUMN(float, temperature)     \
-  COLUMN(float, min_p)           \
-  COLUMN(int32_t, top_k)         \
-  COLUMN(float, top_p)
+  COLUMN(float, temperature)        \
+  COLUMN(float, min_p)              \
+  COLUMN(int32_t, top_k)            \
+  COLUMN(float, top_p)              \
+  COLUMN(float, repetition_penalty) \
+  COLUMN(float, frequency_penalty)  \
+  COLUMN(float, presence_penalty)
 
 namespace aerie {
 

@@ -27,8 +27,11 @@ struct Tables {
   const int64_t* noise_keys;
   const Columns* sampling;
   const int32_t *limits, *min_lengths;
-  const int64_t* stop_ids;  // [rows + 1, stops]
-  long per_row, stops;
+  const int64_t* stop_ids;    // [rows + 1, stops]
+  const int64_t* edit_slots;  // [rows + 1]
+  int32_t* counts;            // [no_slot + 1, vocabulary], of edit slots (engine/state/edit_tables.py); so are
+  const float* biases;        // the biases
+  long per_row, stops, no_slot;
 };
 
 // Generations [2, per_generation] of what one step leaves for the next (engine/state/future_map.py).

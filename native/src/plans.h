@@ -19,7 +19,7 @@ struct Step {
   long count;
   long open, stop, full;  // codes of endings
   float greedy_below;
-  bool samples, filters, bans;  // what at least one row needs
+  bool samples, filters, bans, edits;  // what at least one row needs
 };
 
 // Chunks of prompts, [count] of the plan's rows; same layout as in native/structs/prompts.py.

@@ -68,6 +68,19 @@ std::vector<int64_t> packed(const std::vector<int64_t>& values, const Round& rou
   return flat;
 }
 
+// [nodes of all rows, width] the drafted ids above and at each node; -1 elsewhere, and for the root.
+std::vector<int64_t> paths(const Round& round) {
+  std::vector<int64_t> found;
+  for (long row = 0; row < round.rows.count(); ++row)
+    for (long node = 0; node < round.nodes[row]; ++node) {
+      const long end = static_cast<long>(found.size());
+      found.resize(end + round.width, -1);
+      for (long above = node; above; above = round.parents[row * round.width + above])
+        found[end + above] = round.tokens[row * round.width + above];
+    }
+  return found;
+}
+
 }  // namespace
 
 extern "C" void round_drafted(int32_t* words, const Step* given, const Drafts* drafts) {
@@ -128,7 +141,8 @@ extern "C" void round_verified(const Step* given, const Drafts* drafts) {
   round.taps.resize(pass.tokens() * drafts->boundaries * step.target->hidden);
   pass.run(stream, words.empty() ? nullptr : words.data(), round.taps.data(), drafts->tapped, drafts->boundaries);
   read(round.normed_stream, round.logits, stream, *step.target, pass.tokens());
-  round.rows.choose(chosen, step, round.logits.data(), of, next);
+  round.rows.choose(chosen, step, round.logits.data(), of, next,
+                    step.edits ? paths(round) : std::vector<int64_t>());
   round.choices.assign(rows.count * round.width, 0);
   for (long row = 0; row < rows.count; ++row)
     std::copy_n(&chosen[round.firsts[row]], round.nodes[row], &round.choices[row * round.width]);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "edits.h"
+
 namespace aerie {
 
 namespace {
@@ -58,11 +60,17 @@ const char* Standing::seed(const Step& step, long row) const {
 }
 
 void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
-                      const std::vector<int64_t>& positions) const {
+                      const std::vector<int64_t>& positions, const std::vector<int64_t>& path) const {
   const Tables& tables = *step.tables;
   const Columns& columns = *tables.sampling;
   const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
   chosen.resize(tokens);
+  if (step.edits) {
+    std::vector<int64_t> rows(tokens);
+    for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
+    const long width = static_cast<long>(path.size()) / std::max(tokens, 1L);
+    edited(logits, logits, rows.data(), width ? path.data() : nullptr, tokens, vocabulary, width, &tables);
+  }
   for (long i = 0; step.bans && i < tokens; ++i)
     if (positions[i] < tables.min_lengths[owners[of[i]]])
       ban(logits + i * vocabulary, tables.stop_ids + owners[of[i]] * tables.stops, tables.stops);
@@ -101,6 +109,12 @@ void Standing::end(const Step& step, const int64_t* tokens, const int64_t* count
     answer.kept(place) = static_cast<int32_t>(kept[row]);
     answer.length(place) = static_cast<int32_t>(lengths[row] + kept[row]);
     answer.ending(place) = static_cast<int32_t>(endings[row]);
+  }
+  for (long row = 0; step.edits && row < count(); ++row) {
+    const int64_t slot = tables.edit_slots[owners[row]];
+    if (slot == tables.no_slot) continue;
+    int32_t* own = tables.counts + slot * step.target->output.outputs;
+    for (long i = 0; i < kept[row]; ++i) ++own[tokens[row * width + i]];
   }
 }
 

@@ -35,9 +35,10 @@ class Standing {
   long count() const { return static_cast<long>(owners.size()); }
   const char* seed(const Step& step, long row) const;
 
-  // Chooses what follows tokens of the rows `of` [tokens], for `positions` [tokens]. Overwrites the logits.
+  // Chooses what follows tokens of the rows `of` [tokens], for `positions` [tokens]. Overwrites the logits. path
+  // [tokens, width] has the drafted ids above and at each token, -1 elsewhere, if something was drafted.
   void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
-              const std::vector<int64_t>& positions) const;
+              const std::vector<int64_t>& positions, const std::vector<int64_t>& path = {}) const;
 
   // Cuts tokens [rows, width], of which counts [rows] were committed, and writes the answer.
   void end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer);

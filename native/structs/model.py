@@ -31,7 +31,8 @@ class Model(ctypes.Structure):
 class Tables(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("pages", "noise_keys", "sampling", "limits", "min_lengths", "stop_ids")),
-        *((name, c_long) for name in ("per_row", "stops")),
+        *((name, c_void_p) for name in ("edit_slots", "counts", "biases")),
+        *((name, c_long) for name in ("per_row", "stops", "no_slot")),
     )
 
 
@@ -90,8 +91,12 @@ def native_tables(tables: RowTables) -> Tables:
         tables.limits.data_ptr(),
         tables.min_lengths.data_ptr(),
         tables.stop_ids.data_ptr(),
+        tables.edits.slots.data_ptr(),
+        tables.edits.counts.data_ptr(),
+        tables.edits.biases.data_ptr(),
         tables.pages.shape[1],
         tables.stop_ids.shape[1],
+        tables.edits.dummy,
     )
     made.kept = columns
     return made

@@ -24,7 +24,7 @@ class Step(ctypes.Structure):
         *((name, c_char_p) for name in ("rows", "turns")),
         *((name, c_long) for name in ("count", "open", "stop", "full")),
         ("greedy_below", c_float),
-        *((name, c_bool) for name in ("samples", "filters", "bans")),
+        *((name, c_bool) for name in ("samples", "filters", "bans", "edits")),
     )
 
 
@@ -61,6 +61,7 @@ class Plans:
             needs.noise,
             needs.filters,
             needs.bans,
+            needs.edits,
         )
 
 

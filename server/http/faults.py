@@ -12,7 +12,17 @@ MAX_INPUT = 120
 """How many characters of an invalid value a sentence repeats."""
 
 _WRITTEN_BY_USERS = frozenset(
-    {"messages", "prompt", "stop", "chat_template_kwargs", "cache_salt", "input", "instructions", "metadata"}
+    {
+        "messages",
+        "prompt",
+        "stop",
+        "bad_words",
+        "chat_template_kwargs",
+        "cache_salt",
+        "input",
+        "instructions",
+        "metadata",
+    }
 )
 _SHORT_NAMES = ("type", "role")
 """Fields of a message and its parts whose values are words of the API and may be repeated."""

@@ -13,7 +13,9 @@ from aerie.contracts.sampling import SamplingParams, SpeculationParams, check_sa
 from aerie.contracts.server_section import LimitsConfig
 from aerie.server.openai.bodies import ChatBody, CompletionBody, GenerateBody, SpeculationOptions
 from aerie.server.openai.choice import TextRules
+from aerie.server.text.bad_words import banned_ids
 from aerie.server.text.context import context_exceeded
+from aerie.server.text.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
 
@@ -35,7 +37,9 @@ class Parameters:
     choices: int
 
 
-def read_parameters(body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Ready) -> Parameters:
+def read_parameters(
+    body: ChatBody | CompletionBody, limits: LimitsConfig, ready: Ready, tokenizer: Tokenizer
+) -> Parameters:
     stops = _read_stops(body, limits)
     _check_choices(body, limits)
     if body.stream_options is not None and not body.stream:
@@ -46,6 +50,9 @@ def read_parameters(body: ChatBody | CompletionBody, limits: LimitsConfig, ready
         max_tokens=ready.max_length if max_tokens is None else max_tokens,
         min_tokens=_or(body.min_tokens, 0),
         stop_token_ids=tuple(dict.fromkeys(body.stop_token_ids or ())),
+        logit_bias=body.logit_bias or {},
+        allowed_token_ids=None if body.allowed_token_ids is None else tuple(dict.fromkeys(body.allowed_token_ids)),
+        banned_token_ids=banned_ids(body.bad_words or (), tokenizer),
         ignore_eos=bool(body.ignore_eos),
         seed=_read_seed(body, limits),
         logprobs=_read_logprobs(body),

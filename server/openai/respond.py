@@ -45,7 +45,7 @@ async def answer(
     ready = service.ready()
     service.check_model(body.model)
     refuse_unsupported(body)
-    parameters = read_parameters(body, service.config.limits, ready)
+    parameters = read_parameters(body, service.config.limits, ready, service.tokenizer)
     constraint = constraint_of(body)
     if constraint is not None and not ready.grammars:
         raise BadRequest(

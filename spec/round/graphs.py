@@ -26,6 +26,7 @@ from aerie.engine.step.graphs import (
     Sampling,
     bucket_for,
     fix_rows,
+    kinds,
     padded_bounds,
     sampling_of,
 )
@@ -104,7 +105,7 @@ class RoundGraphs:
         self._read: dict[RoundBucket, Staged] = {}
         """Tensors that the recordings read and that must outlive them."""
         for rows, depth, topk, nodes in self._shapes(phases.spec):
-            for sampling in Sampling:
+            for sampling in kinds(self._state):
                 self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
 
     def bucket(self, plan: StepPlan) -> RoundBucket | None:

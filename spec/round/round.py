@@ -147,6 +147,8 @@ class Round:
         committed = state.kernels[cut](
             accepted.tokens, accepted.counts + 1, opened.lengths + 1, opened.done, staged.rows.rows, state.tables
         )
+        if staged.needs.edits:
+            state.tables.edits.count(staged.rows.rows, accepted.tokens, committed.counts)
         if not accepted.is_chain:
             state.kernels[compact](state, opened.owners, opened.lengths, accepted.nodes)
         return Outcome(accepted, committed, opened.lengths + committed.counts)

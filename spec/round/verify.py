@@ -5,6 +5,7 @@ The choice at a node of depth d uses the Gumbel noise of position n + d + 1, whi
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from aerie.engine.attention.inputs import AttentionInputs
@@ -56,7 +57,13 @@ def verify(
     inputs = attention_inputs(state.tables, owners, lengths, staged.covers.verify, lay.indptr, *words)
     out = state.target.forward(tokens, positions, slots, inputs, None, taps=taps)
     chosen = state.kernels[choose](
-        out.logits, node_owners, positions + 1, state.tables, staged.needs, noise=noise.at(lay.owners, depths)
+        out.logits,
+        node_owners,
+        positions + 1,
+        state.tables,
+        staged.needs,
+        noise=noise.at(lay.owners, depths),
+        path=_paths(tree.tokens, lay, *words) if staged.needs.edits else None,
     )
     return Verified(
         chosen=chosen,
@@ -68,3 +75,10 @@ def verify(
         slots=slots,
         inputs=inputs,
     )
+
+
+def _paths(tokens: Tensor, lay: Layout, words: Tensor | None = None) -> Tensor:
+    """tokens [R, M], ancestor words [T] of trees -> [T, M] the drafted ids on each node's path, -1 elsewhere."""
+    nodes = torch.arange(tokens.shape[1], device=tokens.device)  # [M]
+    on_path = nodes <= lay.places[:, None] if words is None else (words[:, None] >> nodes & 1).bool()  # [T, M]
+    return torch.where(on_path & (nodes > 0), tokens.index_select(0, lay.owners), -1)

@@ -34,7 +34,8 @@ def names(params: type[Any]) -> set[str]:
 
 
 def test_every_field_is_in_the_table() -> None:
-    assert names(SamplingParams) - {"stop_token_ids"} == set(FIELDS), "stop_token_ids has a check of its own"
+    lists = {"stop_token_ids", "logit_bias", "allowed_token_ids", "banned_token_ids"}
+    assert names(SamplingParams) - lists == set(FIELDS), "fields that name tokens have checks of their own"
     assert names(DistributionParams) == set(COLUMNS)
     for name, field in FIELDS.items():
         assert (field.name, field.kind, field.neutral) == (name, type(field.neutral), getattr(SamplingParams(), name))
@@ -85,6 +86,7 @@ def test_requests_are_read_by_the_table() -> None:
 
 
 def test_columns_hold_what_the_rows_ask_for() -> None:
+    assert columns_of([SamplingParams(presence_penalty=-1.5)])["presence_penalty"] == -1.5
     columns = columns_of([SamplingParams(), SamplingParams(**OTHERS), SamplingParams(temperature=GREEDY_BELOW / 2)])
     assert columns.keys() == COLUMNS.keys()
     for name, field in COLUMNS.items():

@@ -7,6 +7,7 @@ import numpy as np
 
 from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of, noise_key
 from aerie.contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan, Worker
+from tests.recount import starts_of
 
 _INT = np.int32
 
@@ -153,6 +154,7 @@ class Rounds:
             limits=np.array([size + s.max_tokens], _INT),
             min_lengths=np.array([size + s.min_tokens], _INT),
             stop_ids=np.array([ids + [-1] * (MAX_STOP_IDS - len(ids))], _INT),
+            edits=starts_of([(s, row.prompt, [])], [row.index], self.worker.capacity.vocabulary),
         )
 
     def _pages(self, row: Row) -> PageUpdates:

@@ -28,6 +28,13 @@ def head_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def peagle_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two layers, drafts half of the vocabulary."""
+    tensors = models.safeailab_names(models.peagle_tensors(draft_vocabulary=32)) | models.draft_maps(32)
+    return models.write(tmp_path_factory.mktemp("peagle"), models.peagle_config(draft_vocabulary=32), tensors)
+
+
+@pytest.fixture(scope="session")
 def make_worker(target_folder: Path, head_folder: Path) -> MakeWorker:
     """`head`: a folder, None for the shared one, or "none" for the plain worker."""
 

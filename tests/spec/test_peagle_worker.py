@@ -26,13 +26,6 @@ from tests.spec.trees.test_law import ALPHA, ROWS, joint_law, noised, p_value, t
 MASK = models.VOCABULARY - 1
 
 
-@pytest.fixture(scope="module")
-def peagle_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers, drafts half of the vocabulary."""
-    tensors = models.safeailab_names(models.peagle_tensors(draft_vocabulary=32)) | models.draft_maps(32)
-    return models.write(tmp_path_factory.mktemp("peagle"), models.peagle_config(draft_vocabulary=32), tensors)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize(("shape", "page_size"), list(zip(SHAPES, (4, 16, 1, 4, 3), strict=True)))
 def test_tokens_equal_those_of_plain_decoding(

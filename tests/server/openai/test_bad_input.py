@@ -58,6 +58,25 @@ BAD_FIELDS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"stop": ["x", 5]}, "stop[1]", ["stop[1] is 5; it must be a string"]),
     ({"stop_token_ids": list(range(100))}, "stop_token_ids", ["100", "8"]),
     ({"stop_token_ids": [VOCABULARY]}, "stop_token_ids", [str(VOCABULARY), str(VOCABULARY - 1)]),
+    ({"logit_bias": {"5": 101}}, "logit_bias[5]", ["101", "100"]),
+    ({"logit_bias": {"5": -100.5}}, "logit_bias[5]", ["-100.5", "-100"]),
+    ({"logit_bias": {"5": "1"}}, "logit_bias[5]", ["a number"]),
+    ({"logit_bias": {"5": True}}, "logit_bias[5]", ["true", "a number"]),
+    ({"logit_bias": {"a": 1}}, "logit_bias", ["'a'", "token ids"]),
+    ({"logit_bias": {"-1": 1}}, "logit_bias", ["'-1'", "token ids"]),
+    ({"logit_bias": {"9" * 30: 1}}, "logit_bias", ["token ids"]),
+    ({"logit_bias": {str(VOCABULARY): 1}}, "logit_bias", [str(VOCABULARY), str(VOCABULARY - 1)]),
+    ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias", ["1025", "1024"]),
+    ({"logit_bias": [1]}, "logit_bias", ["an object"]),
+    ({"allowed_token_ids": []}, "allowed_token_ids", ["empty"]),
+    ({"allowed_token_ids": [VOCABULARY]}, "allowed_token_ids", [str(VOCABULARY), str(VOCABULARY - 1)]),
+    ({"allowed_token_ids": [-1]}, "allowed_token_ids[0]", ["-1", "0"]),
+    ({"allowed_token_ids": 5}, "allowed_token_ids", ["5", "a list"]),
+    ({"bad_words": ["secret text of several tokens"]}, "bad_words[0]", ["tokens", "one token"]),
+    ({"bad_words": ["a", ""]}, "bad_words[1]", []),
+    ({"bad_words": ["x" * 65]}, "bad_words[0]", ["65", "64"]),
+    ({"bad_words": ["a"] * 257}, "bad_words", ["257", "256"]),
+    ({"bad_words": "a"}, "bad_words", ["a list"]),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", ["21", "20"]),
     ({"top_logprobs": 2}, "top_logprobs", ["logprobs"]),
     ({"stream_options": {"include_usage": True}}, "stream_options", ["stream"]),
@@ -99,10 +118,7 @@ async def test_bad_fields(
 UNSUPPORTED: list[tuple[str, Any, list[Any]]] = [
     ("tools", [{"type": "function"}], [None, []]),
     ("tool_choice", "required", [None, "none", "auto"]),
-    ("frequency_penalty", 0.5, [None, 0, 0.0]),
-    ("presence_penalty", -1, [0]),
     ("length_penalty", 1.1, [None, 1, 1.0]),
-    ("logit_bias", {"5": 1}, [None, {}]),
     ("best_of", 2, [None, 1]),
     ("suffix", "x", [None, ""]),
     ("echo", True, [None, False]),
@@ -221,13 +237,13 @@ async def test_a_wrong_part_is_named_alone(
 
 
 async def test_all_unsupported_fields_are_named_at_once(live: Live, http: aiohttp.ClientSession) -> None:
-    fields = {"presence_penalty": 1, "modalities": ["audio"], "tool_choice": "required"}
+    fields = {"length_penalty": 2, "modalities": ["audio"], "tool_choice": "required"}
     fields |= {"tools": [{"type": "function"}], "echo": True, "ebnf": "secret"}
     status, error = await ask(live, http, CHAT, {"messages": USER} | fields)
     assert (status, error["param"], error["code"]) == (400, "tools", "unsupported_field")
     assert error["message"] == (
-        "tools, tool_choice, ebnf, presence_penalty, echo, modalities are not supported: leave them out, "
-        'or send tools: [], tool_choice: "auto", presence_penalty: 0, echo: false, modalities: ["text"]'
+        "tools, tool_choice, ebnf, length_penalty, echo, modalities are not supported: leave them out, "
+        'or send tools: [], tool_choice: "auto", length_penalty: 1, echo: false, modalities: ["text"]'
     )
 
 

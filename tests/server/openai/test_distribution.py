@@ -11,7 +11,15 @@ USER = [{"role": "user", "content": "hi"}]
 NOT_SAMPLING = {"model", "messages", "prompt", "n", "stream", "stream_options", "cache_salt", "speculation"}
 NOT_SAMPLING |= {"chat_template_kwargs", "add_special_tokens", "return_token_ids"}
 NOT_SAMPLING |= {"stop", "include_stop_str_in_output", "skip_special_tokens"}
-WITH_OWN_RULES = {"stop_token_ids", "max_completion_tokens", "logprobs", "top_logprobs"}
+WITH_OWN_RULES = {
+    "stop_token_ids",
+    "logit_bias",
+    "allowed_token_ids",
+    "bad_words",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+}
 """They end as fields of SamplingParams, but have shapes of their own."""
 
 
