@@ -35,6 +35,9 @@ def check(
         ({"speculation": SpeculationParams(enabled=False)}, "speculation.enabled"),
         ({"speculation": SpeculationParams(max_draft_tokens=2)}, "speculation.max_draft_tokens"),
         ({"speculation": SpeculationParams(trees=True)}, "speculation.trees"),
+        ({"allowed_token_ids": (3,)}, "allowed_token_ids is set; SGLang's engine has no such parameter"),
+        ({"banned_token_ids": (3,)}, "bad_words is set; SGLang's engine has no such parameter"),
+        ({"repetition_penalty": 2.5}, "repetition_penalty is 2.5; SGLang's engine takes at most 2.0"),
     ],
 )
 def test_what_would_be_ignored_is_refused_by_name(parameters: dict[str, Any], words: str) -> None:
@@ -50,6 +53,7 @@ def test_what_would_be_ignored_is_refused_by_name(parameters: dict[str, Any], wo
         {"min_p": 0.1, "drafts": False},
         {"speculation": SpeculationParams(enabled=False), "drafts": False},
         {"cache_salt": "x"},
+        {"repetition_penalty": 2.0, "frequency_penalty": -1.0, "logit_bias": {3: 1.0}},
     ],
 )
 def test_what_it_does_passes(parameters: dict[str, Any]) -> None:
@@ -73,4 +77,6 @@ def test_sampling_in_its_words() -> None:
         "stop_token_ids": [7, 8],
     }
     assert sampling_words(SamplingParams(temperature=1e-9, top_k=5))["temperature"] == 0.0
-    assert "stop_token_ids" not in sampling_words(SamplingParams())
+    assert not {"stop_token_ids", "logit_bias"} & sampling_words(SamplingParams()).keys()
+    edits = sampling_words(SamplingParams(presence_penalty=-1.5, repetition_penalty=1.25, logit_bias={7: -2.5}))
+    assert (edits["presence_penalty"], edits["repetition_penalty"], edits["logit_bias"]) == (-1.5, 1.25, {"7": -2.5})

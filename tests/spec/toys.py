@@ -123,6 +123,7 @@ def toy_state(table: Tensor, rows: int, seed_width: int = 1) -> DeviceState:
         end_ids=(),
         drafts=True,
         reserve=32,
+        edit_slots=rows,
     )
     return make_state(TableTarget(table, 4 * rows + 1), capacity, seed_width=seed_width)
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from aerie.contracts.sampling import SamplingParams, noise_key
@@ -22,6 +24,7 @@ from tests.native.whole_steps import make_worker as make_native_worker
 from tests.recount import recounted
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import PROMPTS, SHAPES, run
+from tests.spec.toys import Prophet, toy_worker
 
 EDITED: list[dict[str, Any]] = [
     {"repetition_penalty": 1.4, "frequency_penalty": 0.6, "logit_bias": {5: 2.0, 61: -4.0}},
@@ -77,13 +80,58 @@ def test_texts_are_those_of_a_recount(
     assert (accepted > 0) == (head != "plain")
 
 
-def test_a_count_that_ignores_what_is_drafted_changes_texts(
-    make_worker: MakeWorker, expected: Any, monkeypatch: pytest.MonkeyPatch
+FEW = 12
+"""Tokens of a target whose text repeats them within a run."""
+
+
+def known_text(table: torch.Tensor, prompt: list[int], own: SamplingParams) -> list[int]:
+    """Of a target whose logits depend on the last token alone."""
+    answer: list[int] = []
+    while len(answer) < own.max_tokens:
+        answer.append(int(recounted(table[[*prompt, *answer][-1]].numpy(), prompt, answer, own).argmax()))
+    return answer
+
+
+def drafted_text(shape: str, seed: int, own: SamplingParams) -> tuple[list[int], list[int], int]:
+    """The text of a head that knows it, the text to expect, and the decode steps that it took."""
+    table = 3 * torch.randn(FEW, FEW, generator=torch.Generator().manual_seed(seed))
+    expected = known_text(table, [1, 4], own)
+    rounds = Rounds(toy_worker(table, Prophet([1, 4, *expected], FEW), rows=1))
+    row = rounds.add(0, [1, 4], own, drafting=True)
+    rounds.finish([row], **SHAPES[shape])
+    return row.out, expected, len(row.accepted) - 1
+
+
+@pytest.mark.parametrize("shape", ["chain", "full tree"])
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 10**6),
+    repetition=st.sampled_from([1.0, 0.6, 1.9]),
+    frequency=st.floats(-2, 2, width=32),
+    presence=st.floats(-2, 2, width=32),
+)
+def test_runs_that_repeat_tokens_are_accepted_whole(
+    shape: str, seed: int, repetition: float, frequency: float, presence: float
 ) -> None:
+    own = SamplingParams(
+        temperature=0.0,
+        max_tokens=30,
+        repetition_penalty=repetition,
+        frequency_penalty=frequency,
+        presence_penalty=presence,
+    )
+    found, expected, steps = drafted_text(shape, seed, own)
+    assert found == expected
+    assert steps == -(-29 // (SHAPES[shape]["depth"] + 1)), "each step commits its whole draft and the bonus"
+
+
+@pytest.mark.parametrize("shape", ["chain", "full tree"])
+def test_a_count_that_ignores_what_is_drafted_changes_texts(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: counts of the round's start for every node."""
     monkeypatch.setattr("aerie.spec.round.verify._paths", lambda *_: None)
-    rows = run(make_worker(), params(0.0), drafting=[True] * 4, **SHAPES["tree"])
-    assert [row.out for row in rows] != expected[0.0]
+    own = SamplingParams(temperature=0.0, max_tokens=30, frequency_penalty=1.5)
+    texts = [drafted_text(shape, seed, own)[:2] for seed in range(4)]
+    assert all(found != expected for found, expected in texts)
 
 
 def test_a_count_that_misses_what_is_committed_changes_texts(
