@@ -8,7 +8,8 @@ import math
 
 import numpy as np
 
-from aerie.contracts.step import Capacity, EditStarts
+from aerie.contracts.edit_starts import EditStarts
+from aerie.contracts.step import Capacity
 from aerie.scheduler.request import Request
 
 
@@ -38,7 +39,9 @@ def edit_starts(requests: list[Request], vocabulary: int) -> EditStarts | None:
     """What the device is told of new owners; None if none of them has a slot."""
     if all(request.edit_slot < 0 for request in requests):
         return None
-    prompts, answers, places, biases, fills = [], [], [], [], []
+    prompts, answers, places = [], [], []
+    fills: list[float] = []
+    biases: list[float] = []
     for request in requests:
         sampling, first = request.message.sampling, request.edit_slot * vocabulary
         fills.append(0.0 if sampling.allowed_token_ids is None else -math.inf)

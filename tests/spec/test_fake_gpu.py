@@ -20,6 +20,7 @@ from tests.house import HOME
 GREEDY = SamplingParams(temperature=0, max_tokens=40)
 FILTERED = SamplingParams(temperature=0.8, top_k=20, top_p=0.9, min_p=0.01, seed=2, max_tokens=40)
 BANNED = SamplingParams(temperature=0, max_tokens=40, min_tokens=5, stop_token_ids=(7,), logprobs=2)
+EDITED = SamplingParams(temperature=0.7, max_tokens=40, presence_penalty=0.5, allowed_token_ids=(5, 6, 7), seed=1)
 SHAPES = {"chain": {"depth": 2, "topk": 1, "nodes": 3}, "tree": {"depth": 3, "topk": 2, "nodes": 6}}
 Steps = Callable[..., None]
 
@@ -53,11 +54,17 @@ def test_recorded_rounds_stay_on_the_device(steps: Steps, monkeypatch: pytest.Mo
     for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
         monkeypatch.setattr(f"{module}.row_buckets", lambda most: [most])
     steps(GREEDY, settings=("model.dtype=bfloat16",), **SHAPES["tree"])
+    steps(EDITED, settings=("model.dtype=bfloat16",), **SHAPES["tree"])
 
 
 @pytest.mark.parametrize(("shape", "drafting"), [("chain", True), ("tree", False)])
 def test_rounds_stay_on_the_device(steps: Steps, shape: str, drafting: bool) -> None:
     steps(FILTERED, BANNED, settings=("engine.graphs=false",), drafting=drafting, **SHAPES[shape])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_that_edit_logits_stay_on_the_device(steps: Steps, shape: str) -> None:
+    steps(EDITED, FILTERED, settings=("engine.graphs=false",), **SHAPES[shape])
 
 
 def test_plain_steps_stay_on_the_device(steps: Steps) -> None:

@@ -9,7 +9,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aerie.engine.kernels import attention, choose, ending, floors, layer, noise, products
+from aerie.engine.kernels import attention, choose, edits, ending, floors, layer, noise, products
 from aerie.spec.kernels import compact, trees
 
 BLOCKS = {"dim": 128, "block_dim": 128}
@@ -63,6 +63,7 @@ def sources() -> list[ASTSource]:
         attend("*fp32", tree=True, splits=1),
         source(attention.merge_splits, merged, {"splits": 4, "block_splits": 4, **BLOCKS}),
         *floor_sources(),
+        *edit_sources(),
         source(choose.find_best, {**best, **rest}, {"noise": True, "greedy_below": 1e-5, "chunk": 8192, "block": 1024}),
         source(choose.best_of_chunks, ends, {"block": 16}),
         *product_sources(),
@@ -89,6 +90,21 @@ def floor_sources() -> list[ASTSource]:
             source(floors.raise_floors, ends, {"by_mass": by_mass, **whole}),
         ]
     return made
+
+
+def edit_sources() -> list[ASTSource]:
+    logits = {"out": "*fp32", "logits": "*fp32"}
+    tables = {"rows": "*i64", "slots": "*i64", "counts": "*i32", "biases": "*fp32"}
+    penalties = dict.fromkeys(("repetitions", "frequencies", "presences"), "*fp32")
+    sizes = {"no_slot": "i32", "vocabulary": "i32"}
+    return [
+        source(edits.edit_by_counts, {**logits, **tables, **penalties, **sizes}, {"most": 1e30, "block": 1024}),
+        source(
+            edits.edit_drafted,
+            {**logits, "path": "*i64", **tables, **penalties, **sizes, "width": "i32"},
+            {"most": 1e30, "block": 64},
+        ),
+    ]
 
 
 def product_sources() -> list[ASTSource]:

@@ -72,19 +72,19 @@ def tables_of(rows: list[tuple[SamplingParams, list[int], list[int]]], committed
 
 
 @pytest.mark.parametrize("implementation", EDITS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_every_node_is_edited_as_its_text_says(implementation: Edit, data: st.DataObject) -> None:
     """Trees of several rows; nodes repeat tokens of prompt, answer and ancestors."""
-    rows = data.draw(st.lists(st.tuples(PARAMS, TEXTS, TEXTS), min_size=1, max_size=3))
+    rows = data.draw(st.lists(st.tuples(PARAMS, TEXTS, TEXTS), min_size=1, max_size=2))
     committed = [data.draw(TEXTS) for _ in rows]
     tables = tables_of(rows, committed)
     owners, paths, texts = [], [], []
     for row, (_, _, answer) in enumerate(rows):
-        drafted = data.draw(st.lists(FEW, max_size=6))
+        drafted = data.draw(st.lists(FEW, max_size=5))
         parents = [data.draw(st.integers(0, node)) for node in range(len(drafted))]  # nodes 1 .. ; node 0 is the root
         for node in range(len(drafted) + 1):
-            above, place = [-1] * 7, node
+            above, place = [-1] * 6, node
             while place:
                 above[place] = drafted[place - 1]
                 place = parents[place - 1]

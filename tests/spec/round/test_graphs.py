@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import StepOutput, StepPlan
 from aerie.engine.lanes.cuda import CudaLane
+from aerie.engine.state.edit_tables import IN_PROMPT
 from aerie.engine.step.graphs import Family, GraphPass, bucket_for, row_buckets
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
@@ -36,13 +38,18 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return made
 
 
-def answers(worker: Any, shape: dict[str, int], *, drafting: tuple[bool, ...] = (True,) * 4) -> list[list[int]]:
+EDITS: dict[str, Any] = {"frequency_penalty": 1.5, "repetition_penalty": 1.3, "logit_bias": {3: 2.0}}
+
+
+def answers(
+    worker: Any, shape: dict[str, int], *, drafting: tuple[bool, ...] = (True,) * 4, edits: bool = False
+) -> list[list[int]]:
     """Rows of every kind that graphs know and of some that they do not; they end one by one."""
     params = [
         SamplingParams(temperature=0, max_tokens=7),
         SamplingParams(temperature=0.9, seed=2, max_tokens=13),
         SamplingParams(temperature=1.1, top_p=0.8, top_k=20, seed=3, max_tokens=10),
-        SamplingParams(temperature=0, max_tokens=16, min_tokens=3),
+        SamplingParams(temperature=0, max_tokens=16, min_tokens=3, **(EDITS if edits else {})),
     ]
     rounds = Rounds(worker)
     rows: list[Row] = []
@@ -60,18 +67,47 @@ def test_replayed_rounds_equal_eager_ones(
     make_worker: MakeWorker, stand_in: StandIn, shape: str, drafting: tuple[bool, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = make_worker(**SHAPES[shape])
-    assert isinstance(worker, SpecWorker) and worker.capacity.report["graphs"] == 2 * 3 * 3 + 2 * 3
+    assert isinstance(worker, SpecWorker) and worker.capacity.report["graphs"] == 2 * 4 * 3 + 2 * 4
     lane = Stepping(CudaLane(worker))
     replayed = answers(lane, SHAPES[shape], drafting=drafting)
     monkeypatch.undo()
     assert replayed == answers(make_worker(**SHAPES[shape]), SHAPES[shape], drafting=drafting)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_replayed_rounds_edit_logits_as_eager_ones_do(
+    make_worker: MakeWorker, stand_in: StandIn, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed = answers(Stepping(CudaLane(make_worker(**SHAPES[shape]))), SHAPES[shape], edits=True)
+    monkeypatch.undo()
+    assert replayed == answers(make_worker(**SHAPES[shape]), SHAPES[shape], edits=True)
+
+
+def test_rows_that_edit_logits_leave_no_step_to_run_eagerly(
+    make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recorded steps count what they commit, too."""
+    worker = make_worker(**SHAPES["tree"])
+    monkeypatch.setattr("aerie.spec.worker.draft_step", None)
+    rounds = Rounds(worker)
+    own = [SamplingParams(temperature=0.7, max_tokens=9, **EDITS), SamplingParams(temperature=0, max_tokens=9)]
+    rows = [rounds.add(i, list(PROMPTS[i]), params, drafting=True) for i, params in enumerate(own)]
+    rounds.finish(rows, **SHAPES["tree"])
+    assert torch.equal(worker.state.tables.edits.counts[0], counted(rows[0], worker.capacity.vocabulary))
+
+
+def counted(row: Row, vocabulary: int) -> torch.Tensor:
+    """[V] as the tables count a row's prompt and answer."""
+    counts = torch.bincount(torch.tensor(row.out), minlength=vocabulary).int()
+    counts[torch.tensor(row.prompt)] += IN_PROMPT
+    return counts
+
+
 def test_plain_steps_are_replayed_too(
     make_worker: MakeWorker, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker = make_worker("none")
-    assert worker.capacity.report["graphs"] == 2 * 3
+    assert worker.capacity.report["graphs"] == 2 * 4
     nothing = {"depth": 0, "topk": 1, "nodes": 1}
     replayed = answers(Stepping(CudaLane(worker)), nothing, drafting=(False,) * 4)
     monkeypatch.undo()
