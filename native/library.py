@@ -58,7 +58,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "edges": [*[c_void_p] * 6, c_long, c_long, c_float],
     "gumbel": [c_void_p] * 4 + [c_long] * 2,
     "accepted": [c_void_p] * 7 + [c_long] * 3,
-    "edited": [*[c_void_p] * 4, *[c_long] * 3, c_void_p],
+    "edited": [c_void_p] * 10 + [c_long] * 4,
     "cut": [c_void_p] * 9 + [c_long] * 6,
     "taken": [c_void_p] * 10 + [c_long] * 3,
     "published": [c_void_p] * 10 + [c_long] * 3,

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.engine.sampling.edits import MOST
+from aerie.engine.sampling.edits import MOST, PENALTIES
 from aerie.engine.state.row_tables import RowTables
 
 _BLOCK = 1024
@@ -20,9 +20,7 @@ def edit(logits: Tensor, rows: Tensor, tables: RowTables, path: Tensor | None) -
         edits.slots,
         edits.counts,
         edits.biases,
-        tables.sampling["repetition_penalty"],
-        tables.sampling["frequency_penalty"],
-        tables.sampling["presence_penalty"],
+        *(tables.sampling[name] for name in PENALTIES),
         edits.dummy,
         vocabulary,
     )

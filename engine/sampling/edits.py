@@ -11,6 +11,8 @@ from torch import Tensor
 from aerie.engine.state.edit_tables import COUNT
 from aerie.engine.state.row_tables import RowTables
 
+PENALTIES = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+"""The columns that `edit` reads, in its order."""
 MOST = 1e30
 """No edited logit is higher, so that a tiny repetition_penalty makes no infinities."""
 
@@ -26,10 +28,7 @@ def edit(logits: Tensor, rows: Tensor, tables: RowTables, path: Tensor | None) -
     counts = counted & COUNT
     if path is not None:
         counts = counts.scatter_add(1, path.clamp(min=0), (path >= 0).int())
-    repetition, frequency, presence = (
-        tables.sampling[name][rows][:, None].double()
-        for name in ("repetition_penalty", "frequency_penalty", "presence_penalty")
-    )
+    repetition, frequency, presence = (tables.sampling[name][rows][:, None].double() for name in PENALTIES)
     values = logits.double() + edits.biases[slots]
     known = (counted < 0) | (counts > 0)
     values = torch.where(known, torch.where(values > 0, values / repetition, values * repetition), values)

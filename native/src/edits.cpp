@@ -1,10 +1,9 @@
 // What a row's penalties and biases make of its logits. The reference in torch is engine/sampling/edits.py: both compute
 // in double precision, where a product of two floats is exact, so that no fused multiply-add tells them apart.
-#include "edits.h"
-
 #include <algorithm>
 
 #include "crew.h"
+#include "kernels.h"
 
 using namespace aerie;
 
@@ -18,13 +17,13 @@ constexpr long kNodes = 64;  // of one row
 // What a row does to its logits.
 class Row {
  public:
-  Row(const Tables& tables, int64_t row, int64_t slot, long vocabulary)
-      : counts_(tables.counts + slot * vocabulary),
-        biases_(tables.biases + slot * vocabulary),
+  Row(const int32_t* counts, const float* biases, long vocabulary, float repetition, float frequency, float presence)
+      : counts_(counts),
+        biases_(biases),
         vocabulary_(vocabulary),
-        repetition_(tables.sampling->repetition_penalty[row]),
-        frequency_(tables.sampling->frequency_penalty[row]),
-        presence_(tables.sampling->presence_penalty[row]) {}
+        repetition_(repetition),
+        frequency_(frequency),
+        presence_(presence) {}
 
   // Of a node with the ids `path` [width] above and at it.
   void edit(float* out, const float* logits, const int64_t* path, long width) const {
@@ -63,15 +62,20 @@ class Row {
 
 }  // namespace
 
-extern "C" void edited(float* out, const float* logits, const int64_t* rows, const int64_t* path, long count,
-                       long vocabulary, long width, const Tables* tables) {
+// logits [count, vocabulary] of table rows [count], path [count, width] drafted ids above and at each node, -1 elsewhere,
+// or null -> out [count, vocabulary], which may be the logits. The tables: edit slots and penalties by row, counts and
+// biases by slot. Rows with `no_slot` keep their logits.
+extern "C" void edited(float* out, const float* logits, const int64_t* rows, const int64_t* path, const int64_t* slots,
+                       const int32_t* counts, const float* biases, const float* repetitions, const float* frequencies,
+                       const float* presences, long count, long vocabulary, long width, long no_slot) {
   in_parts(count, 1, [=](long first, long last) {
     for (long node = first; node < last; ++node) {
-      const int64_t slot = tables->edit_slots[rows[node]];
+      const int64_t row = rows[node], place = slots[row] * vocabulary;
       float* own = out + node * vocabulary;
       const float* raw = logits + node * vocabulary;
-      if (slot != tables->no_slot)
-        Row(*tables, rows[node], slot, vocabulary).edit(own, raw, path ? path + node * width : nullptr, path ? width : 0);
+      if (slots[row] != no_slot)
+        Row(counts + place, biases + place, vocabulary, repetitions[row], frequencies[row], presences[row])
+            .edit(own, raw, path ? path + node * width : nullptr, path ? width : 0);
       else if (own != raw)
         std::copy_n(raw, vocabulary, own);
     }

@@ -68,6 +68,10 @@ void drawn(int64_t* out, const float* logits, const float* temperatures, const f
 void edges(float* out, const float* logits, const float* temperatures, const float* min_ps, const int32_t* top_ks,
            const float* top_ps, long rows, long count, float greedy_below);
 
+void edited(float* out, const float* logits, const int64_t* rows, const int64_t* path, const int64_t* slots,
+            const int32_t* counts, const float* biases, const float* repetitions, const float* frequencies,
+            const float* presences, long count, long vocabulary, long width, long no_slot);
+
 void selected(int64_t* tokens, int64_t* depths, int64_t* parents, int64_t* words, const int64_t* drafted,
               const float* scores, const int64_t* drafted_parents, const int64_t* drafted_depths, const int64_t* counts,
               long rows, long total, long widest);

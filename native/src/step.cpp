@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "edits.h"
-
 namespace aerie {
 
 namespace {
@@ -69,7 +67,9 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
     std::vector<int64_t> rows(tokens);
     for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
     const long width = static_cast<long>(path.size()) / std::max(tokens, 1L);
-    edited(logits, logits, rows.data(), width ? path.data() : nullptr, tokens, vocabulary, width, &tables);
+    edited(logits, logits, rows.data(), width ? path.data() : nullptr, tables.edit_slots, tables.counts, tables.biases,
+           columns.repetition_penalty, columns.frequency_penalty, columns.presence_penalty, tokens, vocabulary, width,
+           tables.no_slot);
   }
   for (long i = 0; step.bans && i < tokens; ++i)
     if (positions[i] < tables.min_lengths[owners[of[i]]])

@@ -18,12 +18,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "one slot": {"engine__edit_slots": 1},
     "plain": {"spec__head": "none"},
 }
+LONG: dict[str, Any] = {"max_tokens": 48, "ignore_eos": True}
 PARAMS = [
-    SamplingParams(temperature=0.0, repetition_penalty=1.5, max_tokens=48),
-    SamplingParams(temperature=0.8, seed=1, frequency_penalty=0.7, presence_penalty=0.4, max_tokens=48),
-    SamplingParams(temperature=0.9, seed=2, max_tokens=48),
-    SamplingParams(temperature=0.9, seed=3, logit_bias={300: 4.0, 301: -9.0}, min_tokens=30, top_p=0.9, max_tokens=48),
-    SamplingParams(temperature=1.2, seed=4, allowed_token_ids=range(200, 260), top_k=9, max_tokens=48),
+    SamplingParams(temperature=0.0, repetition_penalty=1.5, **LONG),
+    SamplingParams(temperature=0.8, seed=1, frequency_penalty=1.8, presence_penalty=1.9, **LONG),
+    SamplingParams(temperature=0.9, seed=2, **LONG),
+    SamplingParams(temperature=0.9, seed=3, logit_bias={300: 4.0, 301: -9.0}, min_tokens=30, top_p=0.9, **LONG),
+    SamplingParams(temperature=1.2, seed=4, allowed_token_ids=range(200, 260), top_k=9, **LONG),
 ]
 
 
@@ -57,7 +58,7 @@ def test_a_text_does_not_depend_on_what_stands_beside_it(llm: LLM, expected: lis
 
 
 def test_each_edit_shows(llm: LLM, expected: list[list[int]]) -> None:
-    plain = [SamplingParams(temperature=one.temperature, seed=one.seed, max_tokens=48) for one in PARAMS]
+    plain = [SamplingParams(temperature=one.temperature, seed=one.seed, **LONG) for one in PARAMS]
     assert [one != own for one, own in zip(answers(llm, plain), expected, strict=True)] == [
         True,
         True,

@@ -7,6 +7,7 @@ import pytest
 
 from aerie.contracts.sampling import COLUMNS
 from aerie.engine.sampling.choose import FILTER_COLUMNS
+from aerie.engine.sampling.edits import PENALTIES
 from aerie.engine.state.row_tables import RowTables
 from aerie.native import layouts
 from aerie.native.layouts import STRUCTURES, check_columns, check_layouts, layout_of
@@ -45,7 +46,7 @@ def test_power_a_field_of_another_size_is_seen(monkeypatch: pytest.MonkeyPatch) 
 def test_the_kernels_read_columns_of_the_row_tables() -> None:
     check_columns()
     tables = RowTables(2, 1, 16)
-    assert columns_read().keys() == {"temperature", *FILTER_COLUMNS} and "filters" not in needs_beyond()
+    assert columns_read().keys() == {"temperature", *FILTER_COLUMNS, *PENALTIES} and not needs_beyond()
     assert list(native_columns(tables)) == [tables.sampling[name].data_ptr() for name in columns_read()]
 
 

@@ -16,9 +16,9 @@ from tests.engine.rounds import Rounds
 from tests.spec.test_worker import SHAPES
 
 
-def own_noise(*given: Any, noise: Tensor | None = None) -> Tensor:
+def own_noise(*given: Any, noise: Tensor | None = None, path: Tensor | None = None) -> Tensor:
     assert noise is None, "this kernel does not read it"
-    return choose(*given)
+    return choose(*given, path=path)
 
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
