@@ -15,16 +15,13 @@ from pydantic_core import PydanticCustomError
 
 from aerie.contracts.sampling import INT32_MAX, MAX_LOGPROBS
 from aerie.contracts.step import MAX_NODES
-from aerie.contracts.token_lists import MAX_BIASES, MOST_BIAS
 from aerie.server.openai.distribution import DistributionBody, range_of
+from aerie.server.openai.token_fields import Biases, Words
 
 MAX_FIELDS = 256
 """Of one object."""
 MAX_ITEMS = 1 << 14
 """Of a list of messages or prompts."""
-
-MAX_WORDS, MAX_WORD = 256, 64
-"""Of `bad_words`, and the characters of each."""
 
 _T = TypeVar("_T")
 
@@ -37,26 +34,7 @@ def few_fields(data: Any) -> Any:
     return data
 
 
-def ids_as_keys(data: Any) -> Any:
-    """Turns the keys of a JSON object into integers."""
-    if not isinstance(data, dict):
-        return data
-    if len(data) > MAX_BIASES:
-        context = {"given": len(data), "most": MAX_BIASES}
-        raise PydanticCustomError("too_many_fields", "has {given} entries; at most {most} are allowed", context)
-    for key in data:
-        if not (isinstance(key, str) and key.isascii() and key.isdigit() and len(key) <= len(str(INT32_MAX))):
-            raise PydanticCustomError(
-                "no_token_id", "has the key {key}; keys must be token ids", {"key": repr(key)[:64]}
-            )
-    return {int(key): value for key, value in data.items()}
-
-
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
-Biases = Annotated[dict[int, Annotated[float, Field(ge=-MOST_BIAS, le=MOST_BIAS)]], BeforeValidator(ids_as_keys)]
-Words = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=MAX_WORD)]], Field(fail_fast=True, max_length=MAX_WORDS)
-]
 Items = Annotated[list[_T], Field(fail_fast=True)]
 Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
 
