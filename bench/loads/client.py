@@ -41,10 +41,11 @@ class Truncated(Exception):
 async def converse(session: aiohttp.ClientSession, at: Endpoint, talk: Conversation, *, seed: int) -> list[Measured]:
     """One result per turn; a failed turn ends the conversation."""
     messages = [{"role": "system", "content": talk.system}] if talk.system else []
+    extra: dict[str, Any] = json.loads(talk.fields or "{}")
     results = []
     for turn in talk.turns:
         messages.append({"role": "user", "content": turn})
-        body = {"messages": messages, "max_tokens": talk.max_tokens, "seed": seed, **at.fields}
+        body = {"messages": messages, "max_tokens": talk.max_tokens, "seed": seed, **extra, **at.fields}
         results.append(one := await ask(session, at, body))
         if one.error is not None:
             break
@@ -124,7 +125,7 @@ def _take(event: dict[str, Any], result: Measured) -> None:
     if "error" in event:
         result.error = "stream error"
         return
-    text = "".join((choice.get("delta") or {}).get("content") or "" for choice in event.get("choices") or ())
+    text = "".join(_text(choice.get("delta") or {}) for choice in event.get("choices") or ())
     if text:
         result.pieces.append(now)
         result.text += text
@@ -134,6 +135,13 @@ def _take(event: dict[str, Any], result: Measured) -> None:
         result.prompt_tokens = usage.get("prompt_tokens") or 0
         result.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         result.speculation = usage.get("speculation")
+
+
+def _text(delta: dict[str, Any]) -> str:
+    """Content, and the names and arguments of calls."""
+    functions = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
+    calls = "".join((one.get("name") or "") + (one.get("arguments") or "") for one in functions)
+    return (delta.get("content") or "") + calls
 
 
 def _retry_after(given: str | None, retries: int) -> float:

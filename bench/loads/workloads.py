@@ -4,11 +4,11 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aerie.bench.config import SweepError
-from aerie.bench.loads import prompts
+from aerie.bench.loads import forms, prompts
 
 _SHORT_ANSWER = 32
 """Most tokens of an answer to a long prompt."""
@@ -21,6 +21,8 @@ class Conversation:
     turns: tuple[str, ...]
     max_tokens: int
     system: str = ""
+    fields: str = ""
+    """A JSON object: what each request has besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,16 @@ def _long_prompts(chosen: random.Random, max_tokens: int) -> Iterator[Conversati
         yield Conversation((asked,), min(max_tokens, _SHORT_ANSWER))
 
 
+def _formed(fields: Callable[[random.Random], forms.Json]) -> Callable[[random.Random, int], Iterator[Conversation]]:
+    """The demo's questions, the answers to which must have a form."""
+
+    def make(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
+        for talk in _task("demo")(chosen, max_tokens):
+            yield replace(talk, fields=json.dumps(fields(chosen)))
+
+    return make
+
+
 def _random_words(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
     while True:
         letters = "abcdefghijklmnopqrstuvwxyz"
@@ -78,6 +90,8 @@ WORKLOADS = {
         *(Workload(name, _task(name)) for name in prompts.TASKS),
         Workload("multi-turn", _shared_prefixes),
         Workload("long-prompt", _long_prompts),
+        Workload("schemas", _formed(forms.schema_fields)),
+        Workload("tools", _formed(forms.tool_fields)),
         Workload(
             "random-words",
             _random_words,

@@ -8,10 +8,10 @@ from email.utils import format_datetime
 import aiohttp
 import pytest
 
-from aerie.bench.loads.client import Endpoint, _retry_after, ask, converse
+from aerie.bench.loads.client import Endpoint, _retry_after, _take, ask, converse
 from aerie.bench.loads.load import closed_loop, open_loop
 from aerie.bench.loads.workloads import Conversation
-from aerie.bench.measured import summarize
+from aerie.bench.measured import Measured, summarize
 from tests.bench.fake_server import Manners, serving
 from tests.patience import PATIENCE, quickest_of
 
@@ -73,6 +73,25 @@ async def test_times_agree_with_the_server_s_own_clock() -> None:
 async def test_failures_are_named(manners: Manners, error: str) -> None:
     result = await one(manners)
     assert result.error == error
+
+
+async def test_a_conversation_s_fields_are_sent() -> None:
+    talk = Conversation(("question",), max_tokens=9, fields='{"tool_choice": "required"}')
+    manners = Manners()
+    async with serving(manners) as url, aiohttp.ClientSession() as session:
+        await converse(session, Endpoint(url, "fake"), talk, seed=1)
+    assert [body["tool_choice"] for body in manners.bodies] == ["required"]
+
+
+def test_a_call_s_arguments_are_text() -> None:
+    result = Measured(sent=0.0)
+    calls = [
+        {"index": 0, "function": {"name": "look", "arguments": '{"a"'}},
+        {"index": 0, "function": {"arguments": ":1}"}},
+    ]
+    for call in calls:
+        _take({"choices": [{"delta": {"tool_calls": [call]}}]}, result)
+    assert result.text == 'look{"a":1}' and len(result.pieces) == 2
 
 
 @pytest.mark.parametrize("status", [429, 503])

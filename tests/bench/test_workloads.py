@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from aerie.bench.loads.workloads import WORKLOADS, UnknownWorkload, find
@@ -20,6 +21,21 @@ def test_kinds_are_what_they_say() -> None:
     assert all(len(talk.turns) == 3 and talk.system for talk in find("multi-turn").conversations(5, max_tokens=5))
     assert all(len(talk.turns[0]) > 2000 for talk in find("long-prompt").conversations(5, max_tokens=5))
     assert "misleading" in find("random-words").caution or "worse" in find("random-words").caution
+
+
+def test_forms_are_schemas_that_end() -> None:
+    for talk in find("schemas").conversations(50, max_tokens=5):
+        format = json.loads(talk.fields)["response_format"]
+        schema = format["json_schema"]["schema"]
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert format["type"] == "json_schema"
+        bounds = talk.fields.count('"enum"') + talk.fields.count('"maxLength"')
+        assert talk.fields.count('"type": "string"') == bounds, "strings are bounded"
+    for talk in find("tools").conversations(50, max_tokens=5):
+        fields = json.loads(talk.fields)
+        assert fields["tool_choice"] == "required"
+        for tool in fields["tools"]:
+            jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
 
 
 def test_a_file_of_messages(tmp_path: Path) -> None:
