@@ -13,6 +13,8 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 OLDEST_VENV := .venv-sglang-oldest
 OLDEST_STAMP := $(OLDEST_VENV)/.installed
+CLIENTS_VENV := .venv-clients
+CLIENTS_STAMP := $(CLIENTS_VENV)/.installed
 GPU_VENV := .venv-gpu
 GPU_STAMP := $(GPU_VENV)/.installed
 ARCHS ?= 75 80 89 90a 100a 120a
@@ -38,7 +40,7 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest serve chat test test-march test-neon test-sglang agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest setup-clients serve chat test test-march test-neon test-sglang test-clients agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -65,6 +67,16 @@ $(OLDEST_STAMP): pyproject.toml constraints-sglang-oldest.txt scripts/install.sh
 		WITH_UV=1 SIZE="10 GB" TORCH_INDEX= sh scripts/install.sh
 	@touch $@
 
+setup-clients: $(CLIENTS_STAMP) ## create .venv-clients with other people's clients, and the Node client where npm is
+
+$(CLIENTS_STAMP): constraints-clients.txt tests/clients/package.json
+	@$(PYTHON) -m venv $(CLIENTS_VENV)
+	@$(CLIENTS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r constraints-clients.txt
+	@mkdir -p build/clients && cp tests/clients/package.json build/clients
+	@if command -v npm >/dev/null; then npm install --prefix build/clients --no-package-lock --ignore-scripts --silent; \
+		else echo "aerie: no npm here, so the Node client is left out"; fi
+	@touch $@
+
 serve: $(STAMP) ## serve the embedded model (CONFIG= HOST= PORT=)
 	@$(BIN)/aerie serve $(CONFIG) server.host=$(HOST) server.port=$(PORT)
 
@@ -82,6 +94,9 @@ test-neon: $(STAMP) ## run the C++ kernels compiled for Arm in an emulator (Debi
 
 test-sglang: $(SGLANG_STAMP) ## run the tests that need SGLang
 	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest -rs tests/sglang
+
+test-clients: $(STAMP) $(CLIENTS_STAMP) ## other people's clients against a server of the demo pair, on loopback
+	@$(CLIENTS_VENV)/bin/python -m pytest -rs tests/clients
 
 agreement: $(STAMP) ## our load generator beside an independent one on the same server (installs aiperf, 1.2 GB)
 	@[ -x build/aiperf/bin/aiperf ] || { $(BIN)/python -m venv build/aiperf && \

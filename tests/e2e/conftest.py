@@ -27,8 +27,10 @@ _START_SECONDS = 200
 class Server:
     """A running server. `url` once it is ready; `output` all that it printed."""
 
+    python = sys.executable
+
     def __init__(self, *settings: str, target: str = CONFIG) -> None:
-        command = [sys.executable, "-m", "aerie", "serve", target, *SMALL, *settings]
+        command = [self.python, "-m", "aerie", "serve", target, *SMALL, *settings]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
             command, cwd=HOME, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
