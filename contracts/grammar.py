@@ -5,7 +5,9 @@ both build from, so that what was checked is what is used.
 """
 
 import json
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -28,6 +30,66 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """The text that ends the reasoning which comes first, such as `</think>`: the answer is free up to there, and the
     grammar begins right behind it. Empty: it begins with the answer.
     """
+
+
+@dataclass(slots=True)
+class Masking:
+    """What a step did for the rows whose answers must match a grammar."""
+
+    choices: int = 0
+    """Choices along their paths."""
+    masks: int = 0
+    """Masks made for them."""
+    seconds: float = 0.0
+    """Time to make them."""
+    forbidden: int = 0
+    """Drafted tokens that the target would have chosen, were they allowed."""
+    late: int = 0
+    """Rows that committed nothing, because their mask was not ready."""
+
+    def add(self, other: "Masking") -> None:
+        self.choices += other.choices
+        self.masks += other.masks
+        self.seconds += other.seconds
+        self.forbidden += other.forbidden
+        self.late += other.late
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The lane is ready for a request's grammar, or has failed to be."""
+
+    request: int
+    seconds: float
+    error: str | None = None
+
+
+class Builder(Protocol):
+    """Builds grammars where the steps run."""
+
+    def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
+        """Returns at once; `done` is called on another thread."""
+
+    def forget(self, request: int) -> None: ...
+
+
+class Guiding(Protocol):
+    @property
+    def guides(self) -> Builder | None:
+        """None if answers cannot be held to a grammar."""
+
+
+class Preparing(Protocol):
+    """Where grammars are built beside the steps: a lane whose capacity has grammars."""
+
+    def prepare(self, request: int, grammar: Grammar) -> None:
+        """Begins to build a request's grammar."""
+
+    def prepared(self, seconds: float = 0.0) -> list[Prepared]:
+        """What has been built since the last call; waits up to `seconds` for the first."""
+
+    def forget(self, request: int) -> None:
+        """Frees what was prepared for a request; its row keeps what it has."""
 
 
 def written(grammar: Grammar, marker: int | None = None) -> str:

@@ -146,6 +146,25 @@ class PlannerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Recent mean of |predicted - accepted| over the predicted nodes of a step."""
 
 
+class GrammarSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What answers that must match grammars have taken; sums since the start."""
+
+    steps: int = 0
+    """Steps in which a row chose under a grammar."""
+    choices: int = 0
+    """Choices along the rows' paths."""
+    masks: int = 0
+    """Masks made for them."""
+    mask_seconds: float = 0.0
+    forbidden: int = 0
+    """Drafted tokens that the target would have chosen, were they allowed."""
+    late: int = 0
+    """Rows that committed nothing in a step, because a mask was not ready."""
+    builds: int = 0
+    """Grammars built by the lane."""
+    build_seconds: float = 0.0
+
+
 class Snapshot(_Message, frozen=True, kw_only=True):
     """The scheduler's gauges and its counters since the start, sent about once a second and when it becomes idle."""
 
@@ -173,6 +192,7 @@ class Snapshot(_Message, frozen=True, kw_only=True):
     """The head was useless for long and is switched off."""
     planner: PlannerSnapshot | None = None
     """None with `spec.planner: fixed` and without a head."""
+    grammars: GrammarSnapshot = GrammarSnapshot()
     committed: int
     phase_seconds: dict[str, float]
     """The lane's seconds by phase: prefill, draft, verify, accept, extend."""

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.contracts.edit_starts import EditStarts
+from aerie.contracts.grammar import Guiding, Masking, Preparing
 from aerie.contracts.sampling import Column
 
 Ints = NDArray[np.int32]
@@ -64,8 +65,11 @@ class RowStarts:
     """Total tokens before which no stop id is chosen."""
     stop_ids: Ints
     """[starts, MAX_STOP_IDS], padded with -1; end tokens of the model included unless ignored."""
+    guides: Longs | None = None
+    """The request whose grammar each row's answer must match; -1 for free text. None if all are free."""
+    answers: list[list[int]] = field(default_factory=list)
+    """With `guides`: the tokens that each request has answered already, if it was preempted."""
     edits: EditStarts | None = None
-    """None if no row edits logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,9 @@ class StepOutput:
     """The `Ending` of each row."""
     logprobs: Logprobs | None = None
     trees: DraftedTrees | None = None
+    faults: dict[int, str] = field(default_factory=dict)
+    """Why rows of the step cannot go on: their grammar blew a limit. What they committed is void."""
+    masking: Masking | None = None
     phase_seconds: dict[str, float] = field(default_factory=dict)
     """Device seconds by phase: prefill, draft, verify, accept, extend. Work after the answer is reported with the next
     step; it comes first here.
@@ -208,11 +215,13 @@ class Capacity:
     """Rows at a time that may change the logits of single tokens, by penalties or biases."""
     tail: int = 0
     """Tokens that a resting row may be behind, so that its head can catch up; 0 if rows cannot rest."""
+    grammars: bool = False
+    """Whether answers can be held to a grammar."""
     report: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and at /config."""
 
 
-class Worker(Protocol):
+class Worker(Guiding, Protocol):
     """Runs steps in order on one device. It changes device state only; the scheduler owns all host state."""
 
     @property
@@ -226,7 +235,7 @@ class Worker(Protocol):
     def close(self) -> None: ...
 
 
-class Lane(Protocol):
+class Lane(Preparing, Protocol):
     """Carries plans to a worker and outputs back. At most two steps are in flight; they settle in launch order."""
 
     @property

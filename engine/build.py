@@ -13,6 +13,8 @@ from aerie.engine.attention.inputs import AttentionShape
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Cuda, Runtime
 from aerie.engine.device import device_name
+from aerie.engine.grammars.guides import Guides
+from aerie.engine.grammars.matcher import Vocabulary
 from aerie.engine.memory import Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig, read_json, read_model_config
 from aerie.engine.model.decoder import Decoder
@@ -20,7 +22,7 @@ from aerie.engine.model.dummy_weights import DummyWeights
 from aerie.engine.model.formats import reader_of
 from aerie.engine.model.packing import pack_int8
 from aerie.engine.model.projection import Precision
-from aerie.engine.model.target import LoadedTarget
+from aerie.engine.model.target import LoadedTarget, RankedTarget
 from aerie.engine.model.weights import Source, Weights
 from aerie.engine.state.edit_tables import edit_bytes
 from aerie.engine.state.kv_pool import KVPool
@@ -150,8 +152,26 @@ def make_capacity(
         reserve=sizes.reserve,
         edit_slots=sizes.edit_slots,
         tail=tail,
+        grammars=_takes_grammars(config, target, sizes),
         report=report,
     )
+
+
+def _takes_grammars(config: Config, target: LoadedTarget, sizes: Sizes) -> bool:
+    """Choices are held to grammars where the host may look at them, and where acceptance is the target's."""
+    return (
+        sizes.device.type == "cpu"
+        and not isinstance(target, RankedTarget)
+        and config.spec.simulate_acceptance is None
+        and (Path(config.model.path) / "tokenizer.json").is_file()
+    )
+
+
+def make_guides(config: Config, capacity: Capacity) -> Guides | None:
+    if not capacity.grammars:
+        return None
+    folder = Path(config.model.path)
+    return Guides(lambda: Vocabulary.of_model(folder, capacity.vocabulary, capacity.end_ids))
 
 
 def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker:
@@ -159,9 +179,11 @@ def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWo
     model = read_target(config)
     sizes = plan_sizes(config, model)
     target = load_target(config, model, sizes, kernels=kernels)
+    capacity = make_capacity(config, target, sizes, kernels=kernels)
     state = make_state(
         target,
-        make_capacity(config, target, sizes, kernels=kernels),
+        capacity,
+        guides=make_guides(config, capacity),
         poison=config.scheduler.poison,
         kernels=kernels,
         runtime=runtime_of(sizes.device),

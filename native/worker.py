@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.engine.grammars.guides import Guides
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.plain_worker import PlainWorker
@@ -18,8 +19,9 @@ from aerie.native.layouts import check_columns, check_layouts
 from aerie.native.library import library
 from aerie.native.structs.draft import drafts_of, drafts_plainly, drafts_with, fits
 from aerie.native.structs.head import native_head
+from aerie.native.structs.hold import Hold
 from aerie.native.structs.model import NativeBody, native_body
-from aerie.native.structs.plan import Plans, answer_of
+from aerie.native.structs.plan import Plans, Step, answer_of
 from aerie.native.structs.prompts import prompts_of
 from aerie.native.structs.tails import tails_of
 from aerie.spec.worker import SpecWorker, drafts
@@ -35,31 +37,50 @@ class NativeWorker:
         self._state = fallback.state
         self.plans = Plans(fallback.state, target)
         self._head = native_head(fallback.drafter) if isinstance(fallback, SpecWorker) else None
+        self._hold = Hold(fallback.state)
         self._drafts = isinstance(fallback, SpecWorker) and drafts_with(fallback.drafter)
 
     @property
     def capacity(self) -> Capacity:
         return self._state.capacity
 
+    @property
+    def guides(self) -> Guides | None:
+        return self._state.guides
+
     @torch.inference_mode()
     def step(self, plan: StepPlan, answer: Answering) -> None:
         """Answers before it extends the drafter."""
-        self._state.needs.note(plan)
+        guided = self._guided(plan, answer) if self._state.begin(plan) else answer
         if plan.prefill is not None:
-            ran = self._read_prompts(plan, answer)
+            ran = self._read_prompts(plan, guided)
         elif drafts(plan):
-            ran = self._draft(plan, answer)
+            ran = self._draft(plan, guided)
         else:
-            ran = not any(plan.drafting) and self._decode(plan, answer)
+            ran = not any(plan.drafting) and self._decode(plan, guided)
+        self._hold.plan = None
         if not ran:
             self.fallback.step(plan, answer)
+
+    def _guided(self, plan: StepPlan, answer: Answering) -> Answering:
+        """Of a step with rows that choose under grammars."""
+        self._hold.plan = plan
+
+        def with_masking(output: StepOutput) -> None:
+            self._hold.check()
+            answer(self._state.advanced(plan, output))
+
+        return with_masking
+
+    def _step_of(self, plan: StepPlan, tokens: int) -> Step | None:
+        return self.plans.step_of(plan, tokens, None if self._hold.plan is None else self._hold.address)
 
     def close(self) -> None:
         self.fallback.close()
 
     def _decode(self, plan: StepPlan, answer: Answering) -> bool:
         """Like the two methods below, returns False and changes nothing if the kernels do not support the step."""
-        step, tails = self.plans.step_of(plan, plan.rows.size), None
+        step, tails = self._step_of(plan, plan.rows.size), None
         if step is None:
             return False
         if plan.resting is not None:
@@ -81,7 +102,7 @@ class NativeWorker:
         assert work is not None
         if extends and (head is None or work.token_ids.size > head.body.most):
             return False
-        step = self.plans.step_of(plan, work.token_ids.size)
+        step = self._step_of(plan, work.token_ids.size)
         if step is None:
             return False
         state, kernels = self._state, library()
@@ -108,7 +129,7 @@ class NativeWorker:
         assert work is not None and isinstance(worker, SpecWorker)
         if head is None or not self._drafts or not fits(head, plan, work):
             return False
-        step = self.plans.step_of(plan, int(sum(work.nodes)))
+        step = self._step_of(plan, int(sum(work.nodes)))
         if step is None or not drafts_plainly(worker.spec, step, trees=work.topk > 1):
             return False
         state, kernels, phase = self._state, library(), self._state.clock.phase

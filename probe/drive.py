@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import AerieError
+from aerie.contracts.grammar import Masking
 from aerie.contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
 from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.step import Lane
@@ -52,6 +53,7 @@ class Run:
     phase_seconds: dict[str, float]
     beside: int = 0
     """Companion requests that were answered beside the measured ones."""
+    masking: Masking = field(default_factory=Masking)
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -164,6 +166,7 @@ def drive(
         busy_seconds=stats.busy_seconds,
         phase_seconds=dict(stats.phase_seconds),
         beside=progress.beside,
+        masking=stats.masking,
     )
 
 

@@ -4,6 +4,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
+from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.step import Capacity, Lane, StepKind, StepOutput, StepPlan
 
 
@@ -44,6 +45,15 @@ class LaneLog:
         now = time.monotonic()
         self._flying.append(StepTimes(plan.number, plan.kind, len(plan.rows), self._free_at, now))
         self._free_at = now
+
+    def prepare(self, request: int, grammar: Grammar) -> None:
+        self._lane.prepare(request, grammar)
+
+    def prepared(self, seconds: float = 0.0) -> list[Prepared]:
+        return self._lane.prepared(seconds)
+
+    def forget(self, request: int) -> None:
+        self._lane.forget(request)
 
     def settle(self) -> StepOutput:
         waiting = time.monotonic()

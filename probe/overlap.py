@@ -21,6 +21,7 @@ from aerie.contracts.messages import Batch, Generate
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Capacity, Ending, Ints, StepOutput, StepPlan
+from aerie.engine.lanes.preparing import NoGrammars
 from aerie.scheduler import Scheduler
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -52,7 +53,7 @@ class Roofline:
         return dense + attention + depth * self.draft_seconds + drafted * self.draft_token_seconds
 
 
-class RooflineLane:
+class RooflineLane(NoGrammars):
     """A lane that is busy for each step's time and records when it was idle.
 
     Settling polls the clock, as waiting for a CUDA event does by default: exact to a microsecond, and the core stays

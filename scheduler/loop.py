@@ -8,7 +8,7 @@ submitted id gets exactly one Finished or Failed, whatever happens.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from aerie.contracts.errors import AerieError, ConfigError, EngineDead, Overload
 from aerie.contracts.messages import Abort, Failed, Finished, Generate, Ready, Snapshot, Tokens
 from aerie.contracts.step import Lane
 from aerie.scheduler.drafting import Drafting
+from aerie.scheduler.grammars import Grammars, faulted
 from aerie.scheduler.memory import Memory, OutOfPages
-from aerie.scheduler.planner.calibration import calibrated
-from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.goodput import Goodput, chain_depths
+from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.start import calibrated_planner
 from aerie.scheduler.policy import DecodeStep, Policy, PrefillStep
 from aerie.scheduler.queue import Deadlines, Queue
 from aerie.scheduler.request import Phase, Request, accept, failed
@@ -66,9 +66,10 @@ class Scheduler:
         self.queue = Queue()
         self.planner = planner
         if planner is None and config.spec.planner == "goodput" and self._drafting.shapes:
-            self.planner = self._calibrated_planner(config)
+            self.planner = calibrated_planner(config, lane, self._drafting, self.rows.count)
         self.policy = Policy(config.scheduler, self.queue, self.rows, self.memory, self._drafting, self.planner)
         self.stats = fresh_stats(depth)
+        self._grammars = Grammars(lane, self.policy.enqueue, self.stats)
         self.dead: EngineDead | None = None
         self._staging = Staging(self.rows, vocabulary=capacity.vocabulary)
         self._settler = Settler(self.rows, self.stats)
@@ -89,21 +90,13 @@ class Scheduler:
         """No request is open, no step in flight and no reply pending: block for the next message."""
         return not (self._open or self._flights or self._outbox)
 
-    def _calibrated_planner(self, config: Config) -> Goodput:
-        shapes, rows = self._drafting.shapes, self.rows.count
-        most = rows * self._drafting.max_nodes
-        if config.scheduler.poison:  # calibration reads one generation many times
-            costs = StepCosts(most)
-        else:
-            costs = calibrated(self._lane, rows, chain_depths(shapes), most)
-        return Goodput(config.spec, costs, shapes, rows=rows)
-
     def ready(self) -> Ready:
         capacity = self._lane.capacity
         return Ready(
             max_length=self.memory.max_length,
             vocabulary=capacity.vocabulary,
             end_ids=list(capacity.end_ids),
+            grammars=capacity.grammars,
             report=capacity.report,
         )
 
@@ -121,10 +114,9 @@ class Scheduler:
         """One iteration of the loop; returns the pending replies."""
         if self.dead is None:
             now = self._clock()
-            for request, error in self._deadlines.expired(now, lambda waiting: self.policy.claim(waiting, now)):
-                self._leave(request)
-                self._end(request, failed(request.id, error))
             try:
+                self._fail(self._deadlines.expired(now, lambda waiting: self._claim(waiting, now)))
+                self._fail(self._grammars.collect(waits=not self._flights and self._grammars.held == len(self._open)))
                 self._advance()
             except EngineDead as error:
                 self.fail_all(error)
@@ -144,6 +136,14 @@ class Scheduler:
         self.dead = error
         self._flights.clear()
         for request in list(self._open.values()):
+            self._end(request, failed(request.id, error))
+
+    def _claim(self, request: Request, now: float) -> bool:
+        return not self._grammars.holds(request) and self.policy.claim(request, now)
+
+    def _fail(self, requests: Sequence[tuple[Request, AerieError]]) -> None:
+        for request, error in requests:
+            self._leave(request)
             self._end(request, failed(request.id, error))
 
     def check(self) -> None:
@@ -184,6 +184,7 @@ class Scheduler:
         self.stats.wait_seconds += now - started
         flight = self._flights.popleft()
         live = self.rows.future.current(flight.rows, flight.stamps)
+        self._fail(faulted(self.rows.owners, flight.rows, live, output.faults))
         if self.planner is not None:
             self.planner.settle(flight.plan, flight.rows, live, output, steady=flight.steady)
         tokens, finished = self._settler.settle(flight, live, output, now)
@@ -217,12 +218,13 @@ class Scheduler:
         self._arrivals += 1
         self._open[message.id] = request
         self._deadlines.add(request)
-        self.policy.enqueue(request)
+        self._grammars.enter(request)
 
     def _leave(self, request: Request) -> None:
         """Removes a request from the queue or its row; results in flight for it are void."""
         if request.phase is Phase.WAITING:
-            self.queue.remove(request)
+            if not self._grammars.drop(request):
+                self.queue.remove(request)
             request.phase = Phase.ENDED
         else:
             self.rows.vacate(request, Phase.ENDED)
@@ -230,6 +232,7 @@ class Scheduler:
     def _end(self, request: Request, last: Finished | Failed) -> None:
         del self._open[request.id]
         self._deadlines.forget(request)
+        self._grammars.forget(request)
         self._outbox.append(last)
 
     def _account(self) -> None:

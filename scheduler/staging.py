@@ -5,6 +5,7 @@ may read it while the host moves on.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -124,4 +125,14 @@ def _row_starts(requests: list[Request], vocabulary: int) -> RowStarts:
         ),
         stop_ids=stop_ids,
         edits=edit_starts(requests, vocabulary),
+        **_guides(requests),
     )
+
+
+def _guides(requests: list[Request]) -> dict[str, Any]:
+    """The fields of RowStarts about grammars."""
+    if all(request.message.grammar is None for request in requests):
+        return {}
+    numbers = [-1 if request.message.grammar is None else request.number for request in requests]
+    answers = [request.tokens[request.prompt_length :] for request in requests]
+    return {"guides": np.array(numbers, dtype=np.int64), "answers": answers}

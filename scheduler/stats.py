@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from aerie.contracts.messages import STEP_TOKENS, Snapshot
+from aerie.contracts.grammar import Masking
+from aerie.contracts.messages import STEP_TOKENS, GrammarSnapshot, Snapshot
 from aerie.contracts.step import Longs, StepOutput
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.policy import Policy
@@ -29,6 +30,11 @@ class Stats:
     drafted: int = 0
     committed: int = 0
     head_off: bool = False
+    guided_steps: int = 0
+    """Steps in which a row chose under a grammar."""
+    masking: Masking = field(default_factory=Masking)
+    builds: int = 0
+    build_seconds: float = 0.0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     busy_seconds: float = 0.0
     open_seconds: float = 0.0
@@ -55,6 +61,9 @@ class Stats:
         self.busy_seconds += output.busy_seconds
         for phase, seconds in output.phase_seconds.items():
             self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + seconds
+        if output.masking is not None:
+            self.guided_steps += 1
+            self.masking.add(output.masking)
         drafts = int(np.count_nonzero(output.drafted))
         if drafts:
             self.drafts += drafts
@@ -64,6 +73,19 @@ class Stats:
     def end_step(self, tokens: int) -> None:
         """`tokens`: the prompt tokens that the step computed plus the tokens that it committed."""
         self.step_tokens[bisect_left(STEP_TOKENS, tokens)] += 1
+
+    def _grammars(self) -> GrammarSnapshot:
+        masking = self.masking
+        return GrammarSnapshot(
+            steps=self.guided_steps,
+            choices=masking.choices,
+            masks=masking.masks,
+            mask_seconds=masking.seconds,
+            forbidden=masking.forbidden,
+            late=masking.late,
+            builds=self.builds,
+            build_seconds=self.build_seconds,
+        )
 
     def snapshot(self, queue: Queue, rows: Rows, policy: Policy, goodput: Goodput | None) -> Snapshot:
         allocator = rows.memory.allocator
@@ -85,6 +107,7 @@ class Stats:
             accepted_per_position=per_depth,
             head_off=self.head_off,
             planner=None if goodput is None else goodput.outcome.snapshot(),
+            grammars=self._grammars(),
             committed=self.committed,
             phase_seconds=dict(self.phase_seconds),
             idle_seconds=self.idle_seconds,

@@ -12,7 +12,7 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import MAX_NODES
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.build import build_plain_worker, load_target, make_capacity, read_target, runtime_of
+from aerie.engine.build import build_plain_worker, load_target, make_capacity, make_guides, read_target, runtime_of
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig
@@ -57,11 +57,12 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     tails = make_tails(config, model, sizes, target, needs)
     named = {"head": str(folder), "head_kind": kind.name, "head_format": checkpoint.format}
     report = named | _report(drafter, target.bytes) | {"tail_bytes": tails.bytes if tails else 0}
+    tail = tails.size if tails else 0
+    capacity = make_capacity(config, target, sizes, kernels=kernels, drafts=True, tail=tail, extra=report)
     state = make_state(
         target,
-        make_capacity(
-            config, target, sizes, kernels=kernels, drafts=True, tail=tails.size if tails else 0, extra=report
-        ),
+        capacity,
+        guides=make_guides(config, capacity),
         seed_width=needs.seed_width,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,

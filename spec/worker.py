@@ -12,6 +12,7 @@ import torch
 
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
+from aerie.engine.grammars.guides import Guides
 from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.decode import decode_step
@@ -56,13 +57,17 @@ class SpecWorker:
         return self.state.capacity
 
     @property
+    def guides(self) -> Guides | None:
+        return self.state.guides
+
+    @property
     def runtime(self) -> Runtime | None:
         """The GPU's runtime; None on a CPU."""
         return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
         """Runs a step. Answers before it extends the drafter."""
-        self._run(plan, lambda pending: answer(pending.output()))
+        self._run(plan, lambda pending: answer(self.state.advanced(plan, pending.output())))
 
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work without a host sync on an asynchronous device."""
@@ -72,7 +77,7 @@ class SpecWorker:
 
     @torch.inference_mode()
     def _run(self, plan: StepPlan, sent: Sent) -> None:
-        self.state.needs.note(plan)
+        self.state.begin(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()
         if drafts(plan):

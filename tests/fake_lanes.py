@@ -7,12 +7,14 @@ from collections.abc import Callable
 
 from aerie.contracts.errors import EngineDead
 from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.engine.lanes.preparing import Preparing
 
 
-class QueueLane:
+class QueueLane(Preparing):
     """At most two steps in flight, settled in order; subclasses say when a step runs."""
 
     def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
         self.worker = worker
         self._plans: deque[StepPlan] = deque()
         self._outputs: deque[StepOutput] = deque()

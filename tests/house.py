@@ -24,7 +24,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 
 
 FLOORS: dict[str, str] = {
-    "engine": "device cuda device_time bindings state sampling kernels attention model memory step lanes sglang build",
+    "engine": "device cuda device_time bindings state sampling grammars kernels attention model memory step lanes "
+    "sglang build",
     "spec": "heads checkpoints trees drafters round kernels worker build",
     "native": "march compilation library once pages numbers products layers trials choice kernels structs layouts "
     "worker",

@@ -30,9 +30,10 @@ def choose(
     *,
     noise: Tensor | None = None,
     path: Tensor | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """Does not read `noise`: the kernel makes it again."""
-    logits = edited(logits, rows, positions, tables, needs, path, edit)
+    logits = edited(logits, rows, positions, tables, needs, path, allowed, edit)
     count, vocabulary = logits.shape
     temperatures = tables.sampling["temperature"]
     if needs.noise and needs.filters:

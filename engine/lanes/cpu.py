@@ -6,6 +6,7 @@ that only the two processes hold. When either end dies the other reads the end o
 
 import multiprocessing
 import traceback
+from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -17,8 +18,9 @@ from typing import Any
 from aerie.contracts.child import ending_with_parent, start_child
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import AerieError, EngineDead
+from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
-from aerie.engine.lanes.frames import Failure, decode, encode, encode_error
+from aerie.engine.lanes.frames import Failure, Prepare, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0
 
@@ -39,6 +41,8 @@ class CpuLane:
         # A lane that nobody closes ends with its owner, or with the interpreter, which would otherwise wait for it.
         Finalize(self, self._pipe.close, exitpriority=0)
         self._capacity: Capacity
+        self._outputs: deque[StepOutput] = deque()
+        self._prepared: list[Prepared] = []
         if wait:
             self.await_ready()
 
@@ -70,14 +74,24 @@ class CpuLane:
         return self._pipe
 
     def launch(self, plan: StepPlan) -> None:
-        try:
-            self._pipe.send_bytes(encode(plan))
-        except OSError:
-            raise self._dead() from None
+        self._send(plan)
 
     def settle(self) -> StepOutput:
-        output: StepOutput = self._receive()
-        return output
+        while not self._outputs:
+            self._sort(self._receive())
+        return self._outputs.popleft()
+
+    def prepare(self, request: int, grammar: Grammar) -> None:
+        self._send(Prepare(request, grammar))
+
+    def prepared(self, seconds: float = 0.0) -> list[Prepared]:
+        while self._ready_within(0.0 if self._prepared else seconds):
+            self._sort(self._receive())
+        found, self._prepared = self._prepared, []
+        return found
+
+    def forget(self, request: int) -> None:
+        self._send(Prepare(request, None))
 
     def close(self) -> None:
         """Ends the process; kills it if it does not exit in time."""
@@ -94,6 +108,24 @@ class CpuLane:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+    def _send(self, value: Any) -> None:
+        try:
+            self._pipe.send_bytes(encode(value))
+        except OSError:
+            raise self._dead() from None
+
+    def _sort(self, value: StepOutput | Prepared) -> None:
+        if isinstance(value, Prepared):
+            self._prepared.append(value)
+        else:
+            self._outputs.append(value)
+
+    def _ready_within(self, seconds: float) -> bool:
+        try:
+            return self._pipe.poll(seconds)
+        except OSError:
+            raise self._dead() from None
 
     def _receive(self) -> Any:
         try:
@@ -128,7 +160,7 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int, argum
 
 _Plans = SimpleQueue[StepPlan | Exception | None]
 """Plans in launch order; then None if the other end has closed, or the error that ended a thread."""
-_Outputs = SimpleQueue[StepOutput | None]
+_Outputs = SimpleQueue[StepOutput | Prepared | None]
 
 
 def _run(worker: Worker, pipe: Connection) -> None:
@@ -139,7 +171,7 @@ def _run(worker: Worker, pipe: Connection) -> None:
     outputs: _Outputs = SimpleQueue()
     writer = Thread(target=_beside, args=(plans, lambda: _write(pipe, outputs)), daemon=True)
     writer.start()
-    Thread(target=_beside, args=(plans, lambda: _read(pipe, plans)), daemon=True).start()
+    Thread(target=_beside, args=(plans, lambda: _read(pipe, plans, worker, outputs)), daemon=True).start()
     try:
         while (plan := plans.get()) is not None:
             if isinstance(plan, Exception):
@@ -160,9 +192,15 @@ def _beside(plans: _Plans, act: Callable[[], None]) -> None:
         plans.put(error)
 
 
-def _read(pipe: Connection, plans: _Plans) -> None:
+def _read(pipe: Connection, plans: _Plans, worker: Worker, outputs: _Outputs) -> None:
     while True:
-        plans.put(decode(pipe.recv_bytes()))
+        frame = decode(pipe.recv_bytes())
+        if not isinstance(frame, Prepare):
+            plans.put(frame)
+        elif worker.guides is not None and frame.grammar is not None:
+            worker.guides.prepare(frame.request, frame.grammar, outputs.put)
+        elif worker.guides is not None:
+            worker.guides.forget(frame.request)
 
 
 def _write(pipe: Connection, outputs: _Outputs) -> None:

@@ -10,15 +10,17 @@ from typing import Protocol
 import torch
 
 from aerie.contracts.errors import EngineDead
+from aerie.contracts.grammar import Guiding
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
+from aerie.engine.lanes.preparing import Preparing
 from aerie.engine.step.results import Pending
 
 _IN_FLIGHT = 2
 """Steps: the transfer has one copy of its page-locked memory for each."""
 
 
-class Launcher(Protocol):
+class Launcher(Guiding, Protocol):
     """A worker that launches a step without waiting for it."""
 
     @property
@@ -32,11 +34,12 @@ class Launcher(Protocol):
     def close(self) -> None: ...
 
 
-class CudaLane:
+class CudaLane(Preparing):
     """Implements contracts.step.Lane."""
 
     def __init__(self, worker: Launcher) -> None:
         assert worker.runtime is not None, "the worker was built for a CPU"
+        super().__init__(worker)
         self._worker: Launcher | None = worker
         self._capacity = worker.capacity
         self._runtime = worker.runtime

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from aerie.contracts.errors import AerieError, ConfigError, EngineDead
+from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 
 _ARRAY = 1
@@ -29,7 +30,14 @@ class Failure(msgspec.Struct):
         return EngineDead(f"the lane failed: {self.message}")
 
 
-_KINDS = (StepPlan, StepOutput, Capacity, Failure)
+class Prepare(msgspec.Struct, frozen=True):
+    """A request's grammar, to be built beside the steps; without one, what was built for it is freed."""
+
+    request: int
+    grammar: Grammar | None
+
+
+_KINDS = (StepPlan, StepOutput, Capacity, Failure, Prepare, Prepared)
 
 
 def encode(value: Any) -> bytes:

@@ -3,12 +3,14 @@
 from collections import deque
 
 from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.engine.lanes.preparing import Preparing
 
 
-class InlineLane:
+class InlineLane(Preparing):
     """Implements contracts.step.Lane over a worker in this process."""
 
     def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
         self._worker = worker
         self._outputs: deque[StepOutput] = deque()
 

@@ -43,13 +43,15 @@ def choose(
     *,
     noise: Tensor | None = None,
     path: Tensor | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """logits [n, V] fp32, rows [n], absolute positions [n] of the tokens to choose -> ids [n] int64.
 
     `noise` [n, V] is the result of `gumbel`, if the caller has it already. Greedy rows ignore it. `path` [n, M] has the
-    drafted ids above and at each node, -1 elsewhere; None if nothing was drafted or no row edits logits.
+    drafted ids above and at each node, -1 elsewhere; None if nothing was drafted or no row edits logits. `allowed`
+    [n, V] bool is what grammars leave.
     """
-    logits = edited(logits, rows, positions, tables, needs, path)
+    logits = edited(logits, rows, positions, tables, needs, path, allowed)
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.sampling["temperature"][rows]  # [n], as sampled
@@ -75,15 +77,25 @@ def edited(
     tables: RowTables,
     needs: Needs,
     path: Tensor | None,
+    allowed: Tensor | None,
     edit: Callable[[Tensor, Tensor, RowTables, Tensor | None], Tensor] = edit,
 ) -> Tensor:
-    """logits [n, V] -> what greedy rows choose the likeliest token of: biases, penalties, bans.
+    """logits [n, V] -> what greedy rows choose the likeliest token of: biases, penalties, bans, then the grammar.
 
     Every implementation of `choose` begins here, with its own `edit`.
     """
-    if needs.edits:
-        logits = edit(logits, rows, tables, path)
-    return ban_stop_ids(logits, rows, positions, tables) if needs.bans else logits
+    edits = edit(logits, rows, tables, path) if needs.edits else logits
+    edits = ban_stop_ids(edits, rows, positions, tables) if needs.bans else edits
+    return edits if allowed is None else masked(edits, logits, allowed)
+
+
+def masked(edits: Tensor, logits: Tensor, allowed: Tensor) -> Tensor:
+    """edits, logits [n, V], allowed [n, V] bool -> edits with -inf at what is not allowed. A grammar beats bans: where
+    they leave nothing of what it allows, the raw logits decide among that.
+    """
+    held = edits.masked_fill(~allowed, float("-inf"))  # [n, V]
+    empty = held.amax(-1, keepdim=True) == float("-inf")  # [n, 1]
+    return torch.where(empty, logits.masked_fill(~allowed, float("-inf")), held)
 
 
 def ban_stop_ids(logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables) -> Tensor:

@@ -15,13 +15,14 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError, EngineDead
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.lanes.cpu import CpuLane
+from aerie.engine.lanes.preparing import NoGrammars
 from aerie.engine.sglang.place import free_port
 
 _DEATH_SECONDS = 1.0
 """A rank notices another's death by its connection, shortly before that process has an exit code."""
 
 
-class RanksLane:
+class RanksLane(NoGrammars):
     """Implements contracts.step.Lane. `factory` names a function (config, rank, ranks, port) that builds a worker."""
 
     def __init__(self, factory: str, config: Config, *, ranks: int, threads: int) -> None:

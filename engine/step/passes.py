@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aerie.contracts.step import StepPlan
 from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.grammars.choice import hold
 from aerie.engine.sampling.choose import Needs, choose, token_logprobs
 from aerie.engine.sampling.ending import Committed, cut
 from aerie.engine.step.batch import Cover, Layout, attention_inputs, cover, layout, uniform_layout
@@ -84,7 +85,7 @@ def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
     needs = state.needs.of(plan.rows)
-    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths, state.tables, needs))
+    chosen = _choose(state, out.logits, rows, lengths, needs)
     committed = state.kernels[cut](chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
     if needs.edits:
         state.tables.edits.count(rows, chosen[:, None], committed.counts)
@@ -138,7 +139,7 @@ def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, 
     prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
     inputs = attention_inputs(state.tables, rows, prefix, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
-    chosen = state.agree(state.kernels[choose](out.logits, rows, lengths + 1, state.tables, needs))
+    chosen = _choose(state, out.logits, rows, lengths + 1, needs)
     committed = state.kernels[cut](chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
     if needs.edits:
         state.tables.edits.count(rows, chosen[:, None], committed.counts)
@@ -155,6 +156,19 @@ def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, 
         inputs=inputs,
         ranked=_ranked(out.logits, chosen, logprobs),
     )
+
+
+def _choose(state: DeviceState, logits: Tensor, rows: Tensor, positions: Tensor, needs: Needs) -> Tensor:
+    """logits [n, V] of rows [n] -> the tokens [n] at positions [n], held to the rows' grammars."""
+    chosen = state.kernels[choose](logits, rows, positions, state.tables, needs)
+
+    def among(row: int, allowed: Tensor) -> Tensor:
+        own = slice(row, row + 1)
+        return state.kernels[choose](logits[own], rows[own], positions[own], state.tables, needs, allowed=allowed)
+
+    if state.guides is not None:
+        hold(state.guides, chosen, among)
+    return state.agree(chosen)
 
 
 def read_rows(

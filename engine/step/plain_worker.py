@@ -6,6 +6,7 @@ import torch
 
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
+from aerie.engine.grammars.guides import Guides
 from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.decode import decode_step
 from aerie.engine.step.plain_graphs import PlainGraphs
@@ -27,17 +28,21 @@ class PlainWorker:
         return self.state.capacity
 
     @property
+    def guides(self) -> Guides | None:
+        return self.state.guides
+
+    @property
     def runtime(self) -> Runtime | None:
         """The GPU's; None on a CPU."""
         return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        answer(self.launch(plan).output())
+        answer(self.state.advanced(plan, self.launch(plan).output()))
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work without waiting for a device that runs asynchronously."""
-        self.state.needs.note(plan)
+        self.state.begin(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()
         pending = self._work(plan, times)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Capacity
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
+from aerie.engine.grammars.guides import Guides
 from aerie.engine.model.target import RankedTarget, TargetModel
 from aerie.engine.state.edit_tables import EditTables
 from aerie.engine.state.future_map import FutureMap
@@ -40,6 +41,8 @@ class DeviceState:
     """The GPU's runtime; None if the device is the host."""
     agree: Callable[[Tensor], Tensor] = _alone
     """Gives every rank what rank 0 chose: tokens and paths pass through it before any of them is stored."""
+    guides: Guides | None = None
+    """Rows whose answers must match a grammar; None if no answer can."""
 
     @property
     def visible(self) -> bool:
@@ -47,6 +50,15 @@ class DeviceState:
         agree with.
         """
         return self.runtime is None and not isinstance(self.target, RankedTarget)
+
+    def begin(self, plan: StepPlan) -> bool:
+        """Takes in what the host keeps of a step's rows; says whether one of them chooses under a grammar."""
+        self.needs.note(plan)
+        return self.guides is not None and self.guides.begin(plan)
+
+    def advanced(self, plan: StepPlan, output: StepOutput) -> StepOutput:
+        """The output of a step, with what its grammars took."""
+        return output if self.guides is None else self.guides.advanced(plan, output)
 
     @property
     def device(self) -> torch.device:
@@ -62,6 +74,7 @@ def make_state(
     poison: bool = False,
     kernels: Kernels = REFERENCES,
     runtime: Runtime | None = None,
+    guides: Guides | None = None,
 ) -> DeviceState:
     """Empty tables for `capacity.rows` rows. Page tables extend past the longest row by what a step may write.
 
@@ -94,4 +107,5 @@ def make_state(
         kernels=kernels,
         runtime=runtime,
         agree=target.agree if isinstance(target, RankedTarget) else _alone,
+        guides=guides,
     )

@@ -22,10 +22,11 @@ def choose(
     *,
     noise: Tensor | None = None,
     path: Tensor | None = None,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     if logits.dtype is not torch.float32:
-        return references.choose(logits, rows, positions, tables, needs, noise=noise, path=path)
-    logits = references.edited(logits, rows, positions, tables, needs, path, edit)
+        return references.choose(logits, rows, positions, tables, needs, noise=noise, path=path, allowed=allowed)
+    logits = references.edited(logits, rows, positions, tables, needs, path, allowed, edit)
     if not needs.noise:
         return likeliest(logits)
     temperatures = tables.sampling["temperature"].index_select(0, rows)  # [n]

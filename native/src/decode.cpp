@@ -40,6 +40,7 @@ extern "C" void decoded(int32_t* words, const Step* given, const Tails* tails) {
            tails ? tails->boundaries : 0);
   read(normed_stream, logits, pass.embedded.data(), *step.target, count);
   rows.choose(chosen, step, logits.data(), of, next);
+  rows.hold_roots(chosen, step, logits.data(), next);
   rows.end(step, chosen.data(), ones.data(), 1, answer);
   for (long row = 0; row < count; ++row) {
     if (tails && tails->resting[rows.places[row]])

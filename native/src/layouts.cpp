@@ -33,7 +33,7 @@ const Layout kLayouts[] = {
     {"Futures", {sizeof(Futures), offsetof(Futures, tokens), offsetof(Futures, lengths), offsetof(Futures, done),
      offsetof(Futures, seeds), offsetof(Futures, per_generation), offsetof(Futures, seed_bytes), -1}},
     {"Step", {sizeof(Step), offsetof(Step, target), offsetof(Step, tables), offsetof(Step, futures), offsetof(Step,
-     rows), offsetof(Step, generations), offsetof(Step, count), offsetof(Step, open), offsetof(Step, stop), offsetof(Step,
+     hold), offsetof(Step, rows), offsetof(Step, generations), offsetof(Step, count), offsetof(Step, open), offsetof(Step, stop), offsetof(Step,
      full), offsetof(Step, greedy_below), offsetof(Step, samples), offsetof(Step, filters), offsetof(Step, bans),
      offsetof(Step, edits), -1}},
     {"Prompts", {sizeof(Prompts), offsetof(Prompts, tokens), offsetof(Prompts, starts), offsetof(Prompts, counts),

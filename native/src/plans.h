@@ -10,11 +10,17 @@ struct Tables;
 struct Futures;
 struct Head;
 
+// Holds what a row chose to its grammar: overwrites chosen [nodes] along its path. tokens and parents [nodes] are those
+// of its tree, and null for a root alone; logits [nodes, vocabulary]; chosen are for positions [nodes].
+using Hold = void (*)(long place, long nodes, const int64_t* tokens, const int64_t* parents, int64_t* chosen,
+                      const float* logits, const int64_t* positions);
+
 // A plan's rows, and what they run on; same layout as in native/structs/plan.py.
 struct Step {
   const Model* target;
   const Tables* tables;
   const Futures* futures;
+  Hold hold;  // null if no row has a grammar
   const int32_t *rows, *generations;  // [count]
   long count;
   long open, stop, full;  // codes of endings

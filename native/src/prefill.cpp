@@ -67,6 +67,7 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   }
   read(chunks.normed_stream, chunks.logits, stream, *step.target, count);
   chunks.rows.choose(chunks.chosen, step, chunks.logits.data(), of, next);
+  chunks.rows.hold_roots(chunks.chosen, step, chunks.logits.data(), next);
   chunks.rows.end(step, chunks.chosen.data(), ones.data(), 1, answer);
   for (long row = 0; row < count; ++row) chunks.rows.publish(step, row, chunks.chosen[row], nullptr);
 }

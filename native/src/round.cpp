@@ -143,6 +143,11 @@ extern "C" void round_verified(const Step* given, const Drafts* drafts) {
   read(round.normed_stream, round.logits, stream, *step.target, pass.tokens());
   round.rows.choose(chosen, step, round.logits.data(), of, next,
                     step.edits ? paths(round) : std::vector<int64_t>());
+  for (long row = 0; step.hold && row < rows.count; ++row) {
+    const long first = round.firsts[row], node = row * round.width;
+    step.hold(round.rows.places[row], round.nodes[row], &round.tokens[node], &round.parents[node], &chosen[first],
+              &round.logits[first * step.target->output.outputs], &next[first]);
+  }
   round.choices.assign(rows.count * round.width, 0);
   for (long row = 0; row < rows.count; ++row)
     std::copy_n(&chosen[round.firsts[row]], round.nodes[row], &round.choices[row * round.width]);

@@ -94,6 +94,13 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
         tokens, vocabulary, step.greedy_below);
 }
 
+void Standing::hold_roots(std::vector<int64_t>& chosen, const Step& step, const float* logits,
+                          const std::vector<int64_t>& positions) const {
+  const long vocabulary = step.target->output.outputs;
+  for (long row = 0; step.hold && row < count(); ++row)
+    step.hold(places[row], 1, nullptr, nullptr, &chosen[row], logits + row * vocabulary, &positions[row]);
+}
+
 void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {
   const Tables& tables = *step.tables;
   std::vector<int64_t> known(lengths);

@@ -40,6 +40,10 @@ class Standing {
   void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
               const std::vector<int64_t>& positions, const std::vector<int64_t>& path = {}) const;
 
+  // Holds the one choice of each row to the row's grammar.
+  void hold_roots(std::vector<int64_t>& chosen, const Step& step, const float* logits,
+                  const std::vector<int64_t>& positions) const;
+
   // Cuts tokens [rows, width], of which counts [rows] were committed, and writes the answer.
   void end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer);
 

@@ -20,7 +20,7 @@ from aerie.native.structs.model import NativeBody, native_futures, native_tables
 
 class Step(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("target", "tables", "futures")),
+        *((name, c_void_p) for name in ("target", "tables", "futures", "hold")),
         *((name, c_char_p) for name in ("rows", "turns")),
         *((name, c_long) for name in ("count", "open", "stop", "full")),
         ("greedy_below", c_float),
@@ -39,9 +39,9 @@ class Plans:
         self._beyond = needs_beyond()
         self._addresses = tuple(map(ctypes.addressof, (target.model, *self._read[1:])))
 
-    def step_of(self, plan: StepPlan, tokens: int) -> Step | None:
+    def step_of(self, plan: StepPlan, tokens: int, hold: int | None = None) -> Step | None:
         """The step of a plan that passes at most `tokens` tokens; None if it needs more than the kernels support. The
-        needs of the plan's rows must have been noted.
+        needs of the plan's rows must have been noted. `hold` is the address of what holds choices to grammars.
         """
         state = self._state
         if plan.logprobs >= 0 or plan.trees or tokens > self.most:
@@ -49,8 +49,11 @@ class Plans:
         needs = state.needs.of(plan.rows)
         if self._beyond and any(getattr(needs, flag) for flag in self._beyond):
             return None
+        if hold is not None and (needs.bans or needs.edits):  # they overwrite logits that a grammar's choice may need
+            return None
         return Step(
             *self._addresses,
+            hold,
             plan.rows.tobytes(),
             plan.generations.tobytes(),
             plan.rows.size,

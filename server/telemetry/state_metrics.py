@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from aerie.contracts.config import Config
-from aerie.contracts.messages import STEP_TOKENS, PlannerSnapshot, Snapshot
+from aerie.contracts.messages import STEP_TOKENS, GrammarSnapshot, PlannerSnapshot, Snapshot
 from aerie.server.dispatch.admission import Admission
 from aerie.server.dispatch.client import Engine
 from aerie.server.telemetry.metrics import PREFIX
@@ -58,6 +58,7 @@ class State(Collector):
         if snapshot is not None:
             yield from self._gauges(snapshot)
             yield from self._counters(snapshot)
+            yield from self._grammars(snapshot.grammars)
             if snapshot.step_tokens:
                 yield self._steps(snapshot)
 
@@ -91,6 +92,19 @@ class State(Collector):
             ("resting_seconds", "Seconds of decode steps that drafted nothing", now.resting_seconds),
         ]
         yield from self._sums(sums, "spec_decode_")
+
+    def _grammars(self, now: GrammarSnapshot) -> Iterator[Metric]:
+        sums: list[tuple[str, str, float]] = [
+            ("steps", "Steps in which a row chose under a grammar", now.steps),
+            ("choices", "Choices along the paths of such rows", now.choices),
+            ("masks", "Masks made for them", now.masks),
+            ("mask_seconds", "Seconds to make the masks", now.mask_seconds),
+            ("forbidden_drafts", "Drafted tokens that the target would have chosen, were they allowed", now.forbidden),
+            ("late_rows", "Rows that committed nothing in a step, because a mask was not ready", now.late),
+            ("builds", "Grammars built by the lane", now.builds),
+            ("build_seconds", "Seconds to build them", now.build_seconds),
+        ]
+        yield from self._sums(sums, "grammar_")
 
     def _sums(self, sums: list[tuple[str, str, float]], prefix: str = "") -> Iterator[Metric]:
         """Counters without labels, each a name, a help text and a value."""

@@ -99,17 +99,10 @@ def _by_kind(kernel: Callable[..., Tensor], kinds: frozenset[str]) -> Callable[.
     """`choose` by `kernel` in steps whose rows are of `kinds`, else by the reference."""
 
     def chosen(
-        logits: Tensor,
-        rows: Tensor,
-        positions: Tensor,
-        tables: RowTables,
-        needs: Needs,
-        *,
-        noise: Tensor | None = None,
-        path: Tensor | None = None,
+        logits: Tensor, rows: Tensor, positions: Tensor, tables: RowTables, needs: Needs, **given: Tensor | None
     ) -> Tensor:
         kind = "greedy" if not needs.noise else "filtered" if needs.filters else "sampled"
-        return (kernel if kind in kinds else choose)(logits, rows, positions, tables, needs, noise=noise, path=path)
+        return (kernel if kind in kinds else choose)(logits, rows, positions, tables, needs, **given)
 
     return chosen
 

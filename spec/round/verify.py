@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.grammars.choice import hold_trees
 from aerie.engine.sampling.choose import choose
 from aerie.engine.step.batch import Layout, attention_inputs
 from aerie.engine.step.state import DeviceState
@@ -56,6 +57,7 @@ def verify(
     slots = state.tables.slots(node_owners, prefixes + lay.places)
     inputs = attention_inputs(state.tables, owners, lengths, staged.covers.verify, lay.indptr, *words)
     out = state.target.forward(tokens, positions, slots, inputs, None, taps=taps)
+    path = _paths(tree.tokens, lay, *words) if staged.needs.edits else None
     chosen = state.kernels[choose](
         out.logits,
         node_owners,
@@ -63,8 +65,16 @@ def verify(
         state.tables,
         staged.needs,
         noise=noise.at(lay.owners, depths),
-        path=_paths(tree.tokens, lay, *words) if staged.needs.edits else None,
+        path=path,
     )
+
+    def among(node: int, allowed: Tensor) -> Tensor:
+        own = slice(node, node + 1)
+        given = out.logits[own], node_owners[own], positions[own] + 1, state.tables, staged.needs
+        return state.kernels[choose](*given, path=None if path is None else path[own], allowed=allowed)
+
+    if state.guides is not None:
+        hold_trees(state.guides, chosen, lay.counts, tree.tokens, tree.parent_nodes, among)
     return Verified(
         chosen=chosen,
         choices=nodes.unpack(chosen),

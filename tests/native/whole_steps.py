@@ -80,10 +80,14 @@ def read(rounds: Rounds, rows: list[Row], counts: list[int]) -> StepOutput:
 
 
 def _joined(parts: list[Any]) -> Any:
-    """Of one kind: arrays, or what holds arrays by name."""
+    """Of one kind: arrays, lists, what holds arrays by name, or nothing."""
     first = parts[0]
     if isinstance(first, np.ndarray):
         return np.concatenate(parts)
+    if first is None:
+        return None
+    if isinstance(first, list):
+        return [one for part in parts for one in part]
     if isinstance(first, dict):
         return {name: _joined([part[name] for part in parts]) for name in first}
     return type(first)(*(_joined([getattr(part, field.name) for part in parts]) for field in fields(first)))

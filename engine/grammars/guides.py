@@ -1,0 +1,172 @@
+"""The rows of a lane whose answers must match a grammar, and how their choices are held to it.
+
+Masks are lazy and exact: if the likeliest of all tokens is allowed, it is the likeliest of those allowed. So a row
+walks along the path that the unmasked choices take, and makes a mask only where a choice is not allowed. A row with
+filters needs one at each node of its path, since its support depends on the mask. Nodes off the path are never
+accepted.
+
+A matcher belongs to a row until the row's next owner. It moves with the walk, and back over what the end of the row has
+cut off: after a step it has taken exactly the tokens of the answer.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from aerie.contracts.grammar import Grammar, Masking, Prepared
+from aerie.contracts.sampling import GREEDY_BELOW
+from aerie.contracts.step import Bools, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
+
+Chosen = Callable[[int, Bools], int]
+"""What the target chooses at a node of the row among the tokens [V] that are allowed."""
+
+
+@dataclass(slots=True, eq=False)
+class Guided:
+    """A row whose answer must match a grammar."""
+
+    matcher: Matcher
+    end_ids: frozenset[int]
+    filtered: bool
+    """Its support depends on the mask."""
+    walked: list[int] = field(default_factory=list)
+    """What the step in progress chose along the row's path."""
+    taken: int = 0
+    """How many of them the matcher has taken: all but an end token."""
+    over: bool = False
+    """It has ended, or failed."""
+
+
+class Guides:
+    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        """`vocabulary` is made when the first grammar arrives."""
+        self._make_vocabulary = vocabulary
+        self._vocabulary: Vocabulary | None = None
+        self._made: dict[int, Matcher] = {}
+        """By request: matchers that have taken nothing yet."""
+        self._rows: dict[int, Guided] = {}
+        self._step: dict[int, Guided] = {}
+        """By their place in the step in progress: the rows that choose in it."""
+        self._faults: dict[int, str] = {}
+        self._masking = Masking()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+
+    def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
+        """Builds a request's matcher on a thread, then calls `done` there."""
+        self._thread.submit(lambda: done(self._prepare(request, grammar)))
+
+    def forget(self, request: int) -> None:
+        """The request has ended."""
+        self._thread.submit(lambda: self._made.pop(request, None))  # after its own preparation
+
+    def begin(self, plan: StepPlan) -> bool:
+        """Takes in a plan; says whether a row of its step chooses under a grammar. Harmless if called twice."""
+        if plan.starts is not None and (self._rows or plan.starts.guides is not None):
+            self._start(plan.starts)
+        self._step = {}
+        if not self._rows:
+            return False
+        lasts = None if plan.prefill is None else plan.prefill.is_last
+        for place, row in enumerate(map(int, plan.rows)):
+            guided = self._rows.get(row)
+            if guided is not None and not guided.over and (lasts is None or lasts[place]):
+                self._step[place] = guided
+        return bool(self._step)
+
+    @property
+    def places(self) -> list[int]:
+        """Places of the step's rows that choose under a grammar."""
+        return list(self._step)
+
+    def chooses(self, place: int) -> bool:
+        return place in self._step
+
+    def walk(self, place: int, tokens: Longs, parents: Longs, chosen: Longs, among: Chosen) -> None:
+        """Holds the choices of a row to its grammar: overwrites `chosen` [nodes] along the accepted path. `tokens` and
+        `parents` [nodes] are those of the row's tree, its root first.
+        """
+        guided = self._step[place]
+        try:
+            node = 0
+            while node >= 0:
+                chosen[node] = token = self._choose(guided, node, int(chosen[node]), tokens, parents, among)
+                guided.walked.append(token)
+                if token in guided.end_ids:
+                    return
+                guided.matcher.take(token)
+                guided.taken += 1
+                node = _child(node, token, tokens, parents)
+        except GrammarFailed as error:
+            guided.over = True
+            self._faults[place] = str(error)
+
+    def advanced(self, plan: StepPlan, output: StepOutput) -> StepOutput:
+        """Moves the matchers to the end of what the step committed, and adds to its output what the masks took."""
+        if not self._step:
+            return output
+        for place, guided in self._step.items():
+            kept = int(output.counts[place])
+            guided.matcher.undo(guided.taken - min(kept, guided.taken))
+            guided.over |= int(output.endings[place]) != Ending.OPEN
+            guided.walked, guided.taken = [], 0
+        faults, masking = self._faults, self._masking
+        self._faults, self._masking, self._step = {}, Masking(), {}
+        return replace(output, faults=faults, masking=masking)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _choose(self, guided: Guided, node: int, token: int, tokens: Longs, parents: Longs, among: Chosen) -> int:
+        self._masking.choices += 1
+        if not guided.filtered and guided.matcher.allows(token):
+            return token
+        started = time.perf_counter()
+        mask = guided.matcher.mask()
+        self._masking.seconds += time.perf_counter() - started
+        self._masking.masks += 1
+        if not mask[token]:
+            self._masking.forbidden += _child(node, token, tokens, parents) >= 0
+        return token if mask[token] and not guided.filtered else among(node, mask)
+
+    def _start(self, starts: RowStarts) -> None:
+        """Rows with a new owner lose their matcher, and get its own."""
+        for place, row in enumerate(map(int, starts.rows)):
+            self._rows.pop(row, None)
+            request = -1 if starts.guides is None else int(starts.guides[place])
+            made = self._made.get(request)
+            if made is None:  # free text, or a request that was aborted since
+                continue
+            matcher = made.copy()
+            for token in starts.answers[place]:
+                matcher.take(token)
+            self._rows[row] = Guided(matcher, self._known().end_ids, _filtered(starts, place))
+
+    def _prepare(self, request: int, grammar: Grammar) -> Prepared:
+        started = time.perf_counter()
+        try:
+            self._made[request] = self._known().matcher(grammar)
+        except Exception as error:  # noqa: BLE001  of any kind: a request waits for the answer
+            return Prepared(request, time.perf_counter() - started, str(error))
+        return Prepared(request, time.perf_counter() - started)
+
+    def _known(self) -> Vocabulary:
+        if self._vocabulary is None:
+            self._vocabulary = self._make_vocabulary()
+        return self._vocabulary
+
+
+def _child(node: int, token: int, tokens: Longs, parents: Longs) -> int:
+    """The child of a node that is this token; -1 if none was drafted."""
+    found = np.flatnonzero((parents[node + 1 :] == node) & (tokens[node + 1 :] == token))
+    return node + 1 + int(found[0]) if len(found) else -1
+
+
+def _filtered(starts: RowStarts, place: int) -> bool:
+    sampling = starts.sampling
+    return bool(sampling["temperature"][place] >= GREEDY_BELOW) and bool(
+        sampling["top_k"][place] != 0 or sampling["top_p"][place] != 1 or sampling["min_p"][place] != 0
+    )

@@ -1,0 +1,106 @@
+"""What follows a grammar token by token, behind a small protocol. The only place of the engine that imports llguidance.
+
+Nothing here raises for what a request asks: a matcher that blows a limit raises GrammarFailed, which ends its request.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import tokenizers
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from aerie.contracts.grammar import Grammar, vocabulary_of, written
+from aerie.contracts.step import Bools
+
+
+class GrammarFailed(Exception):
+    """A grammar cannot be built, or cannot go on: too complex for the text so far."""
+
+
+class Matcher(Protocol):
+    """Knows what may follow the tokens that it has taken."""
+
+    def allows(self, token: int) -> bool: ...
+
+    def mask(self) -> Bools:
+        """[V] which tokens may follow. Raises GrammarFailed if none may, or at a limit."""
+
+    def take(self, token: int) -> None:
+        """Takes a token that is allowed and ends nothing. Raises GrammarFailed at a limit."""
+
+    def undo(self, count: int) -> None:
+        """Forgets the last tokens taken."""
+
+    def forced(self) -> list[int]:
+        """Tokens that write what must follow in any case; perhaps none."""
+
+    def copy(self) -> "Matcher": ...
+
+
+class Vocabulary:
+    """The tokens of a model: text for the matchers, and the ids that end an answer."""
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer, size: int, end_ids: tuple[int, ...]) -> None:
+        """`size` is the width of the logits. Raises GrammarFailed for a tokenizer that cannot be read."""
+        self._added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
+        self.size = size
+        self.end_ids = frozenset(end_ids)
+        try:
+            self._tokens = LLTokenizer(vocabulary_of(tokenizer.to_str()), n_vocab=size, eos_token=list(end_ids))
+        except Exception as error:  # noqa: BLE001  the library raises what its tokenizers raise
+            raise GrammarFailed(f"the tokenizer cannot be read: {error}") from None
+
+    @classmethod
+    def of_model(cls, folder: Path, size: int, end_ids: tuple[int, ...]) -> "Vocabulary":
+        return cls(tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), size, end_ids)
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """Takes milliseconds, or longer for large grammars; other threads run meanwhile. Raises GrammarFailed."""
+        text = written(grammar, self._added.get(grammar.behind))
+        made = LLMatcher(self._tokens, text, log_level=0, limits=LLParserLimits(verbose_errors=False))
+        if made.is_error():
+            raise GrammarFailed(made.get_error().partition("\n")[0])
+        return _Matcher(made, self)
+
+
+class _Matcher:
+    """llguidance's. A stopped one has an end token as its only continuation, which it must not take."""
+
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
+        self._matcher = matcher
+        self._vocabulary = vocabulary
+
+    def allows(self, token: int) -> bool:
+        if self._matcher.is_stopped():
+            self._check()
+            return token in self._vocabulary.end_ids
+        return self._matcher.validate_tokens([token]) == 1
+
+    def mask(self) -> Bools:
+        words = self._matcher.compute_bitmask()
+        self._check()  # at a limit the mask allows the end tokens alone
+        bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8), bitorder="little", count=self._vocabulary.size)
+        if not bits.any():
+            raise GrammarFailed("no token of the model continues the text so far")
+        return bits.view(np.bool_)
+
+    def take(self, token: int) -> None:
+        if not self._matcher.consume_token(token):
+            self._check()
+            raise GrammarFailed(f"token {token} was chosen and is not allowed")
+
+    def undo(self, count: int) -> None:
+        if count and not self._matcher.rollback(count):
+            self._check()
+
+    def forced(self) -> list[int]:
+        found: list[int] = self._matcher.compute_ff_tokens()
+        return found
+
+    def copy(self) -> "Matcher":
+        return _Matcher(self._matcher.deep_copy(), self._vocabulary)
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise GrammarFailed(self._matcher.get_error().partition("\n")[0])

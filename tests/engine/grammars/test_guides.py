@@ -1,0 +1,228 @@
+"""Rows held to grammars: masks along random trees equal those of a fresh matcher that took the path."""
+
+import json
+import queue
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import hypothesis.strategies as some
+import numpy as np
+import pytest
+
+from aerie.contracts.grammar import Grammar, Prepared
+from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of
+from aerie.contracts.step import DecodeWork, Ending, RowStarts, StepKind, StepOutput, StepPlan
+from aerie.engine.grammars.guides import Guides
+from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
+from tests.house import HOME
+from tests.patience import PATIENCE
+
+END = 1
+WIDTH = 4104
+"""More than the tokenizer has: logits are padded in many models."""
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 6}, "n": {"type": "integer"}, "on": {"type": "boolean"}},
+    "required": ["name", "n"],
+}
+GRAMMARS = [
+    Grammar(kind="json_schema", text=json.dumps(SCHEMA)),
+    Grammar(kind="json_object"),
+    Grammar(kind="regex", text="[a-f]{2,5}/[0-9]+"),
+    Grammar(kind="choice", text=json.dumps(["yes", "yes, but", "no"])),
+    Grammar(kind="lark", text='start: "<" ("a" | "b")+ ">"'),
+    Grammar(kind="choice", text=json.dumps(["yes", "no"]), behind="<|assistant|>"),
+    Grammar(kind="choice", text=json.dumps(["yes", "no"]), behind="</think>"),
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> Vocabulary:
+    return Vocabulary.of_model(HOME / "models/demo/target", WIDTH, (END,))
+
+
+def started(vocabulary: Vocabulary, grammar: Grammar, answer: list[int] | None = None, **sampling: Any) -> Guides:
+    """Row 2 has the grammar, and has answered some tokens before."""
+    guides = Guides(lambda: vocabulary)
+    done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+    guides.prepare(7, grammar, done.put)
+    assert done.get(timeout=PATIENCE).error is None
+    one = np.array([2], np.int32)
+    starts = RowStarts(
+        rows=one,
+        noise_keys=np.zeros(1, np.int64),
+        sampling=columns_of([SamplingParams(**({"temperature": 0.0} | sampling))]),
+        prompt_lengths=one,
+        limits=one,
+        min_lengths=one,
+        stop_ids=np.full((1, MAX_STOP_IDS), END, np.int32),
+        guides=np.array([7]),
+        answers=[answer or []],
+    )
+    assert guides.begin(step(starts))
+    return guides
+
+
+def step(starts: RowStarts | None = None) -> StepPlan:
+    rows = np.array([0, 2], np.int32)
+    work = DecodeWork(bounds=rows, nodes=rows, depth=0, topk=1)
+    return StepPlan(0, StepKind.DECODE, rows, rows, rows > 0, None, work, starts=starts)
+
+
+def committed(count: int, ending: Ending = Ending.OPEN) -> StepOutput:
+    zero, counts = np.zeros(2, np.int32), np.array([0, count], np.int32)
+    return StepOutput(0, zero[:, None], counts, zero, zero, zero, np.array([0, int(ending)], np.int32))
+
+
+def fresh(vocabulary: Vocabulary, grammar: Grammar, tokens: list[int]) -> Matcher:
+    matcher = vocabulary.matcher(grammar)
+    for token in tokens:
+        matcher.take(token)
+    return matcher
+
+
+@hypothesis.settings(max_examples=120, deadline=None)
+@hypothesis.given(data=some.data(), grammar=some.sampled_from(GRAMMARS), filtered=some.booleans())
+def test_every_mask_is_a_fresh_matcher_s(
+    vocabulary: Vocabulary, data: some.DataObject, grammar: Grammar, filtered: bool
+) -> None:
+    guides = started(vocabulary, grammar, temperature=1.0 if filtered else 0.0, top_k=3)
+    answer: list[int] = []
+    for _ in range(data.draw(some.integers(1, 4))):
+        draw = np.random.default_rng(data.draw(some.integers(0, 2**32 - 1)))
+        tokens, parents = _tree(draw, vocabulary, grammar, answer)
+        raw = draw.integers(0, vocabulary.size, len(tokens))
+        wanted = draw.random(vocabulary.size)
+        chosen = raw.copy()
+        seen: dict[int, np.ndarray] = {}
+
+        def among(node: int, mask: np.ndarray, wanted: np.ndarray = wanted, seen: dict[int, Any] = seen) -> int:
+            seen[node] = mask
+            return int(np.where(mask, wanted, -1).argmax())
+
+        assert guides.begin(step())
+        guides.walk(1, tokens, parents, chosen, among)
+        path, node, ended = [], 0, False
+        while node >= 0 and not ended:  # recomputed from the definition
+            expected = fresh(vocabulary, grammar, answer + path).mask()
+            allowed = bool(expected[raw[node]])
+            assert (node in seen) == (filtered or not allowed)
+            if node in seen:
+                assert np.array_equal(seen[node], expected)
+                assert chosen[node] == np.where(expected, wanted, -1).argmax()
+            else:
+                assert chosen[node] == raw[node]
+            ended = chosen[node] == END
+            path.append(int(chosen[node]))
+            children = [n for n in range(node + 1, len(tokens)) if parents[n] == node and tokens[n] == chosen[node]]
+            node = children[0] if children else -1
+        kept = data.draw(some.integers(1, len(path)))  # the row's limit may cut the path
+        ended = path[kept - 1] == END
+        output = guides.advanced(step(), committed(kept, Ending.STOP_ID if ended else Ending.OPEN))
+        assert not output.faults and output.masking is not None and output.masking.masks == len(seen)
+        answer += path[:kept]
+        if ended:
+            assert not guides.begin(step()), "a row that has ended chooses no more"
+            return
+    replay = fresh(vocabulary, grammar, answer).mask()
+    assert np.array_equal(guides._rows[2].matcher.mask(), replay)
+
+
+def _tree(draw: np.random.Generator, vocabulary: Vocabulary, grammar: Grammar, answer: list[int]) -> tuple[Any, Any]:
+    """A random tree whose tokens are allowed, forbidden, or ends."""
+    count = int(draw.integers(1, 9))
+    tokens, parents, texts = [0], [0], [answer]
+    for node in range(1, count):
+        parent = int(draw.integers(0, node))
+        token = int(draw.integers(0, vocabulary.size))
+        kind = draw.random()
+        try:
+            if kind < 0.7:
+                token = int(draw.choice(np.flatnonzero(fresh(vocabulary, grammar, texts[parent]).mask())))
+            elif kind < 0.8:
+                token = END
+        except GrammarFailed:  # behind a forbidden token, or behind the end
+            pass
+        tokens.append(token)
+        parents.append(parent)
+        texts.append([*texts[parent], token])
+    return np.array(tokens), np.array(parents)
+
+
+def test_a_resumed_row_goes_on_where_it_was(vocabulary: Vocabulary) -> None:
+    grammar = GRAMMARS[0]
+    tokens: list[int] = []
+    for _ in range(6):
+        tokens.append(int(np.flatnonzero(fresh(vocabulary, grammar, tokens).mask())[0]))
+    guides = started(vocabulary, grammar, tokens)
+    assert np.array_equal(guides._rows[2].matcher.mask(), fresh(vocabulary, grammar, tokens).mask())
+
+
+def test_padding_is_never_allowed(vocabulary: Vocabulary) -> None:
+    mask = vocabulary.matcher(Grammar(kind="regex", text="(.|\n)*")).mask()
+    assert mask.shape == (WIDTH,) and mask[:4096].sum() > 4000 and not mask[4096:].any()
+
+
+def test_a_row_without_a_grammar_of_its_own_is_free(vocabulary: Vocabulary) -> None:
+    guides = started(vocabulary, GRAMMARS[0])
+    assert guides.begin(step()) and guides.places == [1] and not guides.chooses(0)
+    one = np.array([2], np.int32)
+    columns = columns_of([SamplingParams()])
+    nobody = RowStarts(one, one.astype(np.int64), columns, one, one, one, np.full((1, MAX_STOP_IDS), -1, np.int32))
+    assert not guides.begin(step(nobody)), "the next owner of the row asked for no grammar"
+
+
+def test_a_request_may_be_forgotten_before_its_row_starts(vocabulary: Vocabulary) -> None:
+    """A lane hears of an abort at once, and of the plan before it in its turn."""
+    guides = started(vocabulary, GRAMMARS[0])
+    guides.forget(7)
+    guides._thread.submit(lambda: None).result(PATIENCE)
+    one = np.array([2], np.int32)
+    columns, stops = columns_of([SamplingParams()]), np.full((1, MAX_STOP_IDS), -1, np.int32)
+    late = RowStarts(one, one.astype(np.int64), columns, one, one, one, stops, guides=np.array([7]), answers=[[]])
+    assert not guides.begin(step(late))
+
+
+def test_a_grammar_that_cannot_be_built_is_reported(vocabulary: Vocabulary) -> None:
+    guides = Guides(lambda: vocabulary)
+    done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+    for grammar in (Grammar(kind="regex", text="("), Grammar(kind="json_schema", text="{")):
+        guides.prepare(1, grammar, done.put)
+        assert done.get(timeout=PATIENCE).error
+    missing = Guides(lambda: Vocabulary.of_model(Path("/nowhere"), 8, (1,)))
+    missing.prepare(1, GRAMMARS[0], done.put)
+    assert done.get(timeout=PATIENCE).error
+
+
+class Exhausted:
+    """A matcher at a limit."""
+
+    def allows(self, token: int) -> bool:
+        return False
+
+    def mask(self) -> Any:
+        raise GrammarFailed("the step took too much fuel")
+
+    def undo(self, count: int) -> None:
+        assert count == 0
+
+
+def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None:
+    guides = started(vocabulary, GRAMMARS[0])
+    guides._rows[2].matcher = Exhausted()  # type: ignore[assignment]
+    chosen = np.array([5])
+    guides.walk(1, np.array([0]), np.array([0]), chosen, lambda node, mask: 0)
+    assert guides.advanced(step(), committed(1)).faults == {1: "the step took too much fuel"}
+    assert not guides.begin(step()), "the row must not choose in the step that was launched meanwhile"
+
+
+def test_a_real_limit_is_noticed(vocabulary: Vocabulary) -> None:
+    """Unread, it would look like a grammar that only allows the end."""
+    rules = "\n".join(f'r{n}: "a" r{n} "{n}" | "a"' for n in range(2500))
+    start = " | ".join(f"r{n}" for n in range(2500))
+    matcher = vocabulary.matcher(Grammar(kind="lark", text=f"start: {start}\n{rules}"))
+    with pytest.raises(GrammarFailed, match="items"):
+        for _ in range(9):
+            matcher.mask()
+            matcher.take(vocabulary._tokens.tokenize_str("a")[0])
