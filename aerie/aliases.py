@@ -46,6 +46,8 @@ ALIASES = (
     Alias("--enforce-eager", "vLLM", "engine.graphs", "false"),
     Alias("--disable-cuda-graph", "SGLang", "engine.graphs", "false"),
     Alias("--chat-template", "both", "server.chat_template"),
+    Alias("--tool-call-parser", "both", "server.tool_call_parser"),
+    Alias("--reasoning-parser", "both", "server.reasoning_parser"),
     Alias("--allowed-origins", "vLLM", "server.cors_origins"),
     Alias("--enable-log-requests", "vLLM", "server.log_requests", "true"),
     Alias("--no-enable-log-requests", "vLLM", "server.log_requests", "false"),
@@ -74,6 +76,8 @@ _ONLY: dict[str, tuple[str, ...]] = {
     "--speculative-algo": ("EAGLE3",),
 }
 """Flags with one value that matches what Aerie always does; any other value is rejected."""
+_ALWAYS = {"--enable-auto-tool-choice": "tool calls are parsed wherever a request has tools"}
+"""Flags without a value for what Aerie always does, each with that."""
 _TARGET = ("--model", "--model-path")
 """Flags that name the model to serve, which is a positional argument here."""
 _REFUSED = {
@@ -83,8 +87,6 @@ _REFUSED = {
     "sglang, sglang.memory is that of weights and KV",
     "--kv-cache-dtype": "KV is kept in the dtype of the weights",
     "--enable-lora": "adapters are not served",
-    "--tool-call-parser": "tool calls are not parsed out of the text",
-    "--reasoning-parser": "reasoning is not parsed out of the text",
     "--seed": "a seed belongs to a request: its `seed` field",
     "--random-seed": "a seed belongs to a request: its `seed` field",
     "--enable-metrics": "/metrics is always served",
@@ -98,7 +100,6 @@ _REFUSED = {
     "--download-dir": "what is fetched lies in the hub's own cache, which the variable HF_HOME names",
     "--tokenizer": "the tokenizer is that of the model's folder",
     "--tokenizer-path": "the tokenizer is that of the model's folder",
-    "--enable-auto-tool-choice": "tool calls are not parsed out of the text",
     "--ssl-keyfile": "put a proxy with TLS before the server",
     "--ssl-certfile": "put a proxy with TLS before the server",
 }
@@ -130,10 +131,12 @@ def overrides_of(arguments: list[str]) -> list[str]:
             if equals:
                 raise ConfigError(f"{flag} takes no value; write {alias.key}={value}")
             overrides.append(f"{alias.key}={alias.value}")
+        elif flag in _ALWAYS and not equals:
+            continue
         elif flag in valued:
             overrides += _valued(flag, value if equals else _next(flag, rest), known)
         else:
-            raise _not_offered(flag, [*valued, "--help"])
+            raise _not_offered(flag, [*valued, *_ALWAYS, "--help"])
     return overrides
 
 
@@ -147,6 +150,8 @@ def as_markdown() -> str:
     lines.append("| `--speculative-config` | vLLM | `spec.head`, `spec.depth`, `spec.topk=1`, `spec.nodes` |")
     lines += ["", "| flag | the value that is served |", "|---|---|"]
     lines += [f"| `{flag}` | {', '.join(values)} |" for flag, values in _ONLY.items()]
+    lines += ["", "| flag | taken and not needed |", "|---|---|"]
+    lines += [f"| `{flag}` | {what} |" for flag, what in _ALWAYS.items()]
     lines += ["", "| not offered | because, or instead |", "|---|---|"]
     lines += [f"| `{flag}` | {reason} |" for flag, reason in _REFUSED.items()]
     return "\n".join(lines) + "\n"

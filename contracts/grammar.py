@@ -30,6 +30,10 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     """The text that ends the reasoning which comes first, such as `</think>`: the answer is free up to there, and the
     grammar begins right behind it. Empty: it begins with the answer.
     """
+    opens: str = ""
+    """The text in angle brackets that opens that reasoning, if the answer has to begin with it to have any. Empty: it
+    has been opened.
+    """
 
 
 @dataclass(slots=True)
@@ -93,26 +97,25 @@ class Preparing(Protocol):
 
 
 def written(grammar: Grammar, marker: int | None = None) -> str:
-    """The text from which llguidance builds a matcher. `marker` is the token that `behind` is, if it is one token.
+    """The text from which llguidance builds a matcher. `marker` is the token that `behind` is, if it is one token;
+    `opens` then is one too.
 
     Raises ValueError if the grammar's text is not JSON where it must be.
     """
     answer = _part(grammar)
     if not grammar.behind:
         return json.dumps({"grammars": [answer]})
-    return json.dumps(
-        {"grammars": [{"lark_grammar": _reasoning(grammar.behind, marker)}, {**answer, "name": "answer"}]}
-    )
+    return json.dumps({"grammars": [{"lark_grammar": _reasoning(grammar, marker)}, {**answer, "name": "answer"}]})
 
 
 def _part(grammar: Grammar) -> dict[str, Any]:
     if grammar.kind == "json_object":
-        return _json({"type": "object"})
+        return {"json_schema": with_options({"type": "object"})}
     if grammar.kind == "json_schema":
         schema = json.loads(grammar.text)
         if not isinstance(schema, dict):
             raise ValueError(f"a schema must be a JSON object, not {json.dumps(schema)[:40]}")
-        return _json(schema)
+        return {"json_schema": with_options(schema)}
     if grammar.kind == "choice":
         return {"lark_grammar": "start: " + " | ".join(json.dumps(choice) for choice in json.loads(grammar.text))}
     if grammar.kind == "regex":
@@ -120,8 +123,9 @@ def _part(grammar: Grammar) -> dict[str, Any]:
     return {"lark_grammar": grammar.text}
 
 
-def _json(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"json_schema": {**schema, "x-guidance": _JSON_OPTIONS}}
+def with_options(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as llguidance takes it from us."""
+    return {**schema, "x-guidance": _JSON_OPTIONS}
 
 
 def _slashed(regex: str) -> str:
@@ -136,11 +140,14 @@ def _slashed(regex: str) -> str:
     return "".join(out)
 
 
-def _reasoning(end: str, marker: int | None) -> str:
-    """Free text up to the end marker, then the rule `answer`."""
+def _reasoning(grammar: Grammar, marker: int | None) -> str:
+    """Free text up to the end marker, then the rule `answer`. Models write newlines between them."""
     if marker is not None:
-        return f"start: TEXT <[{marker}]> @answer\nTEXT: /(.|\\n)*/"
-    return f"start: text @answer\ntext[suffix={json.dumps(end)}]: /(.|\\n)*/"
+        opens, text, thought = grammar.opens, "TEXT", f"TEXT <[{marker}]> GAP"
+    else:
+        opens, text, thought = json.dumps(grammar.opens), f"text[suffix={json.dumps(grammar.behind)}]", "text GAP"
+    start = f"({opens} {thought})?" if grammar.opens else thought
+    return f"start: {start} @answer\n{text}: /(.|\\n)*/\nGAP: /\\n{{0,2}}/"
 
 
 def vocabulary_of(tokenizer: str) -> str:

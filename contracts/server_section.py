@@ -37,6 +37,12 @@ class ServerConfig(Section):
     """How long SIGTERM waits for running requests to finish."""
     chat_template: str | None = None
     """A file that replaces the tokenizer's chat template."""
+    tool_call_parser: str = "auto"
+    """Which markup tool calls have in answers: a family such as hermes, none, or auto, which looks at the chat
+    template."""
+    reasoning_parser: str = "auto"
+    """Which markup reasoning has in answers: a family such as qwen3, none, or auto, which looks at the chat template.
+    """
     special_tokens_in_content: Literal["text", "tokens"] = "text"
     """How to read control tokens, such as the end of a turn, that a chat message spells out: as plain text or as the
     tokens."""

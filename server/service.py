@@ -13,6 +13,7 @@ from aerie.contracts.errors import AerieError, NotFound
 from aerie.contracts.messages import Ready
 from aerie.server.dispatch.admission import Admission
 from aerie.server.dispatch.client import Engine
+from aerie.server.parsing.families import Families, served_families
 from aerie.server.telemetry.head_watch import HeadWatch, Promise
 from aerie.server.telemetry.metrics import Metrics
 from aerie.server.telemetry.state_metrics import State
@@ -35,6 +36,7 @@ _COMPUTES = ("device", "dtype", "attention", "kernel_set", "products", "threads"
 class Service:
     config: Config
     tokenizer: Tokenizer
+    families: Families
     grammars: Grammars
     engine: Engine
     admission: Admission
@@ -82,6 +84,7 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
     return Service(
         config=config,
         tokenizer=tokenizer,
+        families=served_families(tokenizer.template_source, config.server),
         grammars=Grammars(tokenizer, config.limits),
         engine=engine,
         admission=admission,

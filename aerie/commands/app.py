@@ -1,6 +1,7 @@
 """The commands of `aerie`: each parses its arguments, calls the part that does the work, and sets the exit code."""
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -67,11 +68,13 @@ def chat(
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy")] = 0.0,
     api_key: Annotated[str, typer.Option(envvar="AERIE_API_KEY")] = "none",
     drafted: Annotated[bool, typer.Option("--drafted", help="Show in green what the head guessed")] = False,
+    tools: Annotated[Path | None, typer.Option(help="A JSON file of functions; you type what they return")] = None,
 ) -> None:
     """Talk to a running server in the terminal."""
-    from aerie.commands.chat import converse
+    from aerie.commands.chat import converse, read_tools
 
-    converse(url, temperature=temperature, api_key=api_key, drafted=drafted)
+    offered = [] if tools is None else read_tools(tools)
+    converse(url, temperature=temperature, api_key=api_key, drafted=drafted, tools=offered)
 
 
 @app.command()

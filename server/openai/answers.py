@@ -6,9 +6,10 @@ in a few places.
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from aerie.contracts.messages import DraftTree, Usage
+from aerie.server.openai.assistant import delta_data, finish_reason, message_data
 from aerie.server.openai.choice import Choice, Delta
 from aerie.server.openai.chunks import ChunkEncoder
 from aerie.server.openai.generation import Generation
@@ -45,6 +46,8 @@ class Answers:
     kind = ""
     chunk_kind = ""
     prefix = ""
+    no_piece: ClassVar[Json] = {}
+    """A choice's part of a chunk that adds nothing to it."""
 
     def __init__(
         self, *, id: str, model: str, fingerprint: str, wanted: Wanted, tokenizer: Tokenizer, prompts: list[list[int]]
@@ -69,12 +72,20 @@ class Answers:
     def encoder(self, generation: Generation) -> ChunkEncoder:
         return ChunkEncoder(self, generation)
 
-    def chunk(self, choice: Choice, delta: Delta, *, finish: bool, so_far: list[Choice]) -> Json:
-        """`finish` adds the choice's finish_reason; `so_far` holds all choices, for the running count."""
-        part = self._choice(choice, delta, self._delta(delta))
-        if not finish:
+    def chunks(self, choice: Choice, delta: Delta, *, finish: bool, so_far: list[Choice]) -> list[Json]:
+        """What a step added: one chunk for each piece of the answer, the first with the step's tokens.
+
+        `finish` adds the choice's finish_reason to the last; `so_far` holds all choices, for the running count.
+        """
+        contents = self._pieces(delta)
+        if not contents and (finish or (delta.ids and self.wanted.every_step)):
+            contents = [self.no_piece]
+        parts = [self._choice(choice, delta, content) for content in contents[:1]]
+        parts += [self._choice(choice, Delta(), content) for content in contents[1:]]
+        for part in parts if not finish else parts[:-1]:
             part["finish_reason"] = part["stop_reason"] = None
-        return self._frame([part], self._count(sum(one.tokens for one in so_far)))
+        count = self._count(sum(one.tokens for one in so_far))
+        return [self._frame([part], count) for part in parts]
 
     def opening(self, choice: Choice) -> Json | None:
         """The chunk that precedes a choice's text; None if the dialect has none."""
@@ -94,7 +105,7 @@ class Answers:
             "index": choice.index,
             **content,
             "logprobs": self._logprobs(delta) if self.wanted.logprobs else None,
-            "finish_reason": choice.finish_reason,
+            "finish_reason": self._finish_reason(choice),
             "stop_reason": choice.stop_reason,
         }
         if self.wanted.token_ids:
@@ -104,6 +115,9 @@ class Answers:
         if self.wanted.trees:
             part["trees"] = [tree_data(tree, ids, self._tokenizer) for tree, ids in delta.trees]
         return part
+
+    def _finish_reason(self, choice: Choice) -> str | None:
+        return choice.finish_reason
 
     def _count(self, completion: int) -> Json | None:
         """The running count if every chunk carries one, else None."""
@@ -115,7 +129,8 @@ class Answers:
     def _message(self, delta: Delta) -> Json:
         raise NotImplementedError
 
-    def _delta(self, delta: Delta) -> Json:
+    def _pieces(self, delta: Delta) -> list[Json]:
+        """What a step added to the answer, in order."""
         raise NotImplementedError
 
     def _logprobs(self, delta: Delta) -> Json:
@@ -126,6 +141,7 @@ class ChatAnswers(Answers):
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
     prefix = "chatcmpl"
+    no_piece: ClassVar[Json] = {"delta": {}}
 
     def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> Json:
         return super().whole(answers, usage) | self._prompt_ids()
@@ -139,10 +155,13 @@ class ChatAnswers(Answers):
         return {"prompt_token_ids": self._prompts[0]} if self.wanted.token_ids else {}
 
     def _message(self, delta: Delta) -> Json:
-        return {"message": {"role": "assistant", "content": delta.text, "refusal": None}}
+        return {"message": message_data(delta.events)}
 
-    def _delta(self, delta: Delta) -> Json:
-        return {"delta": {"content": delta.text} if delta.text else {}}
+    def _pieces(self, delta: Delta) -> list[Json]:
+        return [{"delta": data} for event in delta.events if (data := delta_data(event)) is not None]
+
+    def _finish_reason(self, choice: Choice) -> str | None:
+        return finish_reason(choice.finish_reason, choice.calls)
 
     def _logprobs(self, delta: Delta) -> Json:
         return chat_logprobs(self._tokenizer, delta, self.wanted.ranks)
@@ -152,6 +171,7 @@ class CompletionAnswers(Answers):
     kind = "text_completion"
     chunk_kind = "text_completion"
     prefix = "cmpl"
+    no_piece: ClassVar[Json] = {"text": ""}
 
     def whole(self, answers: list[tuple[Choice, Delta]], usage: list[Usage]) -> Json:
         answer = super().whole(answers, usage)
@@ -163,8 +183,8 @@ class CompletionAnswers(Answers):
     def _message(self, delta: Delta) -> Json:
         return {"text": delta.text}
 
-    def _delta(self, delta: Delta) -> Json:
-        return {"text": delta.text}
+    def _pieces(self, delta: Delta) -> list[Json]:
+        return [{"text": delta.text}] if delta.text else []
 
     def _logprobs(self, delta: Delta) -> Json:
         return completion_logprobs(self._tokenizer, delta, self.wanted.ranks)
@@ -198,6 +218,7 @@ def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": _cached_tokens(usage, prompts)},
+        "completion_tokens_details": {"reasoning_tokens": sum(choice.reasoning_tokens for choice in choices)},
         "speculation": {
             "steps": together.steps,
             "drafted": together.drafted,

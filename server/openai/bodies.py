@@ -2,50 +2,18 @@
 
 Used by the routes; FastAPI builds the OpenAPI document from them. Unknown fields are ignored, except those in
 `unsupported`, which would change the answer: they are rejected unless set to a neutral value.
-
-Bodies are validated on the event loop, so validation must be fast: it stops at the first invalid item of a list, and
-the sizes of objects and of lists of objects are bounded.
 """
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field, Tag
 
 from aerie.contracts.sampling import INT32_MAX, MAX_LOGPROBS
 from aerie.contracts.step import MAX_NODES
+from aerie.server.openai.body import Body, Few, Items, Variables, either, few_fields, text_or_list
 from aerie.server.openai.distribution import DistributionBody, range_of
 from aerie.server.openai.token_fields import Biases, Words
-
-MAX_FIELDS = 256
-"""Of one object."""
-MAX_ITEMS = 1 << 14
-"""Of a list of messages or prompts."""
-
-_T = TypeVar("_T")
-
-
-def few_fields(data: Any) -> Any:
-    """Bounds the number of fields of an object. Passes any other value; its type is checked elsewhere."""
-    if isinstance(data, dict) and len(data) > MAX_FIELDS:
-        context = {"given": len(data), "most": MAX_FIELDS}
-        raise PydanticCustomError("too_many_fields", "has {given} fields; at most {most} are allowed", context)
-    return data
-
-
-TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
-Items = Annotated[list[_T], Field(fail_fast=True)]
-Few = Annotated[list[_T], Field(fail_fast=True, max_length=MAX_ITEMS)]
-
-
-def either(kind_of: Callable[[Any], str | None], taken: str) -> Discriminator:
-    """Selects a union's member by inspecting the value, so that an error is about the member that was meant."""
-    return Discriminator(kind_of, custom_error_type="other_kind", custom_error_message=taken)
-
-
-def text_or_list(value: Any) -> str | None:
-    return "a text" if isinstance(value, str) else "a list" if isinstance(value, list) else None
+from aerie.server.openai.tool_bodies import MadeCall, ToolChoice, Tools
 
 
 def _kind_of_prompt(value: Any) -> str | None:
@@ -62,9 +30,7 @@ def _kind_of_prompt(value: Any) -> str | None:
     return "token ids" if isinstance(first, int) and not isinstance(first, bool) else None
 
 
-Variables = Annotated[dict[str, Any], BeforeValidator(few_fields)]
-
-
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 Stop = Annotated[
     Annotated[str, Tag("a text")] | Annotated[Items[str], Tag("a list")],
     either(text_or_list, "a string or a list of strings"),
@@ -76,17 +42,6 @@ Prompt = Annotated[
     | Annotated[Few[Items[TokenId]], Tag("several lists")],
     either(_kind_of_prompt, "a string, token ids, a list of strings, or a list of lists of token ids"),
 ]
-
-
-class Body(BaseModel):
-    """`strict`: rejects the string "16" as a number and 1 as a boolean, so that clients notice the mistake."""
-
-    model_config = ConfigDict(extra="allow", strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, data: Any) -> Any:
-        return few_fields(data)
 
 
 class StreamOptions(Body):
@@ -193,16 +148,32 @@ Content = Annotated[
 
 
 class Message(Body):
-    """One message. The chat template can read its other fields (`name`, `reasoning_content`, ...)."""
+    """One message. The chat template can read its other fields, such as `name`."""
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
     content: Content | None = None
+    tool_calls: Few[MadeCall] | None = None
+    tool_call_id: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
     def as_data(self) -> dict[str, Any]:
+        """As templates take it: arguments are an object, content is a text."""
         content = self.content
         if isinstance(content, list):
             content = "\n".join(part.text for part in content)
-        return {**(self.model_extra or {}), "role": self.role, "content": "" if content is None else content}
+        data = {**(self.model_extra or {}), "role": self.role, "content": "" if content is None else content}
+        if self.tool_calls:
+            data["tool_calls"] = [call.as_data() for call in self.tool_calls]
+        if self.tool_call_id is not None:
+            data["tool_call_id"] = self.tool_call_id
+        thought = self.reasoning_content if self.reasoning is None else self.reasoning
+        return data if thought is None else data | {"reasoning": thought, "reasoning_content": thought}
+
+
+Metadata = Annotated[
+    dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16), BeforeValidator(few_fields)
+]
 
 
 class ChatBody(GenerateBody):
@@ -211,6 +182,15 @@ class ChatBody(GenerateBody):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     chat_template_kwargs: Variables | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Annotated[str, Field(min_length=1, max_length=32)] | None = None
+    metadata: Metadata | None = None
+    service_tier: Literal["auto", "default", "flex", "priority", "scale", "fast"] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    user: str | None = None
 
 
 class CompletionBody(GenerateBody):
@@ -225,6 +205,7 @@ class TokenizeBody(Body):
     model: str | None = None
     prompt: str | None = None
     messages: Few[Message] | None = None
+    tools: Tools | None = None
     add_special_tokens: bool | None = None
     return_token_strs: bool | None = None
     chat_template_kwargs: Variables | None = None

@@ -26,14 +26,13 @@ class ChunkEncoder:
         return b"".join(_frame(opening) for opening in openings if opening is not None)
 
     def news(self, news: News) -> bytes:
-        frames = []
+        frames: list[bytes] = []
         for choice, delta in news:
             finish = choice.ended and choice.index not in self._finished
             if finish:
                 self._finished.add(choice.index)
-            if delta.text or finish or (delta.ids and self._answers.wanted.every_step):
-                so_far = self._generation.choices
-                frames.append(_frame(self._answers.chunk(choice, delta, finish=finish, so_far=so_far)))
+            so_far = self._generation.choices
+            frames += map(_frame, self._answers.chunks(choice, delta, finish=finish, so_far=so_far))
         return b"".join(frames)
 
     def ending(self) -> bytes:

@@ -76,6 +76,7 @@ class Generation:
         self._closed = True
         self._service.engine.drop(self._mailbox)
         self._service.admission.give_back(len(self.choices))
+        self._service.metrics.unparsed(sum(choice.parse_failures for choice in self.choices))
         for id, choice in self._by_id.items():
             if choice.finish_reason is not None:
                 self._clocks[id].report(self._service, choice, choice.finish_reason)

@@ -11,15 +11,17 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from aerie.contracts.errors import BadRequest
+from aerie.contracts.grammar import Grammar
 from aerie.contracts.messages import Generate, Ready, Usage
 from aerie.server.http.connection import CLIENT_CLOSED, CallerGone, while_connected
+from aerie.server.openai.answer_form import AnswerForm
 from aerie.server.openai.answers import Wanted
 from aerie.server.openai.bodies import ChatBody, CompletionBody
 from aerie.server.openai.choice import Choice, Delta
 from aerie.server.openai.events import Encoder, EventStream
 from aerie.server.openai.generation import Generation, News
 from aerie.server.openai.parameters import Parameters, check_prompt, fit, read_parameters
-from aerie.server.openai.structured import constraint_of
+from aerie.server.openai.structured import constraint_of, schema_of
 from aerie.server.openai.unsupported import refuse_unsupported
 from aerie.server.service import Service
 from aerie.server.text.grammars import Constraint
@@ -40,13 +42,14 @@ async def answer(
     dialect: Callable[..., Dialect],
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
+    form: AnswerForm,
 ) -> Response:
     """Serves `count` prompts. Tokenizes them only once the request has its places."""
     ready = service.ready()
     service.check_model(body.model)
     refuse_unsupported(body)
     parameters = read_parameters(body, service.config.limits, ready, service.tokenizer)
-    constraint = constraint_of(body)
+    constraint = form.constraint(constraint_of(body), schema_of(body))
     if constraint is not None and not ready.grammars:
         raise BadRequest(
             f"{constraint.param} is not supported by this deployment's engine; leave it out", param=constraint.param
@@ -57,7 +60,7 @@ async def answer(
         generation = await while_connected(
             request.receive,
             service.cut,
-            _begin(service, body, request_id, parameters, constraint, ready, count, prompts),
+            _begin(service, body, request_id, parameters, constraint, ready, count, prompts, form),
         )
     except CallerGone:
         return Response(status_code=CLIENT_CLOSED)
@@ -82,16 +85,19 @@ async def _begin(
     ready: Ready,
     count: int,
     prompts: Callable[[], Awaitable[list[list[int]]]],
+    form: AnswerForm,
 ) -> Generation:
     places = count * parameters.choices
     service.admission.take(places)
     try:
         arrived = time.monotonic()
         param = "messages" if isinstance(body, ChatBody) else "prompt"
-        grammar = None if constraint is None else await service.grammars.checked(constraint, ready.end_ids)
-        requests = []
+        requests: list[Generate] = []
+        choices: list[Choice] = []
         for prompt in await prompts():
             check_prompt(prompt, ready, param)
+            grammar = await _grammar(service, constraint, form, prompt, ready)
+            rules = form.rules(parameters.rules, prompt)
             sampling = replace(parameters.sampling, max_tokens=fit(parameters, len(prompt), ready))
             requests += [
                 Generate(
@@ -107,11 +113,20 @@ async def _begin(
                 )
                 for choice in range(parameters.choices)
             ]
-        choices = [Choice(index, parameters.rules, service.tokenizer) for index in range(places)]
+            first = len(choices)
+            choices += [Choice(first + one, rules, service.tokenizer) for one in range(parameters.choices)]
         return Generation(service, request_id, requests, choices, arrived)
     except BaseException:  # gives the places back, whatever ends this request
         service.admission.give_back(places)
         raise
+
+
+async def _grammar(
+    service: Service, constraint: Constraint | None, form: AnswerForm, prompt: list[int], ready: Ready
+) -> Grammar | None:
+    if constraint is None:
+        return None
+    return await service.grammars.checked(form.placed(constraint, prompt), ready.end_ids)
 
 
 async def _stream(service: Service, request: Request, generation: Generation, answers: Dialect) -> Response:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-Finish = Literal["stop", "length"] | None
+Finish = Literal["stop", "length", "tool_calls"] | None
 
 
 class Model(BaseModel):
@@ -56,6 +56,10 @@ class CachedTokens(BaseModel):
     cached_tokens: int
 
 
+class ReasoningTokens(BaseModel):
+    reasoning_tokens: int
+
+
 class SpeculationUsage(BaseModel):
     steps: int
     drafted: int
@@ -72,6 +76,7 @@ class UsageSoFar(BaseModel):
 
 class WholeUsage(UsageSoFar):
     prompt_tokens_details: CachedTokens
+    completion_tokens_details: ReasoningTokens
     speculation: SpeculationUsage
 
 
@@ -119,15 +124,48 @@ class _Choice(BaseModel):
     """Present with `speculation.trees`."""
 
 
-class AssistantMessage(BaseModel):
+class CalledFunction(BaseModel):
+    name: str
+    arguments: str
+
+
+class ToolCall(BaseModel):
+    id: str
+    type: Literal["function"]
+    function: CalledFunction
+
+
+class CalledFunctionDelta(BaseModel):
+    name: str | None = None
+    arguments: str
+
+
+class ToolCallDelta(BaseModel):
+    """The first of a call has its id, type and name; the others more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: Literal["function"] | None = None
+    function: CalledFunctionDelta
+
+
+class _Reasoned(BaseModel):
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    """The same under its other name."""
+
+
+class AssistantMessage(_Reasoned):
     role: Literal["assistant"]
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCall] = []
 
 
-class AssistantDelta(BaseModel):
+class AssistantDelta(_Reasoned):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[ToolCallDelta] = []
 
 
 class ChatChoice(_Choice):

@@ -28,6 +28,17 @@ def constraint_of(body: GenerateBody) -> Constraint | None:
     return asked[0] if asked else None
 
 
+def schema_of(body: GenerateBody) -> dict[str, Any] | None:
+    """The JSON schema that `response_format` asks for; None if it asks for none."""
+    wanted = body.response_format
+    if wanted is None or wanted.type == "text":
+        return None
+    if wanted.type == "json_object":
+        return {"type": "object"}
+    schema = None if wanted.json_schema is None else wanted.json_schema.schema_
+    return schema if isinstance(schema, dict) else None
+
+
 def _from_format(wanted: ResponseFormat | None) -> list[Constraint]:
     if wanted is None or wanted.type == "text":
         return []

@@ -8,7 +8,7 @@ from typing import Any
 
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.sampling import REFUSED
-from aerie.server.openai.bodies import Body
+from aerie.server.openai.body import Body
 
 NEUTRAL_ZERO = (None, 0)
 NEUTRAL_ONE = (None, 1)
@@ -45,6 +45,9 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "modalities": (None, ["text"]),
     "prediction": NOTHING,
     "web_search_options": NOTHING,
+    "reasoning_effort": NOTHING,
+    "verbosity": NOTHING,
+    "store": NEUTRAL_FLAG,
 }
 
 

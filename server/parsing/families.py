@@ -4,7 +4,9 @@ A family is found by the texts that its chat templates hold, or named by `server
 `server.reasoning_parser`, with the names that vLLM gives its parsers.
 """
 
+import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeVar
 
@@ -13,6 +15,7 @@ import yaml
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.places import shipped
 from aerie.contracts.section import Section
+from aerie.contracts.server_section import ServerConfig
 
 AUTO, NONE = "auto", "none"
 
@@ -23,6 +26,11 @@ class Family(Section):
     """Other names for it, as other servers have them."""
     signs: tuple[str, ...]
     """Texts that a template of this family holds, all of them. The family with the most of them is taken."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """All texts of its markup that may be tokens."""
+        raise NotImplementedError
 
 
 class ToolFamily(Family):
@@ -50,6 +58,11 @@ class ToolFamily(Family):
     between: str = ""
     after: str = ""
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        texts = (*self.opens, *self.closes, self.before, self.begin, self.end, self.between, self.after)
+        return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
+
 
 class ReasoningFamily(Family):
     kind: Literal["reasoning"]
@@ -58,8 +71,30 @@ class ReasoningFamily(Family):
     always: bool = False
     """Answers begin inside reasoning, unless the prompt has closed it."""
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.opens, self.closes)
+
+
+_MARKER = re.compile(r"<[^<>\s$]+>|\[/?[A-Z_]+\]")
 
 _F = TypeVar("_F", bound=Family)
+
+
+@dataclass(frozen=True, slots=True)
+class Families:
+    """Those of the served model."""
+
+    tools: ToolFamily | None = None
+    reasoning: ReasoningFamily | None = None
+
+
+def served_families(template: str | None, settings: ServerConfig) -> Families:
+    """Raises ConfigError if a setting names a family that is not known."""
+    return Families(
+        choose_family(settings.tool_call_parser, tool_families(), template, setting="server.tool_call_parser"),
+        choose_family(settings.reasoning_parser, reasoning_families(), template, setting="server.reasoning_parser"),
+    )
 
 
 @cache

@@ -59,8 +59,8 @@ class JsonReader:
         self._begin_object()
 
     def push(self, character: str) -> Verdict:
-        verdict = self._take(character)
-        if verdict is not Verdict.BEFORE and not self._open:
+        inside, verdict = self._open, self._take(character)
+        if verdict is not Verdict.BEFORE and not inside and not self._open:
             self.raw += character
         return verdict
 

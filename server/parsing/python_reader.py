@@ -82,14 +82,28 @@ class PythonReader:
 
 def _as_json(arguments: str) -> str:
     """JSON of `city="Oslo", days=2`; the text itself if it is not of that kind."""
+    source = f"f({arguments.strip()})"
     try:
-        call = ast.parse(f"f({arguments.strip()})", mode="eval").body
+        call = ast.parse(source, mode="eval").body
         assert isinstance(call, ast.Call)
         if call.args or any(word.arg is None for word in call.keywords):
             return arguments
-        return json.dumps({str(word.arg): _value(word.value) for word in call.keywords}, ensure_ascii=False)
+        values = {str(word.arg): _written_value(word.value, source) for word in call.keywords}
+        return json.dumps(values, ensure_ascii=False)
     except (SyntaxError, ValueError, TypeError, AssertionError, RecursionError, MemoryError):
         return arguments
+
+
+def _written_value(node: ast.expr, source: str) -> Any:
+    """Of a value that is written as JSON, what JSON says; it differs from Python in some escapes."""
+    try:
+        return json.loads(ast.get_source_segment(source, node) or "", parse_constant=_refused)
+    except ValueError:
+        return _value(node)
+
+
+def _refused(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
 
 
 def _value(node: ast.expr) -> Any:

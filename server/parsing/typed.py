@@ -4,6 +4,9 @@ import json
 import math
 from typing import Any
 
+_LONGEST_CHAIN = 16
+"""Of references to references."""
+
 
 def types_of(schema: Any) -> tuple[str, ...]:
     """The types that a schema names, its alternatives included. Empty if it names none."""
@@ -15,6 +18,18 @@ def types_of(schema: Any) -> tuple[str, ...]:
         for one in schema.get(word) or () if isinstance(schema.get(word), list) else ():
             types += types_of(one)
     return tuple(dict.fromkeys(types))
+
+
+def resolved(schema: Any, root: Any) -> Any:
+    """The schema, or the definition in `root` that it refers to."""
+    for _ in range(_LONGEST_CHAIN):
+        reference = schema.get("$ref") if isinstance(schema, dict) else None
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        schema = root
+        for word in reference.removeprefix("#/").split("/"):
+            schema = schema.get(word) if isinstance(schema, dict) else None
+    return schema
 
 
 def typed_value(text: str, schema: Any) -> Any:

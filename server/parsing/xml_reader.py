@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aerie.server.parsing.reader import CallSink, Verdict
-from aerie.server.parsing.typed import typed_value, types_of
+from aerie.server.parsing.typed import resolved, typed_value, types_of
 
 _FUNCTION = "<function="
 _PARAMETER = "<parameter="
@@ -89,7 +89,8 @@ class XmlReader:
         self._open, self.raw, self._take = True, "", self._between
         schema = self._schemas.get(name)
         found = schema.get("properties") if isinstance(schema, dict) else None
-        self._properties = found if isinstance(found, dict) else {}
+        given = found if isinstance(found, dict) else {}
+        self._properties = {key: resolved(value, schema) for key, value in given.items()}
         return Verdict.MORE
 
     def _between(self, character: str) -> Verdict:

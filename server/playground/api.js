@@ -14,8 +14,9 @@ export async function checkReady(key) {
   });
 }
 
-// Yields {spans, trees, drafted, finish, usage} as chunks arrive; `spans` is [[text, drafted], ...], `drafted` says for
-// each token whether it was drafted, `finish` why the answer ended. Throws ApiError with a readable message.
+// Yields {spans, reasoning, calls, trees, drafted, finish, usage} as chunks arrive; `spans` is [[text, drafted], ...],
+// `calls` are pieces of tool calls, `drafted` says for each token whether it was drafted, `finish` why the answer ended.
+// Throws ApiError with a readable message.
 export async function* stream(body, key, signal) {
   const request = {
     ...body,
@@ -36,7 +37,9 @@ export async function* stream(body, key, signal) {
     if (chunk.error) throw new ApiError(chunk.error.message);
     const choice = chunk.choices[0];
     yield {
-      spans: choice?.spans ?? [],
+      spans: spansOf(choice),
+      reasoning: choice?.delta?.reasoning ?? "",
+      calls: choice?.delta?.tool_calls ?? [],
       trees: choice?.trees ?? [],
       drafted: choice?.drafted ?? [],
       finish: choice?.finish_reason ?? null,
@@ -44,6 +47,15 @@ export async function* stream(body, key, signal) {
     };
   }
   throw new ApiError("The answer was cut off: the connection to the server was lost.");
+}
+
+// The server's spans are of the text as the model wrote it. They are those of the content where they say the same.
+function spansOf(choice) {
+  const spans = choice?.spans ?? [];
+  if (!choice?.delta) return spans;
+  const text = choice.delta.content ?? "";
+  if (spans.map(([piece]) => piece).join("") === text) return spans;
+  return text ? [[text, false]] : [];
 }
 
 async function get(path, key) {

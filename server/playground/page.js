@@ -3,9 +3,11 @@
 import { ApiError, stream } from "./api.js";
 import { compare } from "./compare.js";
 import { Connection } from "./connection.js";
-import { addSpan, by, pinned } from "./dom.js";
+import { by, pinned } from "./dom.js";
 import { addTrees, forgetTrees } from "./drafts.js";
+import { form } from "./form.js";
 import { Meter } from "./meter.js";
+import { Regions } from "./regions.js";
 
 const messages = [];
 const connection = new Connection(showConnection);
@@ -92,12 +94,12 @@ async function talk(signal) {
   try {
     await show(turns[1], body(messages, by("speculation").checked), signal, answer);
   } catch (error) {
-    if (error.name !== "AbortError" || !answer.text) {
+    if (error.name !== "AbortError" || !answer.seen) {
       messages.pop();
       answer.dropped = true;
       by("question").value ||= question;
     }
-    if (answer.text) turns[1].classList.add("cut");
+    if (answer.seen) turns[1].classList.add("cut");
     else for (const turn of turns) turn.remove();
     throw error;
   } finally {
@@ -124,20 +126,21 @@ function body(turns, speculation) {
     seed: Number(by("seed").value) || 0,
     max_tokens: Math.max(1, Number(by("max-tokens").value) || 1),
     speculation: { enabled: speculation },
+    ...form(),
   };
 }
 
 // Streams an answer into `target` and its measurements into the page; `answer.text` is the text so far.
 async function show(target, request, signal, answer) {
   const meter = new Meter();
+  const regions = new Regions(target);
   forgetTrees();
   for await (const piece of stream(request, by("key").value, signal)) {
     meter.add(piece);
     pinned(by("turns"), () => {
-      for (const [text, was] of piece.spans) {
-        answer.text += text;
-        addSpan(target, text, was);
-      }
+      for (const [text] of piece.spans) answer.text += text;
+      answer.seen ||= Boolean(piece.reasoning || piece.calls.length || answer.text);
+      regions.add(piece);
     });
     addTrees(piece.trees);
     showFigures(meter);

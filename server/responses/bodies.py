@@ -11,7 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from aerie.contracts.errors import BadRequest
 from aerie.contracts.sampling import MAX_LOGPROBS
-from aerie.server.openai.bodies import AnswerBody, Body, Few, Variables, either, few_fields, text_or_list
+from aerie.server.openai.bodies import AnswerBody, Metadata
+from aerie.server.openai.body import Body, Few, Variables, either, text_or_list
 from aerie.server.openai.distribution import range_of
 
 MAX_NAME = 128
@@ -160,9 +161,6 @@ class ReasoningOptions(Body):
 Choice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("a text")] | Annotated[Variables, Tag("an object")],
     either(_kind_of_choice, "none, auto, required, or an object that names tools"),
-]
-Metadata = Annotated[
-    dict[str, Annotated[str, Field(max_length=512)]], Field(max_length=16), BeforeValidator(few_fields)
 ]
 
 

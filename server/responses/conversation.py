@@ -26,8 +26,14 @@ from aerie.server.responses.bodies import (
 
 LOGPROBS = "message.output_text.logprobs"
 """What `include` lists to get them."""
-_OWN = {"stream_options", "functions", "function_call"}
-"""Fields of the same name, but another meaning, in a chat."""
+_OWN = {"stream_options", "functions", "function_call", "store"}
+"""Fields of the same name, but another meaning, in a chat. Responses say themselves that they are not stored."""
+_NAMES = {
+    "reasoning_effort": "reasoning.effort",
+    "tool_choice.function": "tool_choice",
+    "max_completion_tokens": "max_output_tokens",
+}
+"""A chat's names of fields that a response has under others."""
 
 
 @dataclass
@@ -63,7 +69,9 @@ class Conversation:
         text = re.sub(r"\bmessages\[(\d+)\][\w.\[\]]*", lambda found: self.origins[int(found[1])], text)
         text = re.sub(r"\btools\[(\d+)\](\.function)?", lambda found: f"tools[{self.tools[int(found[1])]}]", text)
         text = re.sub(r"\bresponse_format(\.json_schema)?\b", "text.format", text)
-        return text.replace("tool_choice.function", "tool_choice").replace("max_completion_tokens", "max_output_tokens")
+        for chats, own in _NAMES.items():
+            text = text.replace(chats, own)
+        return text
 
 
 def read(body: ResponseBody) -> tuple[ChatBody, Conversation]:

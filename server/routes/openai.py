@@ -7,8 +7,10 @@ from fastapi.exceptions import HTTPException
 from fastapi.responses import Response
 
 from aerie.contracts.errors import BadRequest
+from aerie.server.openai.answer_form import AnswerForm
 from aerie.server.openai.answers import ChatAnswers, CompletionAnswers
 from aerie.server.openai.bodies import ChatBody, CompletionBody
+from aerie.server.openai.chats import answer_chat
 from aerie.server.openai.requests import StrictRoute
 from aerie.server.openai.respond import answer
 from aerie.server.openai.shapes import (
@@ -29,7 +31,7 @@ def openai_routes(service: Service) -> APIRouter:
     @router.post("/v1/chat/completions", responses=answered(ChatAnswer, ChatChunk), response_model=None)
     async def chat(body: ChatBody, request: Request) -> Response:
         """Answers a conversation, whole or as a stream of server-sent events."""
-        return await answer_chat(service, body, request)
+        return await answer_chat(service, body, request, ChatAnswers)
 
     @router.post("/v1/completions", responses=answered(CompletionAnswer, CompletionChunk), response_model=None)
     async def completions(body: CompletionBody, request: Request) -> Response:
@@ -51,14 +53,6 @@ def openai_routes(service: Service) -> APIRouter:
     return router
 
 
-async def answer_chat(service: Service, body: ChatBody, request: Request) -> Response:
-    async def prompts() -> list[list[int]]:
-        messages, variables = [message.as_data() for message in body.messages], body.chat_template_kwargs or {}
-        return [await service.tokenizer.encode_chat(messages, variables, service.ready().max_length)]
-
-    return await answer(service, body, request, ChatAnswers, 1, prompts)
-
-
 async def answer_completion(service: Service, body: CompletionBody, request: Request) -> Response:
     written = _split_prompts(body)
     add = True if body.add_special_tokens is None else body.add_special_tokens
@@ -70,7 +64,7 @@ async def answer_completion(service: Service, body: CompletionBody, request: Req
             for one in written
         ]
 
-    return await answer(service, body, request, CompletionAnswers, len(written), prompts)
+    return await answer(service, body, request, CompletionAnswers, len(written), prompts, AnswerForm(service.tokenizer))
 
 
 def _split_prompts(body: CompletionBody) -> list[str] | list[list[int]]:

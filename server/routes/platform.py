@@ -15,10 +15,13 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aerie.contracts.errors import BadRequest
-from aerie.server.openai.bodies import ChatBody, CompletionBody, Few
+from aerie.server.openai.answers import ChatAnswers
+from aerie.server.openai.bodies import ChatBody, CompletionBody
+from aerie.server.openai.body import Few
+from aerie.server.openai.chats import answer_chat
 from aerie.server.openai.requests import StrictRoute
 from aerie.server.openai.shapes import PREDICTED, Status
-from aerie.server.routes.openai import answer_chat, answer_completion
+from aerie.server.routes.openai import answer_completion
 from aerie.server.routes.state import check_ready
 from aerie.server.service import Service
 
@@ -75,5 +78,5 @@ def _read(data: dict[str, Any], place: tuple[str | int, ...]) -> ChatBody | Comp
 
 async def _answer(service: Service, body: ChatBody | CompletionBody, request: Request) -> Response:
     if isinstance(body, ChatBody):
-        return await answer_chat(service, body, request)
+        return await answer_chat(service, body, request, ChatAnswers)
     return await answer_completion(service, body, request)

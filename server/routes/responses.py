@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from aerie.contracts.errors import BadRequest, NotFound
+from aerie.server.openai.chats import answer_chat
 from aerie.server.openai.requests import StrictRoute
-from aerie.server.openai.respond import answer
 from aerie.server.openai.shapes import answered
 from aerie.server.responses import conversation
 from aerie.server.responses.bodies import ResponseBody, refuse
@@ -46,11 +46,7 @@ async def _answer(service: Service, body: ResponseBody, request: Request) -> Res
         kinds = ", ".join(sorted(set(origin.ignored)))[:200]
         logger.info("request %s: left out tools of types that this server lacks: %s", request.state.request_id, kinds)
 
-    async def prompts() -> list[list[int]]:
-        messages, variables = [message.as_data() for message in chat.messages], chat.chat_template_kwargs or {}
-        return [await service.tokenizer.encode_chat(messages, variables, service.ready().max_length)]
-
     try:
-        return await answer(service, chat, request, functools.partial(ResponseAnswer, body), 1, prompts)
+        return await answer_chat(service, chat, request, functools.partial(ResponseAnswer, body))
     except BadRequest as error:
         raise origin.renamed(error) from None

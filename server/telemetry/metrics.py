@@ -96,6 +96,10 @@ class Metrics:
             "request_success", "Choices that ended; abort: their caller left", "finished_reason"
         )
         self._failed = self._counter("request_failure", "Requests that ended with an error", "code")
+        self._unparsed = self._counter(
+            "tool_parse_failures", "Markers of tool calls that no call followed, and calls whose arguments are not JSON"
+        )
+        self._unparsed.labels(model)
         # Starts at zero, so that the first event counts as an increase.
         for reason in ("stop", "length", "abort"):
             self._success.labels(model, reason)
@@ -152,6 +156,9 @@ class Metrics:
         """Records a prompt whose choices have all ended; `tokens` holds the length of each."""
         self._observe("request_params_n", len(tokens))
         self._observe("request_max_num_generation_tokens", max(tokens))
+
+    def unparsed(self, failures: int) -> None:
+        self._unparsed.labels(self._model).inc(failures)
 
     def left(self) -> None:
         """Records a choice whose caller disconnected before its end."""

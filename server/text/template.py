@@ -25,14 +25,20 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            words = {constant.value for constant in environment.parse(source).find_all(nodes.Const)}
+            parsed = environment.parse(source)
         except jinja2.TemplateError as error:
             raise ConfigError(f"the chat template is not valid Jinja: {error}") from None
         self._special_tokens = special_tokens
         self._reserved = _OURS | set(special_tokens) | set(environment.globals)
-        self._knows_developer = "developer" in words
+        self._knows_developer = "developer" in {constant.value for constant in parsed.find_all(nodes.Const)}
+        self._names = {name.name for name in parsed.find_all(nodes.Name)}
 
-    def render(self, messages: list[dict[str, Any]], variables: dict[str, Any]) -> str:
+    def reads(self, variable: str) -> bool:
+        return variable in self._names
+
+    def render(
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None = None
+    ) -> str:
         """Returns the prompt, ready for the answer. `variables` are passed to the template, which may ignore them. The
         role `developer` becomes `system` if the template does not know it. Raises BadRequest with the template's reason
         if it rejects the messages.
@@ -45,7 +51,7 @@ class ChatTemplate:
             )
         if not self._knows_developer:
             messages = [one | {"role": "system"} if one.get("role") == "developer" else one for one in messages]
-        values = {"tools": None, "documents": None, "add_generation_prompt": True, **self._special_tokens}
+        values = {"tools": tools, "documents": None, "add_generation_prompt": True, **self._special_tokens}
         try:
             return self._template.render({**variables, **values, "messages": messages})
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:

@@ -46,7 +46,11 @@ class Tokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.pieces = Pieces(self._tokenizer)
-        self.template = _load_template(folder, template_file)
+        self.template_source = template_source(folder, template_file)
+        settings = tokenizer_settings(folder)
+        self.template = (
+            None if self.template_source is None else ChatTemplate(self.template_source, _special_tokens(settings))
+        )
         self._longest_token = longest_token(json.loads(self._tokenizer.to_str()))
         self._control = None if typed_tokens or self.template is None else ControlTokens(self._tokenizer)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
@@ -83,21 +87,26 @@ class Tokenizer:
         return found
 
     def chat_ids(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any], context: int | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        context: int | None = None,
+        tools: list[dict[str, Any]] | None = None,
     ) -> list[int]:
-        """Ids of the rendered chat. Raises BadRequest if the model has no template, the template rejects the messages,
-        or `context` tokens cannot hold the chat.
+        """Ids of the rendered chat. `tools` are what the template shows of them. Raises BadRequest if the model has no
+        template, the template rejects the messages, or `context` tokens cannot hold the chat.
         """
         if self.template is None:
             raise BadRequest(
                 "this model has no chat template; use /v1/completions, or set server.chat_template", param="messages"
             )
         if self._control is None:
-            rendered = self.template.render(messages, variables)
+            rendered = self.template.render(messages, variables, tools)
             self.check_length(rendered, context, "messages")
             return self.ids(rendered, add_special_tokens=False)
         try:
-            rendered = self.template.render(self._control.mark(messages), self._control.mark(variables))
+            mark = self._control.mark
+            rendered = self.template.render(mark(messages), mark(variables), mark(tools))
         except BadRequest as refusal:
             raise BadRequest(self._control.unmark(refusal.message), param=refusal.param) from None
         self.check_length(self._control.unmark(rendered) if MARK in rendered else rendered, context, "messages")
@@ -109,11 +118,15 @@ class Tokenizer:
         return await self.off_loop(len(text), lambda: self.ids(text, add_special_tokens=add_special_tokens))
 
     async def encode_chat(
-        self, messages: list[dict[str, Any]], variables: dict[str, Any], context: int | None = None
+        self,
+        messages: list[dict[str, Any]],
+        variables: dict[str, Any],
+        context: int | None = None,
+        tools: list[dict[str, Any]] | None = None,
     ) -> list[int]:
         """As `chat_ids`, for the event loop."""
-        length = sum(len(str(message.get("content"))) + 16 for message in messages)
-        return await self.off_loop(length, lambda: self.chat_ids(messages, variables, context))
+        length = sum(len(str(message.get("content"))) + 16 for message in messages) + len(str(tools or ""))
+        return await self.off_loop(length, lambda: self.chat_ids(messages, variables, context, tools))
 
     def decode(self, ids: list[int], *, skip_special: bool = True) -> str:
         text = self.pieces.start(skip_special=skip_special)
@@ -134,11 +147,6 @@ class Tokenizer:
         if length <= INLINE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _load_template(folder: Path, template_file: Path | None) -> ChatTemplate | None:
-    source = template_source(folder, template_file)
-    return None if source is None else ChatTemplate(source, _special_tokens(tokenizer_settings(folder)))
 
 
 def _special_tokens(settings: dict[str, Any]) -> dict[str, str]:

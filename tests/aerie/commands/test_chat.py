@@ -1,10 +1,15 @@
 """`aerie chat` against a server of the same API, and against none."""
 
+import json
 import os
 import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -76,3 +81,54 @@ def test_the_version_and_the_help() -> None:
     assert CliRunner().invoke(app, ["--version"]).output.startswith("aerie ")
     listed = CliRunner().invoke(app, ["--help"]).output
     assert all(command in listed for command in ("serve", "chat", "probe", "settings"))
+
+
+CALLED = {"index": 0, "id": "c1", "type": "function", "function": {"name": "get_time", "arguments": ""}}
+DELTAS: list[dict[str, Any]] = [
+    {"reasoning": "Hm."},
+    {"tool_calls": [CALLED]},
+    {"tool_calls": [{"index": 0, "function": {"arguments": '{"zone": "CET"}'}}]},
+]
+
+
+def test_calls_are_shown_and_get_what_is_typed(tmp_path: Path) -> None:
+    """Over a stand-in: its first answer thinks and calls a tool, its second is text."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._send(json.dumps({"object": "list", "data": [{"id": "m", "object": "model"}]}), "application/json")
+
+        def do_POST(self) -> None:
+            asked.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            deltas = DELTAS if len(asked) == 1 else [{"content": "It is noon."}]
+            head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+            chunks = [head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+            self._send(
+                "".join(f"data: {json.dumps(one)}\n\n" for one in chunks) + "data: [DONE]\n\n", "text/event-stream"
+            )
+
+        def _send(self, text: str, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    file = tmp_path / "tools.json"
+    file.write_text('{"name": "get_time"}')
+    stand_in = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=stand_in.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{stand_in.server_port}"
+    done = CliRunner().invoke(app, ["chat", "--url", url, "--tools", str(file)], input="When?\n12:00\n/quit\n")
+    stand_in.shutdown()
+    stand_in.server_close()
+    assert done.exit_code == 0, done.output
+    for shown in ("Hm.", 'get_time {"zone": "CET"}', "get_time returns>", "It is noon."):
+        assert shown in done.output
+    assert asked[0]["tools"] == [{"type": "function", "function": {"name": "get_time"}}]
+    assert [one["role"] for one in asked[1]["messages"]] == ["user", "assistant", "tool"]
+    assert asked[1]["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "12:00"}

@@ -7,15 +7,8 @@ import aiohttp
 import pytest
 from pydantic import ValidationError
 
-from aerie.server.openai.bodies import (
-    MAX_FIELDS,
-    MAX_ITEMS,
-    Body,
-    ChatBody,
-    CompletionBody,
-    DetokenizeBody,
-    TokenizeBody,
-)
+from aerie.server.openai.bodies import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from aerie.server.openai.body import MAX_FIELDS, MAX_ITEMS, Body
 from aerie.server.responses.bodies import ResponseBody
 from aerie.server.routes.platform import PredictBody
 from aerie.server.text.tokenizer import INLINE_CHARACTERS

@@ -151,7 +151,7 @@ async def test_the_server_never_ends_a_stream_for_a_bug(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setattr("aerie.server.openai.answers.ChatAnswers.chunk", broken)
+    monkeypatch.setattr("aerie.server.openai.answers.ChatAnswers.chunks", broken)
     async with http.post(f"{live.url}/v1/chat/completions", json={"messages": USER, "stream": True}) as answer:
         text = await answer.text()
     assert '"type":"server_error"' in text and "secret" not in text

@@ -22,7 +22,7 @@ def call(id: str, name: str = "look") -> dict[str, Any]:
 
 
 def called(id: str, name: str = "look") -> dict[str, Any]:
-    return {"id": id, "type": "function", "function": {"name": name, "arguments": '{"a": 1}'}}
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": {"a": 1}}}
 
 
 def test_texts_and_roles() -> None:
@@ -59,6 +59,7 @@ def test_a_turn_holds_reasoning_text_and_calls() -> None:
         {
             "role": "assistant",
             "content": "wait",
+            "reasoning": "hm",
             "reasoning_content": "hm",
             "tool_calls": [called("c1"), called("c2", "feel")],
         },

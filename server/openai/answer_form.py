@@ -1,0 +1,99 @@
+"""The form of a chat's answer: the regions that it may have, and the grammar that it must match.
+
+Made for each chat by `chats`, from its tools and its response format and from the markup of the model's family; read by
+`respond` once the prompt is there, since the prompt says whether the answer begins inside reasoning.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from aerie.contracts.errors import BadRequest
+from aerie.contracts.grammar import Grammar
+from aerie.server.openai.choice import TextRules
+from aerie.server.openai.tools import ToolUse
+from aerie.server.parsing.envelope import CallShape, envelope
+from aerie.server.parsing.families import ReasoningFamily, ToolFamily
+from aerie.server.parsing.parser import Markup, RegionParser
+from aerie.server.text.grammars import Constraint
+from aerie.server.text.tokenizer import Tokenizer
+
+_TAIL = 16
+"""Tokens at the end of a prompt that may open or close the reasoning."""
+
+Start = Literal["inside", "before", "behind"]
+"""Where an answer begins: inside the reasoning, where reasoning may open, behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    tokenizer: Tokenizer
+    tools: ToolFamily | None = None
+    reasoning: ReasoningFamily | None = None
+    use: ToolUse | None = None
+
+    def rules(self, rules: TextRules, prompt: list[int]) -> TextRules:
+        """The rules of an answer to this prompt, with its parser."""
+        tools = self.tools if self.use is not None else None
+        if tools is None and self.reasoning is None:
+            return rules
+        markup = Markup(
+            reasoning=self.reasoning if self._start(prompt) != "behind" else None,
+            begins_inside=self._start(prompt) == "inside",
+            tools=tools,
+            schemas={} if self.use is None else {one.function.name: one.function.schema_ for one in self.use.callable},
+            one_call=self.use is not None and self.use.one_call,
+        )
+        markers = [marker for family in (tools, self.reasoning) if family is not None for marker in family.markers]
+        ids = (self.tokenizer.token_of(marker) for marker in markers)
+        kept = frozenset(id for id in ids if id is not None)
+        return replace(rules, kept_ids=kept, parser=partial(RegionParser, markup))
+
+    def constraint(self, asked: Constraint | None, answer: dict[str, Any] | None) -> Constraint | None:
+        """What the answer must match. `asked` is what the request asks of an answer in text, `answer` its schema.
+
+        Raises BadRequest if tools and text cannot both be had.
+        """
+        if self.use is None or self.tools is None or not (self.use.forced or self.use.strict or asked):
+            return asked
+        if asked is not None and (self.use.forced or answer is None):
+            raise BadRequest(
+                f"tools and {asked.param} both constrain the answer; "
+                + ("leave one of them out" if self.use.forced else "with tools, send a JSON schema"),
+                param=asked.param,
+            )
+        return Constraint("tools", partial(self._envelope, self.tools, self.use, answer))
+
+    def placed(self, constraint: Constraint, prompt: list[int]) -> Constraint:
+        """The constraint behind the reasoning, which may come first."""
+        start = self._start(prompt)
+        if self.reasoning is None or start == "behind":
+            return constraint
+        optional = start == "before" and self.reasoning.opens.startswith("<")
+        opens = self.reasoning.opens if optional else ""
+        return replace(constraint, make=partial(_behind, constraint.make, opens, self.reasoning.closes))
+
+    def _start(self, prompt: list[int]) -> Start:
+        if self.reasoning is None:
+            return "behind"
+        tail = self.tokenizer.decode(prompt[-_TAIL:], skip_special=False).rstrip()
+        if tail.endswith(self.reasoning.closes):
+            return "behind"
+        return "inside" if self.reasoning.always or tail.endswith(self.reasoning.opens) else "before"
+
+    def _envelope(self, family: ToolFamily, use: ToolUse, answer: dict[str, Any] | None) -> Grammar:
+        functions = [one.function for one in use.callable]
+        shapes = [
+            CallShape(one.name, one.schema_ if use.forced or one.strict else {"type": "object"}) for one in functions
+        ]
+        text = envelope(
+            family, shapes, self.tokenizer.token_of, forced=use.forced, one_call=use.one_call, answer=answer
+        )
+        return Grammar(kind="lark", text=text)
+
+
+def _behind(make: Callable[[], Grammar], opens: str, closes: str) -> Grammar:
+    return msgspec.structs.replace(make(), opens=opens, behind=closes)
