@@ -1,7 +1,7 @@
 """The choice at every node in one pass over the vocabulary, with noise made on the fly and filters by threshold search.
 
-The references sort a row to filter it and read noise from memory; here thresholds are searched (floors.py). A row's
-answer depends on that row alone.
+The references sort a row to filter it and read noise from memory; here thresholds are searched (floors.py), and noise
+is made only for blocks of tokens in which one can still win. A row's answer depends on that row alone.
 """
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.engine.kernels.edits import edit
 from aerie.engine.kernels.floors import LOWEST, find_floors, ordered
-from aerie.engine.kernels.noise import noise_of, row_state
+from aerie.engine.kernels.noise import MOST, noise_of, row_state
 from aerie.engine.sampling.choose import FILTER_COLUMNS, Needs, edited
 from aerie.engine.state.row_tables import RowTables
 
@@ -57,6 +57,7 @@ def choose(
         chunks,
         noise=needs.noise,
         greedy_below=GREEDY_BELOW,
+        most_noise=MOST,
         chunk=_CHUNK,
         block=_BLOCK,
     )
@@ -87,10 +88,13 @@ def find_best(
     chunks,
     noise: tl.constexpr,
     greedy_below: tl.constexpr,
+    most_noise: tl.constexpr,
     chunk: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Grid (n, chunks). The highest value of a chunk and the lowest token that has it."""
+    """Grid (n, chunks). The highest value of a chunk and the lowest token that has it. No sum exceeds a block's highest
+    value plus the most noise, so a block below the best so far needs no noise.
+    """
     node, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row, floor = tl.load(rows + node), tl.load(floors + node)
     temperature = tl.load(temperatures + row)
@@ -104,7 +108,9 @@ def find_best(
         if noise:
             values = tl.div_rn(values, divisor)
             kept = (ordered(values) >= floor) & (tokens < vocabulary)
-            values = tl.where(kept, tl.where(sampled, values + noise_of(low, high, tokens), values), float("-inf"))
+            values = tl.where(kept, values, float("-inf"))
+            if sampled & (tl.max(values, 0) + most_noise >= best):
+                values += noise_of(low, high, tokens)
         highest = tl.max(values, 0)
         first = tl.min(tl.where(values == highest, tokens, 2**31 - 1), 0)
         chosen = tl.where(highest > best, first, chosen)

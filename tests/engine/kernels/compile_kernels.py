@@ -64,7 +64,11 @@ def sources() -> list[ASTSource]:
         source(attention.merge_splits, merged, {"splits": 4, "block_splits": 4, **BLOCKS}),
         *floor_sources(),
         *edit_sources(),
-        source(choose.find_best, {**best, **rest}, {"noise": True, "greedy_below": 1e-5, "chunk": 8192, "block": 1024}),
+        source(
+            choose.find_best,
+            {**best, **rest},
+            {"noise": True, "greedy_below": 1e-5, "most_noise": 22.875, "chunk": 8192, "block": 1024},
+        ),
         source(choose.best_of_chunks, ends, {"block": 16}),
         *product_sources(),
     ]

@@ -58,6 +58,29 @@ def test_equals_the_torch_choice(settings: dict[str, float]) -> None:
     assert torch.equal(fused, choose(logits, rows, positions, made, needs))
 
 
+@pytest.mark.parametrize("spread", [0.1, 4.0, 60.0])
+def test_noise_is_made_wherever_a_token_can_win(spread: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of few tokens, of flat and of peaked logits; a bound that is too low would change choices."""
+    monkeypatch.setattr("aerie.engine.kernels.choose._BLOCK", 64)
+    torch.manual_seed(5)
+    logits = spread * torch.randn(16, VOCABULARY, device=DEVICE)
+    rows, positions = torch.arange(16, device=DEVICE) % 3 + 1, torch.arange(16, device=DEVICE) * 31
+    needs = Needs(noise=True, filters=False, bans=False)
+    expected = choose(logits, rows, positions, tables(), needs)
+    assert torch.equal(TRITON[choose](logits, rows, positions, tables(), needs), expected)
+    monkeypatch.setattr("aerie.engine.kernels.choose.MOST", 0.0)
+    if spread < 60:
+        assert not torch.equal(TRITON[choose](logits, rows, positions, tables(), needs), expected)
+
+
+def test_no_noise_exceeds_its_bound() -> None:
+    """The least hash makes the most noise."""
+    from aerie.engine.kernels.noise import MOST
+
+    least = torch.tensor(0.5 * 2.0**-32)
+    assert float(-(-(-least).log1p()).log()) <= MOST
+
+
 def test_without_noise_it_is_the_argmax_and_ties_go_to_the_first() -> None:
     logits, rows, positions = nodes()
     logits[0, 5] = logits[0, 900] = 100.0
