@@ -42,6 +42,8 @@ class Peer:
     """Patterns of files that stay behind."""
     left_out: str
     """What that costs, for reports."""
+    engine: str = "*"
+    """Of its module, what answers requests: its import finds what is missing."""
 
 
 PEERS = {
@@ -53,6 +55,7 @@ PEERS = {
         ),
         ("vllm/vllm_flash_attn/_vllm_fa2_C*", "vllm/*tests/*"),
         "FlashAttention 2; FlashAttention 3 serves this GPU",
+        "LLM",
     ),
     "sglang": Peer(
         "sglang",
@@ -62,6 +65,7 @@ PEERS = {
         ),
         ("sgl_kernel/sm[!9]*", "sgl_kernel/sm100*", "sgl_kernel/flash_ops*", "sgl_kernel/spatial*"),
         "FlashAttention 3, its default on this GPU: attention is FlashInfer's or Triton's",
+        "Engine",
     ),
 }
 
@@ -128,7 +132,7 @@ def importable(name: str, seconds: float = 120) -> str | None:
     site = FOLDER / name / "site"
     if not site.is_dir() and (reason := join(name)) is not None:
         return reason
-    done = _python(name, f"import {PEERS[name].module}", seconds)
+    done = _python(name, f"from {PEERS[name].module} import {PEERS[name].engine}", seconds)
     return None if done is not None and done.returncode == 0 else _last_line(done, seconds)
 
 
@@ -172,14 +176,12 @@ print("CELLS " + json.dumps(rows))
 """
 _ENGINES = {
     "vllm": (
-        "LLM",
         "model='{shape}', load_format='dummy', skip_tokenizer_init=True, max_model_len=2048, "
         "enable_prefix_caching=False",
         "engine.generate([dict(prompt_token_ids=ids) for ids in prompts], __import__('vllm').SamplingParams("
         "temperature=0, max_tokens=count, ignore_eos=True, detokenize=False), use_tqdm=False)",
     ),
     "sglang": (
-        "Engine",
         "model_path='{shape}', load_format='dummy', skip_tokenizer_init=True, context_length=2048, "
         "disable_radix_cache=True, attention_backend='flashinfer'",
         "engine.generate(input_ids=prompts, sampling_params=dict(temperature=0, max_new_tokens=count, "
@@ -194,9 +196,9 @@ def measure(name: str, shape: Path, batches: str, seconds: float) -> list[Cell]:
     reason = importable(name)
     if reason is not None:
         return [origin | {"not_measured": reason}]
-    engine, arguments, answer = _ENGINES[name]
+    arguments, answer = _ENGINES[name]
     code = _DECODING.format(
-        module=PEERS[name].module, engine=engine, arguments=arguments.format(shape=shape),
+        module=PEERS[name].module, engine=PEERS[name].engine, arguments=arguments.format(shape=shape),
         answer=answer, batches=f"({batches},)", prompt=1000, few=20, many=80,
     )  # fmt: skip
     done = _python(name, code, seconds)
