@@ -63,6 +63,11 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
   const Columns& columns = *tables.sampling;
   const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
   chosen.resize(tokens);
+  static thread_local std::vector<float> copied;
+  if (step.hold && (step.edits || step.bans)) {  // who holds the choices to grammars begins at the raw logits again
+    copied.assign(logits, logits + tokens * vocabulary);
+    logits = copied.data();
+  }
   if (step.edits) {
     std::vector<int64_t> rows(tokens);
     for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];

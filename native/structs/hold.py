@@ -70,11 +70,21 @@ class Hold:
             own = (c_float * vocabulary).from_address(logits + node * vocabulary * ctypes.sizeof(c_float))
             row: Tensor = torch.frombuffer(own, dtype=torch.float32)[None]
             at, held = torch.from_numpy(after[node : node + 1]), torch.from_numpy(allowed)[None]
-            return int(state.kernels[choose](row, rows, at, state.tables, needs, allowed=held))
+            path = path_to(node, own_tokens, own_parents) if needs.edits else None
+            return int(state.kernels[choose](row, rows, at, state.tables, needs, path=path, allowed=held))
 
         own_tokens = _ROOT if tokens is None else _longs(tokens, nodes)
         own_parents = _ROOT if parents is None else _longs(parents, nodes)
         guides.walk(place, own_tokens, own_parents, _longs(chosen, nodes), among)
+
+
+def path_to(node: int, tokens: Longs, parents: Longs) -> Tensor:
+    """[1, nodes] the drafted ids above and at a node, -1 elsewhere."""
+    path = torch.full((1, tokens.size), -1)
+    while node:
+        path[0, node] = int(tokens[node])
+        node = int(parents[node])
+    return path
 
 
 def _longs(address: int, count: int) -> Longs:
