@@ -144,6 +144,10 @@ class PlannerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of steps that drafted nothing."""
     calibration_error: float
     """Recent mean of |predicted - accepted| over the predicted nodes of a step."""
+    reason: str = ""
+    """Why the last choice was made."""
+    gain: float = 0.0
+    """Predicted tokens a second of the best draft over those of plain steps at the last choice; 0 if unknown."""
 
 
 class GrammarSnapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,115 +1,186 @@
 """`aerie probe planner`: what `spec.planner: goodput` gains and loses against no speculation and against fixed shapes.
 
-All modes answer the same requests on one lane, in windows that alternate forth and back (A B C, C B A), so that a
-machine that warms up or slows down affects all alike. A cell's ratio is the median over the windows' ratios; its
-interval comes from resampling them. The planner learns on as it would in a server: nothing is reset between windows.
+All modes answer the same requests on one lane, in turns of a few hundredths of a second whose order alternates forth
+and back (A B C, C B A). A cell's ratio is that of all tokens over all seconds; its interval comes from resampling the
+rounds of turns. The planner meets each cell as a server would: with the costs of its calibration, and what it has
+learned in the turns before those that count.
+
+Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does: that
+of the loop and the lane together, in which the planner's own work counts in full and the machine's pauses do not.
 """
 
 import random
-import statistics
-from collections import deque
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
-from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined
+from aerie.probe.drive import MakeLane, Prompts
 from aerie.probe.shapes import for_lane, label, with_shape
-from aerie.scheduler import Scheduler
-from aerie.scheduler.planner.goodput import Goodput
+from aerie.probe.slices import Contestant, Slice, contestant
 
 OFF, PLANNER, FIXED = "off", "planner", "fixed"
-_RESAMPLES, _COVERED = 2000, 0.95
+_RESAMPLES, _COVERED = 1000, 0.95
+_TURN = 0.03
+"""Seconds of a turn."""
 
 Cell = dict[str, Any]
+Key = tuple[str, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests of one kind; with `whole`, answers go on to `max_tokens` past end tokens."""
+
+    name: str
+    prompts: Prompts
+    max_tokens: int
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the grid a cell lies. Temperatures alternate among requests."""
+
+    load: Load
+    temperatures: tuple[float, ...]
+    rows: int
+
+    @property
+    def key(self) -> Key:
+        return self.load.name, "+".join(f"{one:g}" for one in self.temperatures), self.rows
+
+    def requests(self, *, speculation: bool) -> Callable[[int], Generate]:
+        def request(number: int) -> Generate:
+            load = self.load
+            sampling = SamplingParams(
+                temperature=self.temperatures[number % len(self.temperatures)],
+                max_tokens=load.max_tokens,
+                seed=number,
+                ignore_eos=load.whole,
+            )
+            prompt = list(load.prompts[number % len(load.prompts)])
+            asked = SpeculationParams(enabled=speculation)
+            return Generate(id=f"request-{number}", prompt=prompt, sampling=sampling, speculation=asked)
+
+        return request
+
+
+def key_of(cell: Cell) -> Key:
+    """The key of a cell's place."""
+    return cell["load"], cell["temperature"], cell["rows"]
+
+
+def grid(loads: Sequence[Load], temperatures: Sequence[tuple[float, ...]], rows: Sequence[int]) -> list[Place]:
+    return [Place(load, kinds, count) for load in loads for kinds in temperatures for count in rows]
 
 
 def measure_planner(
     config: Config,
-    prompts: Prompts,
     make_lane: MakeLane,
+    places: Sequence[Place],
     *,
-    loads: Sequence[int],
-    temperatures: Sequence[float],
     shapes: Sequence[DraftShape] = (),
-    windows: int = 4,
-    max_tokens: int = 48,
+    measured: float = 3.0,
+    warm: float = 1.0,
+    known: Collection[Key] = (),
+    seconds: float = float("inf"),
     say: Callable[[str], None] = lambda text: None,
-) -> list[Cell]:
-    """A cell for each load, temperature and mode: off, the planner, the config's own shapes, and each of `shapes`.
+) -> Iterator[list[Cell]]:
+    """The cells of each place, one for each mode: off, the planner, the config's own shapes, and each of `shapes`.
 
-    Raises ConfigError without a head.
+    Each mode runs for `measured` seconds after `warm` ones. Leaves out the places that are `known`, and begins none
+    after `seconds`. Raises ConfigError without a head.
     """
+    ends = time.monotonic() + seconds
+    places = [place for place in places if place.key not in known]
+    modes = _modes(config, shapes)
+    widest = max((place.rows for place in places), default=1)
     spec = config.spec.model_copy(update={"planner": "goodput"})
-    wide = for_lane(config.model_copy(update={"spec": spec}), shapes, rows=max(loads))
-    own = config.model_copy(update={"scheduler": wide.scheduler})
-    modes = {OFF: own, PLANNER: own.model_copy(update={"spec": spec}), FIXED: own}
-    modes |= {label(shape): with_shape(own, shape) for shape in shapes}
-    cells: list[Cell] = []
-    with closing(make_lane(wide)) as lane:
+    wide = for_lane(config.model_copy(update={"spec": spec}), shapes, rows=widest * len(modes))
+    running = wide.scheduler.model_copy(update={"max_running": max(wide.scheduler.max_running, widest * len(modes))})
+    with closing(make_lane(wide.model_copy(update={"scheduler": running}))) as lane:
         if not lane.capacity.drafts:
             raise ConfigError("the target has no head to plan for; set spec.head", param="spec.head")
-        planner = Scheduler(lane, modes[PLANNER]).planner
-        assert planner is not None
-        for temperature in temperatures:
-            for load in loads:
-                found = _cells(lane, modes, planner, prompts, load, temperature, windows, max_tokens)
-                cells += found
-                say(f"T = {temperature:g}, {load} rows: {found[1]['over_off']:.2f} of off")
-    return cells
+        for place in places:
+            if time.monotonic() > ends:
+                return
+            found = _cells(lane, modes, place, measured, warm)
+            say(
+                f"{place.load.name}, T = {place.key[1]}, {place.rows} rows: "
+                f"{found[1]['over_off']:.3f} of off, by CPU time {found[1]['cpu_over_off']:.3f}"
+            )
+            yield found
 
 
-def _cells(
-    lane: Lane,
-    modes: dict[str, Config],
-    planner: Goodput,
-    prompts: Prompts,
-    load: int,
-    temperature: float,
-    windows: int,
-    max_tokens: int,
-) -> list[Cell]:
-    asked, count = deque(prompts), max(4, 2 * load)
-    runs: dict[str, list[Run]] = {mode: [] for mode in modes}
-    order = list(modes)
-    for number in range(windows + 1):
-        part = [asked[index % len(asked)] for index in range(count)]
-        asked.rotate(-count)
-        for mode in order:
-            requests = ask(part, [temperature], max_tokens=max_tokens, speculation=mode != OFF)
-            own = planner if mode == PLANNER else None
-            run = drive(lane, modes[mode], requests, concurrency=load, planner=own)
-            if number:  # the first window touches memory and brings the planner into the cell
-                runs[mode].append(run)
+def _modes(config: Config, shapes: Sequence[DraftShape]) -> dict[str, Config]:
+    scheduler = config.scheduler.model_copy(update={"prefix_cache": False})  # prompts come again
+    fixed = config.model_copy(
+        update={"scheduler": scheduler, "spec": config.spec.model_copy(update={"planner": "fixed"})}
+    )
+    planned = fixed.model_copy(update={"spec": config.spec.model_copy(update={"planner": "goodput"})})
+    return {OFF: fixed, PLANNER: planned, FIXED: fixed} | {label(shape): with_shape(fixed, shape) for shape in shapes}
+
+
+def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, warm: float) -> list[Cell]:
+    taking = {
+        mode: contestant(lane, number, len(modes), config, place.requests(speculation=mode != OFF), place.rows)
+        for number, (mode, config) in enumerate(modes.items())
+    }
+    order, worked = list(modes), 0.0
+    rounds: list[dict[str, Slice]] = []
+    while worked < warm + measured:
+        turns = {mode: taking[mode].turn(_TURN) for mode in order}
         order.reverse()
-    return [_cell(mode, load, temperature, runs) for mode in modes]
+        if worked >= warm:
+            rounds.append(turns)
+        worked += turns[OFF].cpu_seconds
+    return [_cell(mode, place, taking, rounds) for mode in modes]
 
 
-def _cell(mode: str, load: int, temperature: float, runs: dict[str, list[Run]]) -> Cell:
-    own, whole = runs[mode], joined(runs[mode])
-    off = runs[OFF]
-    over_off = [run.tokens_per_s / other.tokens_per_s for run, other in zip(own, off, strict=True)]
-    same = [run.tokens == other.tokens for run, other in zip(own, off, strict=True)]
+def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[dict[str, Slice]]) -> Cell:
+    own, off = taking[mode], taking[OFF]
+    both = sorted(own.ended & off.ended)
+    load, temperature, rows = place.key
     return {
+        "load": load,
         "mode": mode,
-        "rows": load,
+        "rows": rows,
         "temperature": temperature,
-        "tokens_per_s": statistics.median(run.tokens_per_s for run in own),
-        "over_off": statistics.median(over_off),
-        "interval": interval(over_off),
-        "acceptance_length": whole.acceptance_length,
-        "ttft_over_off": statistics.median(run.ttft / other.ttft for run, other in zip(own, off, strict=True)),
-        "identical": sum(same) / len(same),
-        "windows": len(own),
+        "tokens_per_s": _speed([turns[mode] for turns in rounds], by_cpu=False),
+        "over_off": _ratio(rounds, mode, by_cpu=False),
+        "interval": _interval(rounds, mode, by_cpu=False),
+        "tokens_per_cpu_s": _speed([turns[mode] for turns in rounds], by_cpu=True),
+        "cpu_over_off": _ratio(rounds, mode, by_cpu=True),
+        "cpu_interval": _interval(rounds, mode, by_cpu=True),
+        "acceptance_length": own.decoded / max(own.steps, 1),
+        "answer_tokens": sum(len(own.answers[id]) for id in own.ended) / max(len(own.ended), 1),
+        "identical": sum(own.answers[id] == off.answers[id] for id in both) / max(len(both), 1),
+        "compared": len(both),
+        "rounds": len(rounds),
     }
 
 
-def interval(ratios: Sequence[float]) -> list[float]:
-    """The bootstrap interval of the median: [lower, upper], at 95 %."""
+def _speed(slices: Sequence[Slice], *, by_cpu: bool) -> float:
+    seconds = sum(one.cpu_seconds if by_cpu else one.seconds for one in slices)
+    return sum(one.tokens for one in slices) / seconds
+
+
+def _ratio(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> float:
+    own, off = [turns[mode] for turns in rounds], [turns[OFF] for turns in rounds]
+    return _speed(own, by_cpu=by_cpu) / _speed(off, by_cpu=by_cpu)
+
+
+def _interval(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> list[float]:
+    """The bootstrap interval of the ratio to off: [lower, upper], at 95 %."""
     source = random.Random(0)
-    medians = sorted(statistics.median(source.choices(ratios, k=len(ratios))) for _ in range(_RESAMPLES))
+    ratios = sorted(_ratio(source.choices(rounds, k=len(rounds)), mode, by_cpu=by_cpu) for _ in range(_RESAMPLES))
     cut = round((1 - _COVERED) / 2 * _RESAMPLES)
-    return [medians[cut], medians[-1 - cut]]
+    return [ratios[cut], ratios[-1 - cut]]

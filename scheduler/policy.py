@@ -127,21 +127,31 @@ class Policy:
         columns = self._rows
         with_head = columns.drafting[rows]
         headed = rows[with_head]
+        if goodput.rests(headed, len(rows)):
+            return self._resting(rows, bounds, headed, np.zeros_like(with_head))
         most = np.minimum(columns.max_nodes[headed], columns.limits[headed] - columns.pledged[headed]) - 1
         behind = int(columns.behind[headed].sum())
         context = int(columns.settled[rows].sum())
         shape, own = goodput.decide(headed, most, len(rows), context, behind)
+        if not shape.drafts:
+            return self._resting(rows, bounds, headed, np.zeros_like(with_head))
+        self._drafting.gives_up(shape)
         nodes = np.ones(len(rows), dtype=np.int32)
-        if shape.drafts:
-            nodes[with_head] = own
-            late = columns.catch_up(rows) if behind else None
-            return DecodeStep(rows, bounds, nodes, with_head, shape, behind=late)
+        nodes[with_head] = own
+        late = columns.catch_up(rows) if behind else None
+        return DecodeStep(rows, bounds, nodes, with_head, shape, behind=late)
+
+    def _resting(self, rows: Longs, bounds: Ints, headed: Longs, none: Bools) -> DecodeStep:
+        """A step that drafts nothing, whose `headed` rows rest if the device can keep their tails."""
+        columns, nodes = self._rows, np.ones(len(rows), dtype=np.int32)
+        if not len(headed):
+            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT)
         if columns.tail:
             columns.rest(headed)
-            return DecodeStep(rows, bounds, nodes, np.zeros_like(with_head), shape, resting=columns.drafting[rows])
-        if self._drafting.gives_up(shape):
+            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT, resting=columns.drafting[rows])
+        if self._drafting.gives_up(NO_DRAFT):
             columns.become_plain()
-        return DecodeStep(rows, bounds, nodes, columns.drafting[rows], shape)
+        return DecodeStep(rows, bounds, nodes, columns.drafting[rows], NO_DRAFT)
 
     def _drafts(self, request: Request, load: int) -> bool:
         """Whether a request that becomes one of `load` rows keeps head KV."""

@@ -9,6 +9,7 @@ import typer
 
 from aerie.commands.gpu import gpus
 from aerie.commands.lists import integers, numbers, words
+from aerie.commands.planner_probes import planners
 from aerie.commands.probe_options import (
     QUICK_TOKENS,
     Json,
@@ -32,6 +33,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 probes.add_typer(timings)
+probes.add_typer(planners)
 probes.add_typer(gpus)
 
 
@@ -68,41 +70,6 @@ def compare_command(
     columns |= {"tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f", "acceptance_per_position": ".2f"}
     columns |= {"identical": ".3f", "excused": "d", "unexplained": "d", "idle_share": ".2f", "ttft": ".3f"}
     end("Speculation on and off", cells, columns, config, json)
-
-
-@probes.command("planner")
-def planner_command(
-    target: Target,
-    overrides: Overrides = None,
-    json: Json = None,
-    prompts: Prompts = 64,
-    max_tokens: MaxTokens = 48,
-    quick: Quick = False,
-    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,2,4,8,16,32,64",
-    temperature: Annotated[str, typer.Option(help="Temperatures, comma-separated")] = "0,0.8,1.2",
-    chains: Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")] = "",
-    windows: Annotated[int, typer.Option(min=1, help="Windows of each cell")] = 4,
-) -> None:
-    """Shapes chosen live against no speculation and against fixed shapes."""
-    from aerie.contracts.shape import DraftShape
-    from aerie.probe.planner import measure_planner
-
-    config = config_of(target, overrides)
-    count, most = sizes_of(prompts, max_tokens, quick=quick)
-    cells = measure_planner(
-        config,
-        prompts_of(config, count),
-        make_lane,
-        loads=integers(concurrency),
-        temperatures=numbers(temperature),
-        shapes=[DraftShape(depth, 1, depth + 1) for depth in (integers(chains) if chains else ())],
-        windows=windows,
-        max_tokens=most,
-        say=say,
-    )
-    columns = {"temperature": "g", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
-    columns |= {"interval": ".3f", "acceptance_length": ".2f", "ttft_over_off": ".2f", "identical": ".3f"}
-    end("The planner, no speculation and fixed shapes", cells, columns, config, json)
 
 
 @probes.command("draft-temperature")

@@ -9,7 +9,7 @@ from pathlib import Path
 from aerie.contracts.config import Config
 from aerie.server.text.tokenizer import Tokenizer
 from aerie.train.demo.corpus.docstrings import read
-from aerie.train.demo.corpus.questions import HELD_OUT, ask
+from aerie.train.demo.corpus.questions import HELD_OUT, ask, conversation
 
 _CORPUS = Path(str(resources.files("aerie.train"))) / "data" / "docstrings.jsonl.gz"
 
@@ -23,6 +23,25 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
         if tokenizer.template is None:
             return [tokenizer.ids(question, add_special_tokens=True) for question in questions]
         return [tokenizer.chat_ids([{"role": "user", "content": question}], {}) for question in questions]
+    finally:
+        tokenizer.close()
+
+
+def conversations(config: Config, count: int, *, earlier: int, again: bool = False, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` conversations in which a question follows `earlier` answered ones; with `again`, the first of
+    those is asked once more, so that the answer repeats given text.
+    """
+    chosen = random.Random(f"{seed} conversations")
+    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
+    try:
+        prompts = []
+        for _ in range(count):
+            entries = chosen.sample(read(_CORPUS), earlier + 1)
+            asked = entries[0] if again else entries[-1]
+            messages = conversation(entries[:earlier], chosen)
+            messages.append({"role": "user", "content": ask(asked, chosen.choice(HELD_OUT))})
+            prompts.append(tokenizer.chat_ids(messages, {}))
+        return prompts
     finally:
         tokenizer.close()
 

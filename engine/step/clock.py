@@ -35,7 +35,8 @@ class Clock(Protocol):
 
 
 class StepClock:
-    """By wall clock; busy time is CPU time divided by the lane's threads. What runs after a step's times were read is
+    """Phases by the lane's CPU time if it has one thread, so that pauses of a busy machine do not lengthen them; else
+    by wall clock. Busy time is CPU time divided by the lane's threads. What runs after a step's times were read is
     reported with the next step.
     """
 
@@ -44,6 +45,7 @@ class StepClock:
         # With several threads only the process's time is known, which includes the lane's reading and writing of
         # frames.
         self._cpu_time = time.thread_time if threads == 1 else time.process_time
+        self._phase_time = time.thread_time if threads == 1 else time.perf_counter
         self._phases: dict[str, float] = {}
         self._busy = 0.0
         self._cpu = 0.0
@@ -55,9 +57,9 @@ class StepClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
+        began = self._phase_time()
         yield
-        self._phases[name] = self._phases.get(name, 0.0) + time.perf_counter() - began
+        self._phases[name] = self._phases.get(name, 0.0) + self._phase_time() - began
 
     def stop(self) -> None:
         now = self._cpu_time()

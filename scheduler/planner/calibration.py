@@ -13,7 +13,8 @@ import numpy as np
 
 from aerie.contracts.sampling import MAX_STOP_IDS, DistributionParams, columns_of
 from aerie.contracts.step import DecodeWork, Lane, RowStarts, StepKind, StepOutput, StepPlan
-from aerie.scheduler.planner.costs import StepCosts, StepTimes, StepWork
+from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.samples import Alike, SettledSteps
 
 SECONDS = 1.5
 """Calibration stops after the step that passes this."""
@@ -32,11 +33,13 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     if not verify:
         return costs
     for size, depth in _order(sizes, depths):
-        outputs = [_run(lane, next(numbers), size, depth) for _ in range(_ROUNDS + 1)]
-        times = StepTimes(costs)
-        for output in outputs:  # the first of a shape touches memory, and is left out
-            times.take(output, None if output is outputs[0] else _work(output, size, depth), waited=False)
-        times.take(_run(lane, next(numbers), 1, 0), None, waited=False)  # brings the last extend
+        steps = SettledSteps()
+        for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
+            plan = _plan(next(numbers), *((size, depth) if number <= _ROUNDS else (1, 0)))
+            lane.launch(plan)
+            steps.take(plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), lane.settle(), waited=False)
+        for step in steps.whole[1:]:  # the first of a shape touches memory, and is left out
+            costs.observe(Alike([step]).work(), step.phases, None)
         if time.monotonic() > ends:
             break
     return costs
@@ -49,37 +52,27 @@ def _order(sizes: Sequence[int], depths: Sequence[int]) -> Iterator[tuple[int, i
     yield from sorted(cells, key=lambda cell: cell[0] * (cell[1] + 1))
 
 
-def _work(output: StepOutput, rows: int, depth: int) -> StepWork:
-    drafted = int(output.drafted.sum())
-    return StepWork(
-        rows=rows,
-        tokens=rows + drafted,
-        context=0,
-        levels=int(output.drafted.max()),
-        frontier=rows if depth else 0,
-        pairs=int(output.counts.sum()) if depth else 0,
-    )
-
-
 def _run(lane: Lane, number: int, rows: int, depth: int, *, starts: RowStarts | None = None) -> StepOutput:
-    lane.launch(
-        StepPlan(
-            number=number,
-            kind=StepKind.DECODE,
-            rows=np.arange(rows, dtype=np.int32),
-            generations=np.zeros(rows, dtype=np.int32),  # always the first generation: every step begins at length 0
-            drafting=np.full(rows, depth > 0),
-            prefill=None,
-            decode=DecodeWork(
-                bounds=np.zeros(rows, dtype=np.int32),
-                nodes=np.full(rows, depth + 1, dtype=np.int32),
-                depth=depth,
-                topk=1,
-            ),
-            starts=starts,
-        )
-    )
+    lane.launch(_plan(number, rows, depth, starts=starts))
     return lane.settle()
+
+
+def _plan(number: int, rows: int, depth: int, *, starts: RowStarts | None = None) -> StepPlan:
+    return StepPlan(
+        number=number,
+        kind=StepKind.DECODE,
+        rows=np.arange(rows, dtype=np.int32),
+        generations=np.zeros(rows, dtype=np.int32),  # always the first generation: every step begins at length 0
+        drafting=np.full(rows, depth > 0),
+        prefill=None,
+        decode=DecodeWork(
+            bounds=np.zeros(rows, dtype=np.int32),
+            nodes=np.full(rows, depth + 1, dtype=np.int32),
+            depth=depth,
+            topk=1,
+        ),
+        starts=starts,
+    )
 
 
 def _starts(rows: int) -> RowStarts:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from aerie.contracts.step import StepOutput
 from aerie.scheduler.planner.regression import Doubles, Regression
 
 _KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
@@ -19,18 +18,18 @@ _KILO = 1024.0
 
 @dataclass(slots=True)
 class StepWork:
-    """What a step did, as far as its duration depends on it."""
+    """What a step did, or the mean of several, as far as its duration depends on it."""
 
     rows: int
-    tokens: int
+    tokens: float
     """Nodes verified, roots included."""
-    context: int
+    context: float
     """Tokens that its rows hold, in total."""
-    levels: int = 0
+    levels: float = 0
     """Levels drafted."""
-    frontier: int = 0
+    frontier: float = 0
     """Nodes of one level, in all rows: drafting rows times children kept."""
-    pairs: int = 0
+    pairs: float = 0
     """Committed tokens with which the head was extended."""
 
 
@@ -77,13 +76,28 @@ class StepCosts:
         if gap is not None:
             self._gap.update(self._gap_features(work), max(gap, 0.0))
 
-    def plain(self, rows: int, context: int) -> float:
+    def step(self, work: StepWork) -> float:
+        """A step of this work, with the time between steps."""
+        drafts = work.levels > 0
+        seconds = self._verify.predict(self._verify_features(work, drafts))
+        seconds += self._gap.predict(self._gap_features(work))
+        if drafts:
+            seconds += self._draft.predict(self._draft_features(work))
+        if work.pairs:
+            seconds += self._extend.predict(self._extend_features(work))
+        return seconds
+
+    def gap(self, work: StepWork) -> float:
+        """The time between steps."""
+        return self._gap.predict(self._gap_features(work))
+
+    def plain(self, rows: int, context: float) -> float:
         """A step that drafts nothing and extends no head."""
         work = StepWork(rows, rows, context)
         verify = self._verify.predict(self._verify_features(work, False))
         return max(verify + self._gap.predict(self._gap_features(work)), 1e-7)
 
-    def table(self, rows: int, context: int, count: int) -> Doubles:
+    def table(self, rows: int, context: float, count: int) -> Doubles:
         """[count] seconds of a drafting step's pass over 0, 1, ... nodes, with what does not depend on the draft: the
         time between steps and the fixed part of the extend. Valid until the next call; never falls.
         """
@@ -124,7 +138,7 @@ class StepCosts:
     def _verify_features(self, work: StepWork, drafts: bool) -> Doubles:
         features = self._features
         features[0], features[1] = 1.0, work.tokens / _TILE
-        features[2:-2] = self._hats[min(work.tokens, self.most_tokens)]
+        features[2:-2] = self._hats[min(round(work.tokens), self.most_tokens)]
         features[-2], features[-1] = work.context / _KILO, float(drafts)
         return features
 
@@ -139,38 +153,6 @@ class StepCosts:
     def _gap_features(self, work: StepWork) -> Doubles:
         self._two[0], self._two[1] = 1.0, work.rows / _TILE
         return self._two
-
-
-class StepTimes:
-    """Joins the outputs of consecutive steps into one sample each.
-
-    A step answers before it extends the head, so its extend comes with the next step's times; the sample of a step is
-    complete one step later.
-    """
-
-    def __init__(self, costs: StepCosts) -> None:
-        self._costs = costs
-        self._work: StepWork | None = None
-        self._phases: dict[str, float] = {}
-        self._gap: float | None = None
-        self._number = -1
-        self._ended = 0.0
-
-    def take(self, output: StepOutput, work: StepWork | None, *, waited: bool) -> None:
-        """Takes the outputs in order; `work` is None for a prefill. `waited` says whether the step was launched while
-        another was in flight, so that the lane's pause before it was the loop's own.
-        """
-        phases = dict(output.phase_seconds)
-        late = phases.pop("extend", None)
-        successive = output.number == self._number + 1
-        if self._work is not None and successive:
-            if late is not None:
-                self._phases["extend"] = late
-            self._costs.observe(self._work, self._phases, self._gap)
-        began = output.began
-        gap = began - self._ended if successive and waited and began > 0.0 and self._ended > 0.0 else None
-        self._work, self._phases, self._gap = work, phases, gap
-        self._number, self._ended = output.number, output.ended
 
 
 def _hats(count: int) -> Doubles:

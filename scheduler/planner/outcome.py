@@ -3,11 +3,12 @@
 Written by `goodput`, read by the loop once a second.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape
+from aerie.contracts.step import StepOutput
+from aerie.scheduler.planner.samples import Planned
 
 _LONGEST = 1.0
 """A step of more seconds is a machine that slept."""
@@ -17,6 +18,10 @@ _LONGEST = 1.0
 class Outcome:
     shape: DraftShape = NO_DRAFT
     """Of the last planned step."""
+    reason: str = ""
+    """Why the last choice was made."""
+    gain: float = 0.0
+    """Predicted tokens a second of the best draft over those of plain steps, at the last choice; 0 if unknown."""
     error: float = 0.0
     """See Survival.error."""
     steps_by_depth: dict[int, int] = field(default_factory=dict)
@@ -30,30 +35,28 @@ class Outcome:
     regret_tokens: float = 0.0
     """Tokens by which plain decoding would have been ahead, summed over the steps in which it would."""
     resting_seconds: float = 0.0
-    _planned: "deque[tuple[float, float, float]]" = field(default_factory=deque)
     _ended: float = 0.0
 
-    def plan(self, shape: DraftShape, rows: int, tokens: float, seconds: float, plain: float) -> None:
+    def plan(self, shape: DraftShape) -> None:
         self.shape = shape
         self.steps_by_depth[shape.depth] = self.steps_by_depth.get(shape.depth, 0) + 1
-        self._planned.append((tokens, seconds, rows / plain))
-        if len(self._planned) > 2:  # a step that was planned and never launched
-            self._planned.popleft()
 
-    def settle(self, tokens: int, began: float, ended: float, *, drafted: bool, steady: bool) -> None:
-        """`began` and `ended` are the lane's times. The time of a step that is one of a `steady` run starts at the
-        answer before it.
-        """
-        since, self._ended = self._ended if steady else began, ended
-        predicted = self._planned.popleft() if self._planned else None
-        seconds = ended - since
-        if predicted is None or not began or not 0.0 < seconds < _LONGEST:
+    def explain(self, reason: str, gain: float) -> None:
+        """Says why the last choice was made, and how much faster than plain steps the best draft promised to be."""
+        self.reason, self.gain = reason, gain
+
+    def settle(self, planned: Planned, rows: int, output: StepOutput, *, drafted: bool, steady: bool) -> None:
+        """The time of a step that is one of a `steady` run starts at the answer before it."""
+        since, self._ended = self._ended if steady else output.began, output.ended
+        seconds = output.ended - since
+        if not output.began or not 0.0 < seconds < _LONGEST or planned.rows != rows:
             return
-        self.predicted_tokens += predicted[0]
-        self.predicted_seconds += predicted[1]
+        tokens = int(output.counts.sum())
+        self.predicted_tokens += planned.tokens
+        self.predicted_seconds += planned.seconds
         self.tokens += tokens
         self.seconds += seconds
-        plain = seconds * predicted[2]
+        plain = seconds * rows / planned.plain
         self.plain_tokens += plain
         self.regret_tokens += max(plain - tokens, 0.0)
         self.resting_seconds += 0.0 if drafted else seconds
@@ -71,4 +74,6 @@ class Outcome:
             regret_tokens=self.regret_tokens,
             resting_seconds=self.resting_seconds,
             calibration_error=self.error,
+            reason=self.reason,
+            gain=self.gain,
         )

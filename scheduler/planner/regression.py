@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 Doubles = NDArray[np.float64]
 
-MEMORY = 0.995
-"""Weight of the past after one more sample: about 200 samples count."""
+MEMORY = 0.98
+"""Weight of the past after one more sample, the mean of a few steps: about 50 samples count."""
 NOISE = 0.1
 """Standard deviation of a sample, as a share of the prediction."""
 OUTLIER, LATE = 3.0, 1.0
 """Deviations below and above the prediction at which a sample is cut: what else runs on a machine only adds time."""
-CHANGED = 8
+CHANGED = 4
 """So many outliers in a row, all too long or all too short, mean that the machine has changed."""
 UNSURE = 0.02
 """The past fades until the weights are as uncertain as this share of the start's variance."""

@@ -4,8 +4,9 @@ from aerie.contracts.config import Config
 from aerie.contracts.step import Lane
 from aerie.scheduler.drafting import Drafting
 from aerie.scheduler.planner.calibration import calibrated
+from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.goodput import Goodput, chain_depths
+from aerie.scheduler.planner.goodput import Goodput
 
 
 def calibrated_planner(config: Config, lane: Lane, drafting: Drafting, rows: int) -> Goodput:

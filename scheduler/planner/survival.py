@@ -22,7 +22,8 @@ _PRIOR = 2.0
 _MEMORY = 0.99
 """Of what earlier steps taught, this much counts after one more: a better head is believed within 100 steps."""
 _STEEP = 4.0
-_ROW_RATE = 0.25
+_ROW_PRIOR = 2.0
+"""What it weighs that rows are alike, in units of p (1 - p)."""
 _ROW_MEMORY = 0.97
 _FAR = 2.0
 """Bound of a row's offset, in logits."""
@@ -38,8 +39,10 @@ def temperature_class(temperature: float) -> int:
 class Survival:
     """For `rows` rows, `families` families of shapes and depths up to `depth`."""
 
-    def __init__(self, rows: int, families: int, depth: int) -> None:
+    def __init__(self, rows: int, families: int, depth: int, *, most: int | None = None) -> None:
+        """`most`: labels that `observe` takes at once, at least `rows`."""
         self.depth = depth
+        self.most = most = max(most or rows, rows)
         first = np.log(np.array(_FIRST_GUESS) / (1 - np.array(_FIRST_GUESS)))
         # by family and class: [families * CLASSES, depth]
         self._intercepts = np.tile(np.repeat(first, depth).reshape(CLASSES, depth), (families, 1))
@@ -50,14 +53,14 @@ class Survival:
         self.slope = 1.0
         self.error = 0.0
         """Decayed mean of |predicted - accepted| nodes over the rows of a step, relative to the predicted."""
-        self._logits = np.zeros((rows, depth))
-        self._out = np.zeros((rows, depth))
-        self._labels = np.zeros((rows, depth))
-        self._tried = np.zeros((rows, depth))
-        self._wide = np.zeros((rows, depth))
+        self._logits = np.zeros((most, depth))
+        self._out = np.zeros((most, depth))
+        self._labels = np.zeros((most, depth))
+        self._tried = np.zeros((most, depth))
+        self._wide = np.zeros((most, depth))
         self._steps = np.arange(depth)
-        self._own = np.zeros(rows)
-        self._kinds = np.zeros(rows, dtype=np.int64)
+        self._own, self._information = np.zeros(most), np.zeros(most)
+        self._kinds = np.zeros(most, dtype=np.int64)
 
     def begin(self, row: int, temperature: float) -> None:
         """A row gets a new owner."""
@@ -97,29 +100,32 @@ class Survival:
         np.maximum(self._weights, _PRIOR, out=self._weights)
         self.offsets *= 0.5
 
-    def observe(self, rows: Longs, accepted: Ints, planned: Ints, family: int) -> None:
-        """Takes labels [r]: row i accepted `accepted[i]` nodes of a path that could have had `planned[i]`."""
+    def observe(self, rows: Longs, accepted: Ints, planned: Ints, family: int, *, steps: int = 1) -> None:
+        """Takes the labels [r] of `steps` steps: row i accepted `accepted[i]` nodes of a path that could have had
+        `planned[i]`. A row has a label for each of its steps; labels beyond `most` are left out.
+        """
+        rows, accepted, planned = rows[: self.most], accepted[: self.most], planned[: self.most]
         count = len(rows)
         depth = min(int(planned.max(initial=0)), self.depth)
-        if depth == 0:
+        if depth <= 0:
             return
         chances = self.conditional(rows, family, depth)
         # labels, tried, wide: [r, depth] each
         labels, tried, wide = (part[:count, :depth] for part in (self._labels, self._tried, self._wide))
-        steps, accepted_, planned_ = self._steps[:depth], accepted[:, None], planned[:, None]
-        np.greater(accepted_, steps, out=labels)
-        np.greater_equal(accepted_, steps, out=tried)
-        np.less(steps, planned_, out=wide)
+        places, accepted_, planned_ = self._steps[:depth], accepted[:, None], planned[:, None]
+        np.greater(accepted_, places, out=labels)
+        np.greater_equal(accepted_, places, out=tried)
+        np.less(places, planned_, out=wide)
         tried *= wide
         labels *= tried
         self._judge(chances, tried, labels)
         np.subtract(labels, chances, out=labels)
         labels *= tried  # from here on: residuals
-        self._learn_rows(rows, labels)
         np.subtract(1.0, chances, out=wide)
         wide *= chances
-        wide *= tried
-        self._learn_depths(family, self._kinds[:count], labels, wide, depth)
+        wide *= tried  # from here on: what each label tells
+        self._learn_rows(rows, labels, wide, steps)
+        self._learn_depths(family, self._kinds[:count], labels, wide, steps)
 
     def _judge(self, chances: Doubles, tried: Doubles, labels: Doubles) -> None:
         expected = float(np.vdot(chances, tried))
@@ -127,20 +133,27 @@ class Survival:
             error = abs(float(labels.sum()) - expected) / max(expected, 1.0)
             self.error += 0.02 * (error - self.error)
 
-    def _learn_rows(self, rows: Longs, residuals: Doubles) -> None:
-        own = self._own[: len(rows)]  # [rows]
+    def _learn_rows(self, rows: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
+        """One Newton step of each row's offset, from all its labels."""
+        own, information = self._own[: len(rows)], self._information[: len(rows)]  # [r] each
         np.add.reduce(residuals, axis=1, out=own)
+        np.add.reduce(weights, axis=1, out=information)
         before = self.offsets[rows]
         self.slope = float(np.clip(self.slope + _SLOPE_RATE * float(np.dot(before, own)), 0.2, 2.0))
-        self.offsets[rows] = np.clip(_ROW_MEMORY * before + _ROW_RATE * own, -_FAR, _FAR)
+        size = len(self.offsets)
+        moved = np.bincount(rows, weights=own, minlength=size) / (
+            np.bincount(rows, weights=information, minlength=size) + _ROW_PRIOR
+        )
+        self.offsets[rows] = np.clip(_ROW_MEMORY**steps * before + moved[rows], -_FAR, _FAR)
 
-    def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, depth: int) -> None:
+    def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
+        depth = residuals.shape[1]
         for kind in range(family * CLASSES, (family + 1) * CLASSES):
             chosen = kinds == kind
             if not chosen.any():
                 continue
             own = self._weights[kind, :depth]  # [depth]
-            own *= _MEMORY
+            own *= _MEMORY**steps
             np.maximum(own, _PRIOR, out=own)
             own += chosen @ weights
             self._intercepts[kind, :depth] += chosen @ residuals / own

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from aerie.contracts.step import StepOutput
-from aerie.scheduler.planner.costs import StepCosts, StepTimes, StepWork
+from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.regression import Regression
 
 
@@ -94,30 +93,3 @@ def test_hostile_samples_keep_the_covariance_finite():
     for _ in range(2000):
         fit.update(source.choice([0.0, 1e-9, 1.0, 1e6], 4), float(source.choice([0.0, 1e-9, 59.0, np.nan])))
     assert np.isfinite(fit.weights).all() and np.isfinite(fit.predict(np.ones(4)))
-
-
-def output(number, began, ended, **phases):
-    empty = np.zeros(1, dtype=np.int32)
-    return StepOutput(
-        number, empty[:, None], empty, empty, empty, empty, empty, phase_seconds=phases, began=began, ended=ended
-    )
-
-
-def test_a_steps_extend_and_pause_are_joined_with_it():
-    seen = []
-
-    class Log(StepCosts):
-        def observe(self, work, phases, gap):
-            seen.append((work.rows, phases, gap))
-
-    times = StepTimes(Log(8))
-    times.take(output(0, 1.0, 2.0, verify=0.1), StepWork(1, 1, 0), waited=False)
-    times.take(output(1, 2.5, 3.0, extend=0.2, verify=0.3), StepWork(2, 2, 0), waited=True)
-    times.take(output(2, 3.5, 4.0, verify=0.3), None, waited=True)
-    times.take(output(5, 9.0, 9.5, verify=0.3), StepWork(3, 3, 0), waited=True)
-    times.take(output(6, 9.5, 9.9, verify=0.3), StepWork(4, 4, 0), waited=True)
-    assert seen == [
-        (1, {"verify": 0.1, "extend": 0.2}, None),
-        (2, {"verify": 0.3}, 0.5),
-        (3, {"verify": 0.3}, None),
-    ]

@@ -1,0 +1,114 @@
+"""The commands of `aerie probe` about the planner: the grid of its cells, measured piece by piece."""
+
+import json as jsons
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from aerie.commands.lists import integers, numbers, words
+from aerie.commands.probe_options import (
+    QUICK_PROMPTS,
+    QUICK_TOKENS,
+    Json,
+    Overrides,
+    Quick,
+    Target,
+    config_of,
+    end,
+    say,
+)
+from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
+from aerie.lane import make_lane
+
+planners = typer.Typer()
+
+LOADS = ("short", "long", "edits", "mixed", "short after long context", "long after long context")
+_SHORT, _LONG, _EARLIER = 32, 256, 12
+_PROMPTS = 64
+
+
+@planners.command("planner")
+def planner_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    quick: Quick = False,
+    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,2,4,8,16,32,64",
+    temperature: Annotated[str, typer.Option(help="Temperatures, comma-separated; 0+1.2 alternates")] = "0,0.8,1.2",
+    loads: Annotated[str, typer.Option(help="Kinds of requests, comma-separated: " + "; ".join(LOADS))] = "short,long",
+    chains: Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")] = "",
+    measured: Annotated[float, typer.Option(min=0.01, help="Seconds of each mode in each cell")] = 3.0,
+    warm: Annotated[float, typer.Option(min=0, help="Seconds before those")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0, help="Begin no cell after so many seconds")] = float("inf"),
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")] = False,
+) -> None:
+    """Shapes chosen live against no speculation and against fixed shapes."""
+    from aerie.contracts.shape import DraftShape
+    from aerie.probe.planner import grid, key_of, measure_planner
+
+    config = config_of(target, overrides)
+    if resume and json is None:
+        raise ConfigError("--resume continues the file of --json; name one")
+    cells = _earlier(json) if resume and json is not None and json.exists() else []
+    places = grid(
+        [_load(name, config, quick=quick) for name in words(loads, LOADS)],
+        [tuple(numbers(part.replace("+", ","))) for part in temperature.split(",")],
+        integers(concurrency),
+    )
+    found = measure_planner(
+        config,
+        make_lane,
+        places,
+        shapes=[DraftShape(depth, 1, depth + 1) for depth in (integers(chains) if chains else ())],
+        measured=measured,
+        warm=warm,
+        known={key_of(cell) for cell in cells},
+        seconds=seconds,
+        say=say,
+    )
+    columns = {"load": "s", "temperature": "s", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
+    columns |= {"interval": ".3f", "cpu_over_off": ".3f", "cpu_interval": ".3f", "acceptance_length": ".2f"}
+    columns |= {"answer_tokens": ".0f", "identical": ".3f"}
+    for more in found:
+        cells += more
+        if json is not None:  # a stop loses one cell at most
+            _keep(json, cells, config)
+    end("The planner, no speculation and fixed shapes", cells, columns, config, json)
+
+
+def _keep(json: Path, cells: list[dict[str, Any]], config: Config) -> None:
+    from aerie.probe.report import write_report
+
+    write_report(json, cells, config)
+
+
+def _earlier(json: Path) -> list[dict[str, Any]]:
+    cells: list[dict[str, Any]] = jsons.loads(json.read_text(encoding="utf-8"))["cells"]
+    return cells
+
+
+def _load(name: str, config: Config, *, quick: bool) -> Any:
+    """The requests of a kind. Long answers go on past the end token: few of the demo's whole answers are long."""
+    from aerie.commands.prompts import conversations, held_out_prompts
+    from aerie.probe.planner import Load
+
+    count = QUICK_PROMPTS if quick else _PROMPTS
+    most = QUICK_TOKENS if quick else _LONG
+    if name == "short":
+        return Load(name, held_out_prompts(config, count), min(most, _SHORT))
+    if name == "long":
+        return Load(name, held_out_prompts(config, count), most, whole=True)
+    if name == "edits":
+        return Load(name, conversations(config, count, earlier=2, again=True), most)
+    if name == "mixed":
+        halves = held_out_prompts(config, count // 2), conversations(config, count // 2, earlier=2, again=True)
+        return Load(name, [prompt for pair in zip(*halves, strict=True) for prompt in pair], most)
+    earlier = 2 if quick else _EARLIER
+    return Load(
+        name,
+        conversations(config, count, earlier=earlier),
+        min(most, _SHORT if name[0] == "s" else most),
+        name[0] == "l",
+    )

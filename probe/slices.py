@@ -1,0 +1,127 @@
+"""Several schedulers take turns on one lane, each for a few hundredths of a second, over its own rows and pages.
+
+A machine's speed changes by the second. What takes turns so quickly meets the same speed, so ratios hold where whole
+runs, one after the other, would differ by chance. Used by `planner`.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.contracts.messages import Failed, Finished, Generate, Tokens
+from aerie.contracts.step import DUMMY_PAGE, Capacity, Lane, StepOutput, StepPlan
+from aerie.scheduler import Scheduler
+
+
+class Share:
+    """One of `count` equal parts of a lane's rows and pages, as a lane of its own. Implements contracts.step.Lane."""
+
+    def __init__(self, lane: Lane, number: int, count: int) -> None:
+        whole = lane.capacity
+        rows, pages = whole.rows // count, (whole.pages - 1) // count
+        self._lane = lane
+        self._row, self._page = number * rows, number * pages
+        self._capacity = replace(whole, rows=rows, pages=pages + 1)
+        self._flying = 0
+        self._outputs: deque[StepOutput] = deque()
+
+    @property
+    def capacity(self) -> Capacity:
+        return self._capacity
+
+    def launch(self, plan: StepPlan) -> None:
+        starts, updates = plan.starts, plan.page_updates
+        if starts is not None:
+            starts = replace(starts, rows=starts.rows + self._row)
+        if updates is not None:
+            pages = updates.pages + (updates.pages != DUMMY_PAGE) * self._page
+            updates = replace(updates, rows=updates.rows + self._row, pages=pages.astype(updates.pages.dtype))
+        self._lane.launch(replace(plan, rows=plan.rows + self._row, starts=starts, page_updates=updates))
+        self._flying += 1
+
+    def settle(self) -> StepOutput:
+        if self._outputs:
+            return self._outputs.popleft()
+        self._flying -= 1
+        return self._lane.settle()
+
+    def park(self) -> None:
+        """Fetches what is in flight, so that another may use the lane."""
+        while self._flying:
+            self._flying -= 1
+            self._outputs.append(self._lane.settle())
+
+    def close(self) -> None:
+        """The whole lane is its owner's to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One turn."""
+
+    tokens: int
+    seconds: float
+    cpu_seconds: float
+    """Of the loop's thread, and of the lane where it is another process."""
+
+
+@dataclass(slots=True)
+class Contestant:
+    """A scheduler that keeps `rows` requests open. `request` makes the n-th one."""
+
+    share: Share
+    scheduler: Scheduler
+    request: Callable[[int], Generate]
+    rows: int
+    inline: bool
+    answers: dict[str, list[int]] = field(default_factory=dict)
+    ended: set[str] = field(default_factory=set)
+    steps: int = 0
+    """Decode steps of rows, over the requests that ended."""
+    decoded: int = 0
+    """Tokens that those committed."""
+    _asked: int = 0
+    _open: int = 0
+
+    def turn(self, seconds: float) -> Slice:
+        """Runs for so much time of the machine, a step at least."""
+        began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
+        tokens = 0
+        while True:
+            while self._open < self.rows:
+                self.scheduler.submit(self.request(self._asked))
+                self._asked, self._open = self._asked + 1, self._open + 1
+            for reply in self.scheduler.iterate():
+                if isinstance(reply, Failed):
+                    raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
+                if isinstance(reply, Tokens):
+                    tokens += len(reply.ids)
+                    self.answers.setdefault(reply.id, []).extend(reply.ids)
+                elif isinstance(reply, Finished):
+                    self._finish(reply)
+            if self._worked(cpu, busy) >= seconds:
+                break
+        self.share.park()
+        return Slice(tokens, time.perf_counter() - began, self._worked(cpu, busy))
+
+    def _worked(self, cpu: float, busy: float) -> float:
+        worked = time.thread_time() - cpu
+        return worked if self.inline else worked + self.scheduler.stats.busy_seconds - busy
+
+    def _finish(self, reply: Finished) -> None:
+        self._open -= 1
+        self.ended.add(reply.id)
+        if reply.usage is not None:
+            self.steps += reply.usage.steps
+            self.decoded += reply.usage.completion_tokens - 1
+
+
+def contestant(
+    lane: Lane, number: int, count: int, config: Config, request: Callable[[int], Generate], rows: int
+) -> Contestant:
+    """The `number`-th of `count` that share the lane."""
+    share = Share(lane, number, count)
+    return Contestant(share, Scheduler(share, config), request, rows, config.engine.lane == "inline")

@@ -1,0 +1,81 @@
+"""Prices shapes: the best chains for given survivals, and the trees that a config names, by the costs of steps."""
+
+import numpy as np
+
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Ints
+from aerie.scheduler.planner.choice import ChainChoice, Chosen, Objective
+from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.regression import Doubles
+
+DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
+"""Depths of chains that are tried, up to the deepest shape of the config, which is tried too."""
+SPREAD = 64
+"""Steps over which the cost of catching up is spread."""
+_REACH_RATE = 0.05
+_SIZES = 8
+
+
+class Chains:
+    """For up to `rows` rows and the given depths, ascending."""
+
+    def __init__(self, costs: StepCosts, depths: tuple[int, ...], objective: Objective, *, rows: int) -> None:
+        self.depths = depths
+        self._costs = costs
+        self._choice = ChainChoice(rows, depths, objective)
+        self._last = np.array(depths) - 1
+        self._by_depth = np.array(depths, dtype=np.float64)
+        self._reach = np.ones((_SIZES, depths[-1]))
+        """Share of the steps that drafted each planned depth, by the logarithm of the drafting rows."""
+        self._draft = np.zeros(len(depths) * (rows + 1))
+        self._ramp = np.arange(rows + 1, dtype=np.float64)
+
+    def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
+        """chances [n, deepest] that the nodes of rows that may draft are accepted."""
+        count, costs = len(chances), self._costs
+        reached = np.add.accumulate(self._reach[_size(count)])[self._last]  # [depths]
+        draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
+        base, one = costs.draft_rates()
+        levels = reached[:, None]
+        np.multiply(levels, self._ramp[: count + 1], out=draft)
+        draft *= one
+        draft += base[0] + base[1] * levels + self.catching_up(behind) / SPREAD
+        table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
+        return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth, pair=costs.pair)
+
+    def nodes(self, chosen: Chosen, out: Ints) -> None:
+        """As ChainChoice.nodes: of the shape that `best` has just found."""
+        self._choice.nodes(chosen, out)
+
+    def of_tree(
+        self, shape: DraftShape, tokens: float, count: int, rows: int, context: float, behind: int
+    ) -> Chosen | None:
+        """What it takes to draft this tree for `count` of `rows` rows, `tokens` being expected; None without room."""
+        costs = self._costs
+        total = rows + count * (shape.nodes - 1)
+        if total > costs.most_tokens:
+            return None
+        seconds = float(costs.table(rows, context, total + 1)[total]) + costs.pair * tokens
+        seconds += costs.draft(shape.depth, count * shape.topk) + self.catching_up(behind) / SPREAD
+        return Chosen(shape.depth, count * (shape.nodes - 1), count, tokens, seconds)
+
+    def catching_up(self, behind: int) -> float:
+        """Seconds in which heads are extended first."""
+        return self._costs.extend_pass + behind * self._costs.pair if behind else 0.0
+
+    def note_reach(self, levels: list[tuple[int, int]], drafting: int) -> None:
+        """Takes in how many levels each of some steps of so many drafting rows planned and drafted."""
+        for planned, drafted in levels:
+            reach = self._reach[_size(drafting), : min(planned, self.depths[-1])]
+            reach *= 1 - _REACH_RATE
+            reach[:drafted] += _REACH_RATE
+
+
+def chain_depths(shapes: list[DraftShape]) -> tuple[int, ...]:
+    """The depths of chains to try, within the largest of `shapes`."""
+    most = max((min(shape.depth, shape.nodes - 1) for shape in shapes if shape.drafts), default=1)
+    return (*(depth for depth in DEPTHS if depth < most), most)
+
+
+def _size(rows: int) -> int:
+    return min(rows.bit_length(), _SIZES - 1)

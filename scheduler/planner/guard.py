@@ -1,0 +1,65 @@
+"""Holds the planner to what steps really gave: corrects its predictions, and stops drafting that loses to plain steps.
+
+Used by `goodput`. A model of costs may be wrong in ways that its samples do not show. So for each size of batch the
+real seconds of plain and of drafting steps are compared with the predicted ones, and predictions are scaled by the
+ratio. And an account is kept in units of plain steps: a drafting step pays in what it was ahead of plain ones, or takes
+out what it was behind; each plain step pays in a little. Where the account is empty nothing is drafted but trials. So
+drafting never loses more than START steps and a share of SAVED of the time, however wrong the predictions are.
+"""
+
+import math
+
+BUCKETS = 8
+START, MOST = 8.0, 16.0
+"""Plain steps in a new account, and the most that it holds: past gains cannot pay for long losses."""
+SAVED = 0.008
+"""What each step without drafts pays in."""
+_WORST = 1.5
+"""No step is behind by more: the rest is a pause of the machine."""
+_RATE = 0.2
+_CUT = 0.3
+"""A sample's distance from the ratio, in logarithms, is cut here."""
+_WIDEST = 1.5
+"""Bound of a ratio's logarithm."""
+
+
+def bucket_of(rows: int) -> int:
+    """Batches of 1, 2-3, 4-7, ... rows are of one size."""
+    return min(rows.bit_length(), BUCKETS) - 1
+
+
+class Guard:
+    def __init__(self) -> None:
+        self._ratios = {drafts: [0.0] * BUCKETS for drafts in (False, True)}
+        """Logarithms of real over predicted seconds, by size."""
+        self._accounts = [START] * BUCKETS
+
+    def corrected(self, seconds: float, rows: int, *, drafts: bool) -> float:
+        return seconds * math.exp(self._ratios[drafts][bucket_of(rows)])
+
+    def allows(self, rows: int) -> bool:
+        """Whether drafting with so many rows has not lost too much."""
+        return self._accounts[bucket_of(rows)] > 0.0
+
+    def account(self, rows: int) -> float:
+        return self._accounts[bucket_of(rows)]
+
+    def compare(self, rows: int, predicted: float, real: float, *, drafts: bool) -> None:
+        """Takes in what like steps took and what the costs alone predict for them. Nonsense changes nothing."""
+        if not (0.0 < predicted < math.inf and 0.0 < real < math.inf):
+            return
+        ratios, size = self._ratios[drafts], bucket_of(rows)
+        error = max(-_CUT, min(math.log(real / predicted) - ratios[size], _CUT))
+        ratios[size] = max(-_WIDEST, min(ratios[size] + _RATE * error, _WIDEST))
+
+    def settle(self, rows: int, steps: int, tokens: float, seconds: float, plain: float, *, drafts: bool) -> float:
+        """Books `steps` steps of so many tokens and seconds; `plain` are those of one plain step. Returns what they
+        were ahead of plain ones, in plain steps.
+        """
+        size = bucket_of(rows)
+        gained = SAVED * steps
+        if drafts:
+            gained = tokens / rows - seconds / plain if plain > 0.0 else 0.0
+            gained = max(gained, -_WORST * steps) if math.isfinite(gained) else 0.0
+        self._accounts[size] = min(max(self._accounts[size] + gained, -MOST), MOST)
+        return gained

@@ -1,0 +1,80 @@
+"""What settled steps teach, learned from several at once: costs, survival and the guard's account.
+
+Used by `goodput`: it keeps each settled step, and learns before each new choice.
+"""
+
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
+from aerie.scheduler.planner.chains import Chains
+from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.guard import Guard
+from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
+from aerie.scheduler.planner.survival import Survival
+
+_MOST_STEPS = 64
+_LONGEST_GAP = 3.0
+"""A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
+
+
+class Lessons:
+    def __init__(
+        self, costs: StepCosts, survival: Survival, guard: Guard, chains: Chains, trees: list[DraftShape]
+    ) -> None:
+        self.ahead = False
+        """Whether the last trial was ahead of plain steps, so that another may follow at once."""
+        self._costs = costs
+        self._survival = survival
+        self._guard = guard
+        self._chains = chains
+        self._families = {shape.topk: family for family, shape in reversed(list(enumerate(trees, start=1)))}
+        self._steps = SettledSteps()
+        self._labels = 0
+
+    def take(
+        self,
+        plan: StepPlan,
+        rows: Longs,
+        live: Bools,
+        output: StepOutput,
+        planned: Planned | None,
+        *,
+        steady: bool,
+    ) -> None:
+        """Keeps a step; `live` says which rows still have the owner that they were planned for."""
+        self._steps.take(plan, rows, live, output, planned, waited=steady)
+        if plan.decode is not None and plan.decode.depth:
+            self._labels += len(rows)
+        if self._labels > self._survival.most - len(rows) or len(self._steps.whole) > _MOST_STEPS:
+            self.learn()
+
+    def learn(self) -> None:
+        steps, self._steps.whole, self._labels = self._steps.whole, [], 0
+        for group in alike(steps):
+            self._learn_times(group)
+            if group.drafts:
+                self._learn_labels(group)
+
+    def _learn_times(self, group: Alike) -> None:
+        costs, guard = self._costs, self._guard
+        work, (phases, gap) = group.work(), group.times()
+        expected = costs.gap(work)
+        wait = expected if gap is None else min(max(gap, 0.0), _LONGEST_GAP * expected)
+        seconds = sum(phases.values()) + wait
+        if phases and costs.ready:
+            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts)
+            plain = guard.corrected(costs.plain(group.rows, work.context), group.rows, drafts=False)
+            gained = guard.settle(
+                group.rows, group.count, group.tokens, seconds * group.count, plain, drafts=group.drafts
+            )
+            if any(step.planned is not None and step.planned.trial for step in group.steps):
+                self.ahead = group.drafts and gained > 0.0
+        costs.observe(work, phases, gap)
+
+    def _learn_labels(self, group: Alike) -> None:
+        family = 0 if group.topk == 1 else self._families.get(group.topk, -1)
+        if family < 0:
+            return
+        labels = group.labels()
+        self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=group.count)
+        if family == 0:
+            self._chains.note_reach([(step.depth, int(step.output.drafted.max())) for step in group.steps], group.rows)

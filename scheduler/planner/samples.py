@@ -1,0 +1,174 @@
+"""Settled steps, kept until the planner learns from several at once, and what a group of like steps shows.
+
+Used by `lessons` and `calibration`. Keeping a step costs a few microseconds; numpy's calls cost as much for one step as
+for many, and a step of a small model takes less than a millisecond.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
+from aerie.scheduler.planner.costs import StepWork
+
+_PAUSE = 3.0
+"""A time of so many medians is cut there: the machine paused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the planner expected of a step."""
+
+    shape: DraftShape
+    rows: int
+    tokens: float
+    seconds: float
+    plain: float
+    """Seconds of a step that drafts nothing."""
+    trial: bool = False
+    """Drafted to see whether drafting pays by now."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """A decode step that has settled. `live` says which of its `rows` still have the owner that it was planned for."""
+
+    plan: StepPlan
+    rows: Longs
+    live: Bools
+    output: StepOutput
+    planned: Planned | None
+    phases: dict[str, float]
+    gap: float | None
+    """Seconds in which the lane waited before the step, if they are known."""
+
+    @property
+    def depth(self) -> int:
+        return self.plan.decode.depth if self.plan.decode is not None else 0
+
+
+@dataclass(slots=True)
+class SettledSteps:
+    """Joins the outputs of consecutive steps: a step answers before it extends the head, so its extend comes with the
+    next step's times. `whole` are the steps whose times are complete.
+    """
+
+    whole: list[Settled] = field(default_factory=list)
+    _last: Settled | None = None
+    _number: int = -1
+    _ended: float = 0.0
+
+    def take(
+        self,
+        plan: StepPlan,
+        rows: Longs,
+        live: Bools,
+        output: StepOutput,
+        planned: Planned | None = None,
+        *,
+        waited: bool,
+    ) -> None:
+        """Takes steps in order. `waited` says whether the step was launched while another was in flight, so that the
+        lane's pause before it was the loop's own.
+        """
+        phases = dict(output.phase_seconds)
+        late = phases.pop("extend", None)
+        successive = output.number == self._number + 1
+        if self._last is not None and successive:
+            if late is not None:
+                self._last.phases["extend"] = late
+            self.whole.append(self._last)
+        began = output.began
+        gap = began - self._ended if successive and waited and began > 0.0 and self._ended > 0.0 else None
+        decodes = plan.decode is not None
+        self._last = Settled(plan, rows, live, output, planned, phases, gap) if decodes else None
+        self._number, self._ended = output.number, output.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Of the rows [r] that drafted: nodes accepted, of a path that could have had `planned` nodes."""
+
+    rows: Longs
+    accepted: Ints
+    planned: Ints
+
+
+class Alike:
+    """Settled steps of equally many rows, all of which drafted or none."""
+
+    def __init__(self, steps: Sequence[Settled]) -> None:
+        self.steps = steps
+        self.count = len(steps)
+        self.rows = len(steps[0].rows)
+        self.drafts = steps[0].depth > 0
+        self.topk = steps[0].plan.decode.topk if steps[0].plan.decode is not None else 1
+        self.counts = np.stack([step.output.counts for step in steps])  # [steps, rows]
+
+    @property
+    def tokens(self) -> int:
+        return int(self.counts.sum())
+
+    def work(self) -> StepWork:
+        """The mean."""
+        rows, count = self.rows, self.count
+        context = (self.steps[0].output.lengths.sum() + self.steps[-1].output.lengths.sum()) / 2
+        if not self.drafts:
+            return StepWork(rows, rows, float(context))
+        drafted = np.stack([step.output.drafted for step in self.steps])
+        extended = np.stack([step.plan.drafting for step in self.steps])
+        levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
+        return StepWork(
+            rows=rows,
+            tokens=rows + float(drafted.sum()) / count,
+            context=float(context),
+            levels=float(levels),
+            frontier=float(np.count_nonzero(self.nodes() > 1)) / count * self.topk,
+            pairs=float((self.counts * extended).sum()) / count,
+        )
+
+    def nodes(self) -> Ints:
+        """[steps, rows] nodes that were planned; 1 in rows that do not draft."""
+        return np.stack(
+            [np.where(s.plan.drafting, s.plan.decode.nodes, 1) for s in self.steps if s.plan.decode is not None]
+        )
+
+    def times(self) -> tuple[dict[str, float], float | None]:
+        """Mean seconds by phase, and of the gap before a step; pauses are cut."""
+        if self.count == 1:
+            return self.steps[0].phases, self.steps[0].gap
+        names = {name for step in self.steps for name in step.phases}
+        phases = {
+            name: without_pauses([step.phases[name] for step in self.steps if name in step.phases])
+            for name in sorted(names)
+        }
+        gaps = [step.gap for step in self.steps if step.gap is not None]
+        return phases, statistics.median(gaps) if gaps else None
+
+    def labels(self) -> Labels:
+        nodes = self.nodes()
+        live = np.stack([step.live for step in self.steps])
+        endings = np.stack([step.output.endings for step in self.steps])
+        accepted = np.stack([step.output.accepted for step in self.steps])
+        rows = np.stack([step.rows for step in self.steps])
+        depths = np.array([step.depth for step in self.steps], dtype=np.int32)[:, None]
+        known = (nodes > 1) & live & (self.counts > 0) & (endings == 0)  # [steps, rows], as all of these
+        return Labels(rows[known], accepted[known], np.minimum(nodes - 1, depths)[known])
+
+
+def alike(steps: Sequence[Settled]) -> list[Alike]:
+    """Groups steps of equally many rows and children, drafting or not."""
+    groups: dict[tuple[int, int], list[Settled]] = {}
+    for step in steps:
+        topk = step.plan.decode.topk if step.plan.decode is not None and step.depth else 0
+        groups.setdefault((len(step.rows), topk), []).append(step)
+    return [Alike(group) for group in groups.values()]
+
+
+def without_pauses(seconds: Sequence[float]) -> float:
+    """The mean of times, each cut at a few medians."""
+    most = _PAUSE * statistics.median(seconds)
+    return sum(min(one, most) for one in seconds) / len(seconds)

@@ -1,0 +1,51 @@
+"""The guard: predictions follow what steps really take, and drafting never loses more than the account holds."""
+
+import math
+
+import pytest
+
+from aerie.scheduler.planner.guard import MOST, SAVED, START, Guard, bucket_of
+
+
+def test_predictions_are_scaled_to_what_steps_take():
+    guard = Guard()
+    for _ in range(100):
+        guard.compare(4, 1e-3, 2e-3, drafts=True)
+    assert guard.corrected(1e-3, 5, drafts=True) == pytest.approx(2e-3, rel=0.05)
+    assert guard.corrected(1e-3, 5, drafts=False) == 1e-3 and guard.corrected(1e-3, 1, drafts=True) == 1e-3
+
+
+def test_one_pause_hardly_moves_them():
+    guard = Guard()
+    guard.compare(4, 1e-3, 5.0, drafts=False)
+    assert guard.corrected(1e-3, 4, drafts=False) < 1.1e-3
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.0])
+def test_nonsense_changes_nothing(bad):
+    guard = Guard()
+    guard.compare(4, bad, 1e-3, drafts=True)
+    guard.compare(4, 1e-3, bad, drafts=True)
+    guard.settle(4, 3, bad, 1e-3, bad, drafts=True)
+    assert guard.corrected(1.0, 4, drafts=True) == 1.0 and math.isfinite(guard.account(4))
+
+
+def test_losses_end_when_the_account_is_empty_and_rests_refill_it_slowly():
+    guard, lost = Guard(), 0.0
+    for step in range(2000):
+        if guard.allows(2):
+            lost -= guard.settle(2, 1, 2, 1.3e-3, 1e-3, drafts=True)  # a token a row, in 1.3 plain steps
+        else:
+            guard.settle(2, 1, 2, 1e-3, 1e-3, drafts=False)
+    assert START - 1 < lost <= START + 1 + SAVED * 2000
+    assert guard.allows(64), "sizes of batches have their own accounts"
+
+
+def test_past_gains_pay_for_few_losses():
+    guard = Guard()
+    guard.settle(1, 1000, 3000, 1.0, 1e-3, drafts=True)
+    assert guard.account(1) == MOST
+
+
+def test_sizes():
+    assert [bucket_of(rows) for rows in (1, 2, 3, 4, 64, 127, 128, 10**6)] == [0, 1, 1, 2, 6, 6, 7, 7]

@@ -1,0 +1,77 @@
+"""Settled steps: times joined with those of the next step, and groups whose means pauses do not move."""
+
+import numpy as np
+import pytest
+
+from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
+from aerie.scheduler.planner.samples import SettledSteps, alike
+
+
+def step(number, rows, depth=0, *, accepted=0, began=0.0, ended=0.0, decodes=True, **phases):
+    """A step's plan and output; the first row drafts nothing, and the last one has ended."""
+    ones = np.ones(rows, dtype=np.int32)
+    nodes = ones + depth
+    nodes[0] = 1
+    work = DecodeWork(0 * ones, nodes, depth, 1) if decodes else None
+    plan = StepPlan(number, StepKind.DECODE, np.arange(rows), 0 * ones, nodes > 1, None, work)
+    ends = 0 * ones
+    ends[-1] = rows > 2
+    out = StepOutput(
+        number,
+        np.zeros((rows, depth + 1), dtype=np.int32),
+        ones + accepted,
+        0 * ones + accepted,
+        nodes - 1,
+        10 * ones,
+        ends,
+        phase_seconds=phases,
+        began=began,
+        ended=ended,
+    )
+    return plan, np.arange(rows) + 5, np.ones(rows, dtype=np.bool_), out
+
+
+def test_a_steps_extend_and_pause_are_joined_with_it():
+    steps = SettledSteps()
+    steps.take(*step(0, 1, began=1.0, ended=2.0, verify=0.1), waited=False)
+    steps.take(*step(1, 2, began=2.5, ended=3.0, extend=0.2, verify=0.3), waited=True)
+    steps.take(*step(2, 1, began=3.5, ended=4.0, decodes=False, verify=0.3), waited=True)
+    steps.take(*step(5, 3, began=9.0, ended=9.5, verify=0.3), waited=True)
+    steps.take(*step(6, 4, began=9.5, ended=9.9, verify=0.3), waited=True)
+    assert [(len(one.rows), one.phases, one.gap) for one in steps.whole] == [
+        (1, {"verify": 0.1, "extend": 0.2}, None),
+        (2, {"verify": 0.3}, 0.5),
+        (3, {"verify": 0.3}, None),
+    ]
+
+
+def settled(*each):
+    steps = SettledSteps()
+    for number, (rows, depth, seconds, gap) in enumerate(each):
+        steps.take(
+            *step(number, rows, depth, accepted=min(depth, 1), began=number + gap, ended=number + 1.0, verify=seconds),
+            waited=True,
+        )
+    steps.take(*step(len(each), 1), waited=True)
+    return steps.whole
+
+
+def test_pauses_do_not_move_a_mean():
+    [group] = alike(settled((2, 1, 1e-3, 0.1), (2, 1, 1e-3, 0.2), (2, 1, 1e-3, 0.9), (2, 1, 9.0, 0.3)))
+    phases, gap = group.times()
+    assert phases["verify"] < 2e-3 and gap == pytest.approx(0.3)
+
+
+def test_only_like_steps_share_a_group():
+    groups = alike(settled((2, 1, 1.0, 0.1), (3, 1, 2.0, 0.1), (2, 0, 3.0, 0.1), (2, 2, 4.0, 0.1)))
+    assert [[one.phases["verify"] for one in group.steps] for group in groups] == [[1.0, 4.0], [2.0], [3.0]]
+
+
+def test_the_work_and_the_labels_of_a_group():
+    [group] = alike(settled((4, 2, 1.0, 0.1), (4, 3, 1.0, 0.1)))
+    work = group.work()
+    assert (work.rows, work.tokens, work.context, work.levels) == (4, 4 + 7.5, 40, 2.5)
+    assert (work.frontier, work.pairs, group.tokens) == (3, 6, 16)
+    labels = group.labels()
+    assert labels.rows.tolist() == [6, 7] * 2 and labels.accepted.tolist() == [1] * 4
+    assert labels.planned.tolist() == [2, 2, 3, 3]
