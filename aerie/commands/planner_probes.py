@@ -78,6 +78,38 @@ def planner_command(
     end("The planner, no speculation and fixed shapes", cells, columns, config, json)
 
 
+@planners.command("replay")
+def replay_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    quick: Quick = False,
+    prompts: Annotated[int, typer.Option(min=1, help="Requests to record")] = 32,
+    depth: Annotated[int, typer.Option(min=1, help="Depth of the recorded drafts")] = 6,
+    chains: Annotated[str, typer.Option(help="Depths of fixed chains, comma-separated")] = "1,3,6",
+    concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,4,16,64",
+    temperature: Annotated[str, typer.Option(help="Temperatures, which alternate")] = "0,0.8,1.2",
+) -> None:
+    """Records answers and all their drafts once, then simulates every policy: steady loads and arrivals, on this
+    machine's costs and on the roofline of an 8B model on an H100 and an H200.
+    """
+    from aerie.commands.prompts import held_out_prompts
+    from aerie.probe.drive import ask
+    from aerie.probe.recording import record
+    from aerie.probe.replays import measure_replays
+
+    config = inline(config_of(target, overrides))
+    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, _LONG)
+    asked = ask(held_out_prompts(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
+    recordings = record(config, asked, make_lane, depth=depth)
+    cells = measure_replays(
+        config, recordings, make_lane, depths=integers(chains), depth=depth, loads=integers(concurrency), say=say
+    )
+    columns = {"machine": "s", "arrivals": "s", "rows": "d", "policy": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
+    columns |= {"over_best_static": ".3f", "latency_over_off": ".3f"}
+    end("Replayed answers under every policy", cells, columns, config, json)
+
+
 def _keep(json: Path, cells: list[dict[str, Any]], config: Config) -> None:
     from aerie.probe.report import write_report
 

@@ -78,14 +78,17 @@ class StepCosts:
 
     def step(self, work: StepWork) -> float:
         """A step of this work, with the time between steps."""
+        return sum(self.phases(work).values()) + self.gap(work)
+
+    def phases(self, work: StepWork) -> dict[str, float]:
+        """Seconds by phase of a step of this work."""
         drafts = work.levels > 0
-        seconds = self._verify.predict(self._verify_features(work, drafts))
-        seconds += self._gap.predict(self._gap_features(work))
+        phases = {"verify": self._verify.predict(self._verify_features(work, drafts))}
         if drafts:
-            seconds += self._draft.predict(self._draft_features(work))
+            phases["draft"] = self._draft.predict(self._draft_features(work))
         if work.pairs:
-            seconds += self._extend.predict(self._extend_features(work))
-        return seconds
+            phases["extend"] = self._extend.predict(self._extend_features(work))
+        return phases
 
     def gap(self, work: StepWork) -> float:
         """The time between steps."""

@@ -1,33 +1,42 @@
-"""The planner's probe on a tiny pair: every mode answers the same, and intervals cover."""
+"""The planner's probe on a tiny pair: every mode answers the same on its own share of one lane, and intervals cover."""
 
 import pytest
 
 from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
-from aerie.probe.planner import interval, measure_planner
+from aerie.probe.planner import Load, grid, key_of, measure_planner
 from tests.probe.conftest import PROMPTS, make_lane
+
+LOAD = Load("short", PROMPTS, 12)
 
 
 @pytest.mark.parametrize("poison", [True, False])
 def test_all_modes_answer_the_same(config: Config, poison: bool) -> None:
     """Without poison the planner is calibrated on the lane first."""
-    scheduler = config.scheduler.model_copy(update={"poison": poison})
-    cells = measure_planner(
-        config.model_copy(update={"scheduler": scheduler}),
-        PROMPTS,
-        make_lane,
-        loads=(1, 3),
-        temperatures=(0.0, 0.9),
-        shapes=[DraftShape(2, 1, 3)],
-        windows=1,
-        max_tokens=12,
-    )
+    scheduler = config.scheduler.model_copy(update={"poison": poison, "max_running": 1})
+    engine = config.engine.model_copy(update={"lane": "inline", "kv_tokens": 4096})
+    places = grid([LOAD], [(0.0,), (0.0, 0.9)], [1, 3])
+    cells = [
+        cell
+        for found in measure_planner(
+            config.model_copy(update={"scheduler": scheduler, "engine": engine}),
+            make_lane,
+            places,
+            shapes=[DraftShape(2, 1, 3)],
+            measured=0.2,
+            warm=0.1,
+            known={places[0].key},
+        )
+        for cell in found
+    ]
     assert [cell["mode"] for cell in cells[:4]] == ["off", "planner", "fixed", "chain 2"]
-    assert len(cells) == 16 and all(cell["identical"] == 1.0 for cell in cells)
-    assert all(cell["over_off"] == 1.0 for cell in cells if cell["mode"] == "off")
+    assert len(cells) == 12 and {key_of(cell) for cell in cells} == {place.key for place in places[1:]}
+    assert all(cell["identical"] == 1.0 and cell["compared"] > 0 for cell in cells)
+    assert all(cell["over_off"] == 1.0 and cell["cpu_interval"] == [1.0, 1.0] for cell in cells[::4])
+    assert all(cell["interval"][0] <= cell["interval"][1] for cell in cells)
 
 
-def test_an_interval_covers_the_median_and_narrows() -> None:
-    wide, narrow = interval([0.8, 1.0, 1.2]), interval([0.99, 1.0, 1.01] * 5)
-    assert wide[0] <= 1.0 <= wide[1] and wide == [0.8, 1.2]
-    assert 0.99 <= narrow[0] <= 1.0 <= narrow[1] <= 1.01
+def test_no_cell_begins_when_the_time_is_over(config: Config) -> None:
+    engine = config.engine.model_copy(update={"lane": "inline"})
+    own = config.model_copy(update={"engine": engine})
+    assert not list(measure_planner(own, make_lane, grid([LOAD], [(0.0,)], [1]), seconds=0.0))

@@ -8,8 +8,8 @@ import pytest
 from aerie.contracts.messages import Abort, Finished
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
-from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.chains import chain_depths
+from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.goodput import PROBE_STEPS, Goodput
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests

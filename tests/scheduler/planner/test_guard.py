@@ -32,7 +32,7 @@ def test_nonsense_changes_nothing(bad):
 
 def test_losses_end_when_the_account_is_empty_and_rests_refill_it_slowly():
     guard, lost = Guard(), 0.0
-    for step in range(2000):
+    for _ in range(2000):
         if guard.allows(2):
             lost -= guard.settle(2, 1, 2, 1.3e-3, 1e-3, drafts=True)  # a token a row, in 1.3 plain steps
         else:

@@ -1,0 +1,183 @@
+"""A lane that answers with recorded texts, on a clock of its own: `aerie probe replay` and its simulations.
+
+The real scheduler and the real planner drive it. Steps commit what they would have committed, and take the seconds that
+a price says. Nothing waits.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from aerie.contracts.sampling import noise_key
+from aerie.contracts.step import Capacity, DecodeWork, Ending, Ints, Longs, PrefillWork, StepOutput, StepPlan
+from aerie.probe.recording import Recording
+from aerie.scheduler.planner.costs import StepWork
+
+Price = Callable[[StepWork], Mapping[str, float]]
+"""Seconds of a step's phases: verify, and draft and extend if it drafts."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Virtual seconds."""
+
+    now: float = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True)
+class _Row:
+    recording: Recording
+    accepted: list[int]
+    place: int = -1
+    """Index of the last committed token of the answer; -1 before its first."""
+    length: int = 0
+    ending: Ending = Ending.OPEN
+
+
+@dataclass(slots=True)
+class ReplayLane:
+    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work."""
+
+    capacity: Capacity
+    price: Price
+    clock: Clock
+    host: float = 0.0
+    committed: int = 0
+    _known: dict[int, tuple[Recording, list[int]]] = field(default_factory=dict)
+    _rows: dict[int, _Row] = field(default_factory=dict)
+    _flying: deque[StepOutput] = field(default_factory=deque)
+    _free_at: float = 0.0
+    _late: float = 0.0
+
+    def know(self, recordings: Sequence[Recording]) -> None:
+        """Makes these requests answerable. A row's request is recognized by the key of its noise."""
+        for one in recordings:
+            request = one.request
+            key = noise_key(request.sampling.seed or 0, list(request.prompt), request.choice)
+            self._known[key] = one, one.accepted()
+
+    def acceptance(self, rows: Longs) -> list[int]:
+        """What the next draft of each row would have accepted, of the deepest chain."""
+        return [self._next(self._rows[row]) for row in rows.tolist()]
+
+    def launch(self, plan: StepPlan) -> None:
+        if plan.starts is not None:
+            for row, key in zip(plan.starts.rows.tolist(), plan.starts.noise_keys.tolist(), strict=True):
+                found = self._known.get(key)
+                if found is not None:  # not a row of the planner's calibration
+                    self._rows[row] = _Row(*found)
+        output, work = self._prefilled(plan, plan.prefill) if plan.prefill is not None else self._decoded(plan)
+        phases = dict(self.price(work))
+        late, self._late = self._late, phases.pop("extend", 0.0)
+        self.clock.now += self.host
+        began = max(self.clock.now, self._free_at)
+        ended = began + sum(phases.values())
+        self._free_at = ended + self._late
+        if late:
+            phases = {"extend": late} | phases
+        self._flying.append(_timed(output, phases, began - late, ended))
+        self.committed += int(output.counts.sum())
+
+    def settle(self) -> StepOutput:
+        output = self._flying.popleft()
+        self.clock.now = max(self.clock.now, output.ended)
+        return output
+
+    def close(self) -> None:
+        self._flying.clear()
+
+    def _prefilled(self, plan: StepPlan, work: PrefillWork) -> tuple[StepOutput, StepWork]:
+        size = len(plan.rows)
+        ids, counts, endings = (np.zeros(size, dtype=np.int32) for _ in range(3))
+        for index, row in enumerate(plan.rows.tolist()):
+            own = self._rows[row]
+            own.length = int(work.starts[index] + work.counts[index])
+            if work.is_last[index]:
+                own.place += 1
+                ids[index], counts[index] = own.recording.tokens[own.place], 1
+                endings[index] = own.ending = _ending(own)
+        output = _output(plan, ids[:, None], counts, 0 * counts, 0 * counts, self._lengths(plan.rows), endings)
+        tokens = len(work.token_ids)
+        extended = int(work.counts[plan.drafting].sum())
+        return output, StepWork(size, tokens, float(work.starts.sum()), pairs=extended)
+
+    def _decoded(self, plan: StepPlan) -> tuple[StepOutput, StepWork]:
+        work = plan.decode
+        assert work is not None
+        size = len(plan.rows)
+        ids = np.full((size, work.depth + 1), -1, dtype=np.int32)
+        counts, accepted, endings = (np.zeros(size, dtype=np.int32) for _ in range(3))
+        for index, row in enumerate(plan.rows.tolist()):
+            own = self._rows.get(row)
+            if own is None:
+                counts[index] = 1
+            elif own.ending is Ending.OPEN:
+                drafted = min(int(work.nodes[index]) - 1, work.depth) if plan.drafting[index] else 0
+                ids_, accepted[index] = self._commit(own, drafted)
+                ids[index, : len(ids_)], counts[index] = ids_, len(ids_)
+            endings[index] = Ending.OPEN if own is None else own.ending
+        drafted_ = np.where(plan.drafting & (work.depth > 0), work.nodes - 1, 0).astype(np.int32)
+        output = _output(plan, ids, counts, accepted, drafted_, self._lengths(plan.rows), endings)
+        return output, _work(plan, work, output)
+
+    def _commit(self, own: _Row, drafted: int) -> tuple[list[int], int]:
+        accepted = min(self._next(own), drafted)
+        ids = own.recording.tokens[own.place + 1 : own.place + 2 + accepted]
+        own.place += len(ids)
+        own.length += len(ids)
+        own.ending = _ending(own)
+        return ids, min(accepted, len(ids))
+
+    @staticmethod
+    def _next(own: _Row) -> int:
+        return own.accepted[own.place] if 0 <= own.place < len(own.accepted) else 0
+
+    def _lengths(self, rows: Ints) -> Ints:
+        lengths = [self._rows[row].length if row in self._rows else 0 for row in rows.tolist()]
+        return np.array(lengths, dtype=np.int32)
+
+
+def _ending(own: _Row) -> Ending:
+    if own.place + 1 < len(own.recording.tokens):
+        return Ending.OPEN
+    return Ending.STOP_ID if own.recording.reason == "stop" else Ending.LENGTH
+
+
+def _work(plan: StepPlan, work: DecodeWork, output: StepOutput) -> StepWork:
+    rows, drafts = len(plan.rows), bool(output.drafted.any())
+    drafting = plan.drafting & (work.nodes > 1)
+    return StepWork(
+        rows=rows,
+        tokens=rows + int(output.drafted.sum()),
+        context=float(output.lengths.sum()),
+        levels=int(output.drafted.max(initial=0)),
+        frontier=int(np.count_nonzero(drafting)) if drafts else 0,
+        pairs=int(output.counts[plan.drafting].sum()) + (0 if plan.behind is None else int(plan.behind.sum())),
+    )
+
+
+def _output(
+    plan: StepPlan, ids: Ints, counts: Ints, accepted: Ints, drafted: Ints, lengths: Ints, endings: Ints
+) -> StepOutput:
+    return StepOutput(plan.number, ids, counts, accepted, drafted, lengths, endings)
+
+
+def _timed(output: StepOutput, phases: dict[str, float], began: float, ended: float) -> StepOutput:
+    return StepOutput(
+        output.number,
+        output.token_ids,
+        output.counts,
+        output.accepted,
+        output.drafted,
+        output.lengths,
+        output.endings,
+        phase_seconds=phases,
+        busy_seconds=sum(phases.values()),
+        began=began,
+        ended=ended,
+    )
