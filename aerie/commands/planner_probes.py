@@ -16,6 +16,7 @@ from aerie.commands.probe_options import (
     Target,
     config_of,
     end,
+    inline,
     say,
 )
 from aerie.contracts.config import Config

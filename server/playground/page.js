@@ -7,6 +7,7 @@ import { by, pinned } from "./dom.js";
 import { addTrees, forgetTrees } from "./drafts.js";
 import { form } from "./form.js";
 import { Meter } from "./meter.js";
+import { readPlan } from "./planner.js";
 import { Regions } from "./regions.js";
 
 const messages = [];
@@ -149,6 +150,9 @@ async function show(target, request, signal, answer) {
   by("state").textContent = meter.cut
     ? `The answer was cut at ${counted(meter)}, the limit of “Max tokens”.`
     : `The answer is complete: ${counted(meter)}.`;
+  const plan = await readPlan();
+  by("plan").hidden = plan === null;
+  by("plan").textContent = plan ?? "";
 }
 
 function counted({ tokens }) {

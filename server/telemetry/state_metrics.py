@@ -81,6 +81,12 @@ class State(Collector):
         yield self._gauge("spec_decode_draft_nodes", text, now.nodes)
         text = "Recent mean of |predicted - accepted| nodes over the predicted nodes of a step"
         yield self._gauge("spec_decode_calibration_error", text, now.calibration_error)
+        text = "Tokens a second of the best draft over those of plain steps, predicted at the last choice; 0 if unknown"
+        yield self._gauge("spec_decode_predicted_gain", text, now.gain)
+        text = "1, with why the planner made its last choice"
+        choice = GaugeMetricFamily(f"{PREFIX}:spec_decode_choice_info", text, labels=["model_name", "reason"])
+        choice.add_metric([self._model, now.reason], 1)
+        yield choice
         steps = {str(depth): count for depth, count in sorted(now.steps_by_depth.items())}
         yield self._counter("spec_decode_planned_steps", "Decode steps by planned depth", steps, "depth")
         sums: list[tuple[str, str, float]] = [

@@ -220,6 +220,8 @@ class FakeScheduler:
                 regret_tokens=0.25,
                 resting_seconds=0.1,
                 calibration_error=0.05,
+                reason="drafts promise more",
+                gain=1.25,
             ),
             committed=35,
             phase_seconds={"draft": 0.25, "verify": 0.5},
