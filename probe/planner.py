@@ -5,8 +5,9 @@ and back (A B C, C B A). A cell's ratio is that of all tokens over all seconds; 
 rounds of turns. The planner meets each cell as a server would: with the costs of its calibration, and what it has
 learned in the turns before those that count.
 
-Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does: that
-of the loop and the lane together, in which the planner's own work counts in full and the machine's pauses do not.
+Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does, in
+which the machine's pauses do not count: that of the loop and its inline lane together, or, where the lane is another
+process, of the one that worked longer, since they overlap.
 """
 
 import random

@@ -65,7 +65,7 @@ class Slice:
     tokens: int
     seconds: float
     cpu_seconds: float
-    """Of the loop's thread, and of the lane where it is another process."""
+    """CPU time of the loop and its inline lane; where the lane is another process, of the one that worked longer."""
 
 
 @dataclass(slots=True)
@@ -109,7 +109,7 @@ class Contestant:
 
     def _worked(self, cpu: float, busy: float) -> float:
         worked = time.thread_time() - cpu
-        return worked if self.inline else worked + self.scheduler.stats.busy_seconds - busy
+        return worked if self.inline else max(worked, self.scheduler.stats.busy_seconds - busy)
 
     def _finish(self, reply: Finished) -> None:
         self._open -= 1
