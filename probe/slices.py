@@ -27,6 +27,8 @@ class Share:
         self._capacity = replace(whole, rows=rows, pages=pages + 1)
         self._flying = 0
         self._outputs: deque[StepOutput] = deque()
+        self._away = 0.0
+        self._parked = time.monotonic()
 
     @property
     def capacity(self) -> Capacity:
@@ -43,16 +45,22 @@ class Share:
         self._flying += 1
 
     def settle(self) -> StepOutput:
-        if self._outputs:
-            return self._outputs.popleft()
-        self._flying -= 1
-        return self._lane.settle()
+        return self._outputs.popleft() if self._outputs else self._fetched()
+
+    def resume(self) -> None:
+        """Begins a turn. The others' turns since the last one are no pause of this lane."""
+        self._away += time.monotonic() - self._parked
 
     def park(self) -> None:
         """Fetches what is in flight, so that another may use the lane."""
         while self._flying:
-            self._flying -= 1
-            self._outputs.append(self._lane.settle())
+            self._outputs.append(self._fetched())
+        self._parked = time.monotonic()
+
+    def _fetched(self) -> StepOutput:
+        self._flying -= 1
+        output = self._lane.settle()
+        return replace(output, began=output.began - self._away, ended=output.ended - self._away)
 
     def close(self) -> None:
         """The whole lane is its owner's to close."""
@@ -88,6 +96,7 @@ class Contestant:
 
     def turn(self, seconds: float) -> Slice:
         """Runs for so much time of the machine, a step at least."""
+        self.share.resume()
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
         tokens = 0
         while True:

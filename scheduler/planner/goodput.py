@@ -28,6 +28,8 @@ HOLD, HELD = 4, 32
 """Steps for which a new choice holds while the same rows run; twice as long each time that it is chosen again, up to
 HELD.
 """
+NO_HEADS = 128
+"""Steps for which it holds that no row may draft."""
 MARGIN = 0.02
 """What a draft must promise beyond plain decoding while nothing is drafted."""
 PROBE_STEPS = 64
@@ -156,7 +158,7 @@ class Goodput:
         resting = _Held(Planned(NO_DRAFT, rows, rows, plain, plain), headed, np.ones(len(headed), np.int32), HOLD)
         if not len(headed) or not self.costs.ready or int(most.max()) < 1:
             self.outcome.explain("no request may draft" if self.costs.ready else "costs are not known", 0.0)
-            resting.length = HELD
+            resting.length = NO_HEADS
             return resting
         chosen, shape = self._best(headed, most, rows, context, behind)
         gain = self._gain(chosen, rows, plain)

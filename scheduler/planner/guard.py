@@ -30,12 +30,15 @@ def bucket_of(rows: int) -> int:
 
 class Guard:
     def __init__(self) -> None:
-        self._ratios = {drafts: [0.0] * BUCKETS for drafts in (False, True)}
-        """Logarithms of real over predicted seconds, by size."""
+        self._plain = [0.0] * BUCKETS
+        """Logarithms of real over predicted seconds of plain steps, by size."""
+        self._drafting = [0.0] * BUCKETS
+        """The same of drafting steps, less that of plain ones: without samples, drafts are as wrong as plain steps."""
         self._accounts = [START] * BUCKETS
 
     def corrected(self, seconds: float, rows: int, *, drafts: bool) -> float:
-        return seconds * math.exp(self._ratios[drafts][bucket_of(rows)])
+        size = bucket_of(rows)
+        return seconds * math.exp(self._plain[size] + (self._drafting[size] if drafts else 0.0))
 
     def allows(self, rows: int) -> bool:
         """Whether drafting with so many rows has not lost too much."""
@@ -48,8 +51,9 @@ class Guard:
         """Takes in what like steps took and what the costs alone predict for them. Nonsense changes nothing."""
         if not (0.0 < predicted < math.inf and 0.0 < real < math.inf):
             return
-        ratios, size = self._ratios[drafts], bucket_of(rows)
-        error = max(-_CUT, min(math.log(real / predicted) - ratios[size], _CUT))
+        size = bucket_of(rows)
+        ratios, known = (self._drafting, self._plain[size]) if drafts else (self._plain, 0.0)
+        error = max(-_CUT, min(math.log(real / predicted) - known - ratios[size], _CUT))
         ratios[size] = max(-_WIDEST, min(ratios[size] + _RATE * error, _WIDEST))
 
     def settle(self, rows: int, steps: int, tokens: float, seconds: float, plain: float, *, drafts: bool) -> float:

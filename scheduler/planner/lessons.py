@@ -11,7 +11,7 @@ from aerie.scheduler.planner.guard import Guard
 from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
 
-_MOST_STEPS = 64
+_MOST_STEPS = 128
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 

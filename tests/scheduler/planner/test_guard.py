@@ -15,6 +15,17 @@ def test_predictions_are_scaled_to_what_steps_take():
     assert guard.corrected(1e-3, 5, drafts=False) == 1e-3 and guard.corrected(1e-3, 1, drafts=True) == 1e-3
 
 
+def test_drafts_without_samples_are_as_wrong_as_plain_steps():
+    guard = Guard()
+    for _ in range(100):
+        guard.compare(4, 1e-3, 1.5e-3, drafts=False)
+    assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(1.5e-3, rel=0.01)
+    for _ in range(100):
+        guard.compare(4, 1e-3, 2e-3, drafts=True)
+    assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(2e-3, rel=0.05)
+    assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1.5e-3, rel=0.01)
+
+
 def test_one_pause_hardly_moves_them():
     guard = Guard()
     guard.compare(4, 1e-3, 5.0, drafts=False)
