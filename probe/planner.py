@@ -1,9 +1,9 @@
 """`aerie probe planner`: what `spec.planner: goodput` gains and loses against no speculation and against fixed shapes.
 
-All modes answer the same requests on one lane, in turns of a few hundredths of a second whose order alternates forth
+All modes answer the same requests on one lane, in slices of a few hundredths of a second whose order alternates forth
 and back (A B C, C B A). A cell's ratio is that of all tokens over all seconds; its interval comes from resampling the
-rounds of turns. The planner meets each cell as a server would: with the costs of its calibration, and what it has
-learned in the turns before those that count.
+rounds of slices. The planner meets each cell as a server would: with the costs of its calibration, and what it has
+learned in the slices before those that count.
 
 Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does, in
 which the machine's pauses do not count: that of the loop and its inline lane together, or, where the lane is another
@@ -29,8 +29,8 @@ from aerie.probe.slices import Contestant, Slice, contestant
 
 OFF, PLANNER, FIXED = "off", "planner", "fixed"
 _RESAMPLES, _COVERED = 1000, 0.95
-_TURN = 0.03
-"""Seconds of a turn."""
+_SLICE = 0.03
+"""Seconds of a slice."""
 
 Cell = dict[str, Any]
 Key = tuple[str, str, int]
@@ -138,11 +138,11 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
     order, worked = list(modes), 0.0
     rounds: list[dict[str, Slice]] = []
     while worked < warm + measured:
-        turns = {mode: taking[mode].turn(_TURN) for mode in order}
+        slices = {mode: taking[mode].run(_SLICE) for mode in order}
         order.reverse()
         if worked >= warm:
-            rounds.append(turns)
-        worked += turns[OFF].cpu_seconds
+            rounds.append(slices)
+        worked += slices[OFF].cpu_seconds
     return [_cell(mode, place, taking, rounds) for mode in modes]
 
 
@@ -155,10 +155,10 @@ def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[d
         "mode": mode,
         "rows": rows,
         "temperature": temperature,
-        "tokens_per_s": _speed([turns[mode] for turns in rounds], by_cpu=False),
+        "tokens_per_s": _speed([one[mode] for one in rounds], by_cpu=False),
         "over_off": _ratio(rounds, mode, by_cpu=False),
         "interval": _interval(rounds, mode, by_cpu=False),
-        "tokens_per_cpu_s": _speed([turns[mode] for turns in rounds], by_cpu=True),
+        "tokens_per_cpu_s": _speed([one[mode] for one in rounds], by_cpu=True),
         "cpu_over_off": _ratio(rounds, mode, by_cpu=True),
         "cpu_interval": _interval(rounds, mode, by_cpu=True),
         "acceptance_length": own.decoded / max(own.steps, 1),
@@ -175,7 +175,7 @@ def _speed(slices: Sequence[Slice], *, by_cpu: bool) -> float:
 
 
 def _ratio(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> float:
-    own, off = [turns[mode] for turns in rounds], [turns[OFF] for turns in rounds]
+    own, off = [one[mode] for one in rounds], [one[OFF] for one in rounds]
     return _speed(own, by_cpu=by_cpu) / _speed(off, by_cpu=by_cpu)
 
 

@@ -1,6 +1,6 @@
-"""Several schedulers take turns on one lane, each for a few hundredths of a second, over its own rows and pages.
+"""Several schedulers share one lane in slices of a few hundredths of a second, each over its own rows and pages.
 
-A machine's speed changes by the second. What takes turns so quickly meets the same speed, so ratios hold where whole
+A machine's speed changes by the second. What alternates so quickly meets the same speed, so ratios hold where whole
 runs, one after the other, would differ by chance. Used by `planner`.
 """
 
@@ -48,7 +48,7 @@ class Share:
         return self._outputs.popleft() if self._outputs else self._fetched()
 
     def resume(self) -> None:
-        """Begins a turn. The others' turns since the last one are no pause of this lane."""
+        """Begins a slice. The others' slices since the last one are no pause of this lane."""
         self._away += time.monotonic() - self._parked
 
     def park(self) -> None:
@@ -68,7 +68,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One turn."""
+    """What one scheduler did in its slice."""
 
     tokens: int
     seconds: float
@@ -94,7 +94,7 @@ class Contestant:
     _asked: int = 0
     _open: int = 0
 
-    def turn(self, seconds: float) -> Slice:
+    def run(self, seconds: float) -> Slice:
         """Runs for so much time of the machine, a step at least."""
         self.share.resume()
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
