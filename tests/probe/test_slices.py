@@ -1,0 +1,100 @@
+"""Shares of one lane: rows and pages of their own, and times without the others' slices."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from aerie.contracts.config import Config, SchedulerConfig
+from aerie.contracts.step import DUMMY_PAGE, PrefillWork, StepKind, StepOutput, StepPlan
+from aerie.probe.slices import Contestant, Share
+from aerie.scheduler import Scheduler
+from tests import fakes
+from tests.scheduler.driver import CHAIN, generate
+
+
+def test_shares_answer_beside_each_other_as_alone():
+    capacity = fakes.capacity(rows=8, pages=41)
+    worker = fakes.FakeWorker(capacity, poison=False)
+    lane = fakes.QueueLane(Counting(worker))
+    config = Config(scheduler=SchedulerConfig(prefill_chunk=16, prefix_cache=False), spec=CHAIN)
+    contestants = []
+    for number in range(2):
+        share = Share(lane, number, 2)
+        assert (share.capacity.rows, share.capacity.pages) == (4, 21)
+
+        def request(index):
+            return generate(f"r{index}", [1, 2, 3 + index % 4], max_tokens=12, seed=index)
+
+        contestants.append(Contestant(share, Scheduler(share, config), request, 3, True))
+    for _ in range(30):
+        for one in contestants:
+            one.run(0.0)
+    both = contestants[0].ended & contestants[1].ended
+    assert len(both) > 5
+    assert all(contestants[0].answers[id] == contestants[1].answers[id] for id in both)
+    rows, pages = worker_use(worker)
+    assert all(row < 4 for row in rows[0]) and all(row >= 4 for row in rows[1])
+    assert not pages[0] & pages[1] - {DUMMY_PAGE}
+
+
+class Counting:
+    """The worker, with the numbers of its steps in a row: each share counts its own."""
+
+    def __init__(self, worker):
+        self._worker, self._next = worker, 0
+
+    def __getattr__(self, name):
+        return getattr(self._worker, name)
+
+    def step(self, plan, answer):
+        number, self._next = plan.number, self._next + 1
+        self._worker.step(replace(plan, number=self._next - 1), lambda out: answer(replace(out, number=number)))
+
+
+def worker_use(worker):
+    rows, pages = [set(), set()], [set(), set()]
+    for plan in worker.plans:
+        number = int(plan.rows[0] >= 4)
+        rows[number] |= set(np.asarray(plan.rows).tolist())
+        if plan.page_updates is not None:
+            pages[number] |= set(plan.page_updates.pages.tolist())
+    return rows, pages
+
+
+def test_the_others_slices_are_no_pause(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("aerie.probe.slices.time.monotonic", lambda: now[0])
+
+    class Timed(fakes.QueueLane):
+        def settle(self):
+            return replace(super().settle(), began=now[0] - 1.0, ended=now[0])
+
+    lane = Timed(Answering())
+    share = Share(lane, 0, 1)
+    share.resume()
+    ended = []
+    for number in range(2):
+        share.launch(chunk_plan(number))
+        share.park()
+        ended.append(share.settle().ended)
+        now[0] += 50.0
+        share.resume()
+        now[0] += 1.0
+    assert ended == [100.0, 101.0]
+
+
+class Answering:
+    """A worker that answers every plan."""
+
+    capacity = fakes.capacity(rows=4, pages=21)
+
+    def step(self, plan, answer):
+        none = np.zeros(1, dtype=np.int32)
+        answer(StepOutput(plan.number, none[:, None], none, none, none, none, none))
+
+
+def chunk_plan(number):
+    """A chunk of a prompt."""
+    none = np.zeros(1, dtype=np.int32)
+    chunk = PrefillWork(none + 7, none, none + 1, np.array([False]), none + 8)
+    return StepPlan(number, StepKind.PREFILL, none, none, np.array([False]), chunk, None)
