@@ -1,6 +1,7 @@
 """The planner in the loop: texts that no shape changes, rows that rest and come back, and useless statistics."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,6 +96,56 @@ def test_costs_that_say_nothing_neither_stall_nor_crash(known):
     requests = random_requests(30, seed=2)
     driver.run(*requests)
     driver.assert_answered(requests)
+
+
+class Lying(fakes.FakeWorker):
+    """A device whose clock says anything, or nothing."""
+
+    values = (float("nan"), float("inf"), -1.0, 0.0, 1e-9, 1e-3, 1e9)
+
+    def step(self, plan, answer):
+        source = random.Random(plan.number)
+
+        def tell(output):
+            phases = {
+                name: source.choice(self.values) for name in ("draft", "verify", "extend") if source.random() < 0.7
+            }
+            times = {"phase_seconds": phases, "began": source.choice(self.values), "ended": source.choice(self.values)}
+            answer(replace(output, **times))
+
+        super().step(plan, tell)
+
+
+def test_a_clock_that_lies_neither_stalls_nor_crashes_a_step():
+    worker = Lying(fakes.capacity(rows=8, pages=40, tail=4))
+    goodput = planner()
+    driver = Driver(lane=fakes.DelayedLane(worker, 1), spec=SPEC, prefill_chunk=7, planner=goodput)
+    requests = random_requests(60, seed=3)
+    driver.run(*requests)
+    driver.assert_answered(requests)
+    assert any(plan.decode is not None and plan.decode.depth for plan in worker.plans)
+    assert np.isfinite(goodput.costs.table(8, 100, 40)).all() and np.isfinite(goodput.guard.account(8))
+
+
+def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
+    goodput = planner(level=1e-5, shapes=CHAINS)
+    chosen = []
+    choice = goodput._choice
+    goodput._choice = lambda *arguments: chosen.append(arguments) or choice(*arguments)
+    decided(goodput, rows=4, steps=4 + 8 + 16 + 32 + 1)
+    assert len(chosen) == 5
+    goodput.begin(2, 0.0)
+    decided(goodput, rows=4)
+    decided(goodput, rows=3)
+    assert len(chosen) == 7
+
+
+def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
+    goodput = planner(level=5e-3)
+    assert not goodput.rests(np.arange(2), 2)
+    assert decided(goodput, rows=2, steps=PROBE_STEPS, accepted=0)[-1] == NO_DRAFT
+    assert goodput.rests(np.arange(2), 2)
+    assert not goodput.rests(np.arange(1), 2) and not goodput.rests(np.arange(2), 3)
 
 
 def decided(goodput, rows=1, steps=1, accepted=None, behind=0):

@@ -1,0 +1,80 @@
+"""What the planner gains and loses in simulated time: a useless head, a head that becomes good, drifting loads."""
+
+import random
+
+import pytest
+
+from aerie.contracts.config import Config
+from aerie.contracts.messages import Generate
+from aerie.contracts.sampling import SamplingParams
+from aerie.probe.recording import Recording
+from aerie.probe.simulation import HINDSIGHT, OFF, PLANNER, Machine, simulate
+
+DEPTH = 6
+
+
+def price(work):
+    """A small model on a CPU: a pass costs a fixed time and grows by tokens."""
+    phases = {"verify": 1.2e-3 + 2e-4 * work.tokens}
+    if work.levels:
+        phases["draft"] = work.levels * (1e-4 + 2e-5 * work.frontier)
+    if work.pairs:
+        phases["extend"] = 1.2e-4 + 4e-5 * work.pairs
+    return phases
+
+
+MACHINE = Machine("made up", price, 1e-4, True)
+
+
+def recorded(number, chance, *, length=200, temperature=0.0):
+    """An answer of which each drafted token is right with a chance, given those before it."""
+    source = random.Random(number)
+    tokens = [source.randrange(2, 1000) for _ in range(length)]
+    drafts = []
+    for place in range(length - 1):
+        right = tokens[place + 1 : place + 1 + DEPTH]
+        kept = next((count for count in range(len(right)) if source.random() >= chance), len(right))
+        drafts.append([*right[:kept], *[1] * (DEPTH - kept)])
+    sampling = SamplingParams(temperature=temperature, max_tokens=length, seed=number, ignore_eos=True)
+    return Recording(Generate(id=f"r{number}", prompt=[5, 6, 7 + number], sampling=sampling), tokens, drafts, "length")
+
+
+def speeds(recordings, policies, **options):
+    runs = {policy: simulate(Config(), recordings, MACHINE, policy, depth=DEPTH, **options) for policy in policies}
+    return {policy: run.tokens / run.seconds for policy, run in runs.items()}
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_a_useless_head_costs_little(rows: int) -> None:
+    found = speeds([recorded(number, 0.0) for number in range(2 * rows + 4)], (OFF, PLANNER, 3), rows=rows)
+    assert found[PLANNER] >= 0.98 * found[OFF] > found[3]
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_a_good_head_is_used_as_well_as_by_the_best_chain(rows: int) -> None:
+    found = speeds([recorded(number, 0.85) for number in range(3 * rows + 4)], (OFF, 1, 3, 6, PLANNER), rows=rows)
+    assert found[PLANNER] >= 0.97 * max(found.values())
+    assert rows > 1 or found[PLANNER] > 1.1 * found[OFF]
+
+
+def test_a_mix_of_good_and_useless_rows_beats_every_chain() -> None:
+    mix = [recorded(number, 0.9 if number % 3 == 0 else 0.1, length=150) for number in range(30)]
+    found = speeds(mix, (OFF, 1, 3, 6, PLANNER, HINDSIGHT), rows=4)
+    best = max(found[policy] for policy in (OFF, 1, 3, 6))
+    assert found[PLANNER] >= 0.98 * best and found[HINDSIGHT] > best
+
+
+def test_a_burst_does_not_keep_later_requests_from_drafting() -> None:
+    """32 requests at once, at which nothing pays; then one after the other."""
+    recordings = [recorded(number, 0.8, length=60) for number in range(52)]
+    times = [0.0] * 32 + [5.0 + number for number in range(20)]
+    run = simulate(Config(), recordings, MACHINE, PLANNER, times=times, depth=DEPTH, rows=64)
+    later = [run.replies[f"r{number}"] for number in range(36, 52)]
+    assert sum(len(replies) for replies in later) < 0.6 * sum(sum(replies) for replies in later)
+
+
+def test_a_head_that_becomes_good_is_used_within_some_requests() -> None:
+    recordings = [recorded(number, 0.0 if number < 6 else 0.9, length=100) for number in range(40)]
+    run = simulate(Config(), recordings, MACHINE, PLANNER, depth=DEPTH, rows=1)
+    first = next(number for number in range(6, 40) if len(run.replies[f"r{number}"]) < 60)
+    assert first <= 6 + 20, "one request in 16 keeps its head's KV"
