@@ -43,6 +43,9 @@ def planner_command(
     measured: Annotated[float, typer.Option(min=0.01, help="Seconds of each mode in each cell")] = 3.0,
     warm: Annotated[float, typer.Option(min=0, help="Seconds before those")] = 1.0,
     seconds: Annotated[float, typer.Option(min=0, help="Begin no cell after so many seconds")] = float("inf"),
+    png: Annotated[
+        Path | None, typer.Option(help="A picture of the ratios by CPU time; of one kind of requests")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")] = False,
 ) -> None:
     """Shapes chosen live against no speculation and against fixed shapes."""
@@ -77,6 +80,10 @@ def planner_command(
         if json is not None:  # a stop loses one cell at most
             _keep(json, cells, config)
     end("The planner, no speculation and fixed shapes", cells, columns, config, json)
+    if png is not None and cells:
+        from aerie.probe.planner_plot import draw
+
+        draw(png, [cell for cell in cells if cell["load"] == cells[0]["load"]], by="cpu_over_off")
 
 
 @planners.command("replay")

@@ -1,10 +1,13 @@
 """The planner's probe on a tiny pair: every mode answers the same on its own share of one lane, and intervals cover."""
 
+from pathlib import Path
+
 import pytest
 
 from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
 from aerie.probe.planner import Load, grid, key_of, measure_planner
+from aerie.probe.planner_plot import draw
 from tests.probe.conftest import PROMPTS, make_lane
 
 LOAD = Load("short", PROMPTS, 12)
@@ -40,3 +43,14 @@ def test_no_cell_begins_when_the_time_is_over(config: Config) -> None:
     engine = config.engine.model_copy(update={"lane": "inline"})
     own = config.model_copy(update={"engine": engine})
     assert not list(measure_planner(own, make_lane, grid([LOAD], [(0.0,)], [1]), seconds=0.0))
+
+
+def test_a_picture_of_cells(tmp_path: Path) -> None:
+    cells = [
+        {"mode": mode, "rows": rows, "temperature": kind, "cpu_over_off": 1.1, "cpu_interval": [1.0, 1.2]}
+        for mode in ("off", "planner", "chain 1")
+        for rows in (1, 16)
+        for kind in ("0", "0+1.2")
+    ]
+    draw(tmp_path / "planner.png", cells, by="cpu_over_off")
+    assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
