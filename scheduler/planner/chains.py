@@ -12,7 +12,9 @@ DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
 """Depths of chains that are tried, up to the deepest shape of the config, which is tried too."""
 SPREAD = 64
 """Steps over which the cost of catching up is spread."""
-_REACH_RATE = 0.05
+_MEMORY = 0.98
+_PRIOR = 2.0
+"""Steps that a level without samples counts for, each of them like the mean of all levels."""
 _SIZES = 8
 
 
@@ -25,8 +27,10 @@ class Chains:
         self._choice = ChainChoice(rows, depths, objective)
         self._last = np.array(depths) - 1
         self._by_depth = np.array(depths, dtype=np.float64)
+        self._went_on, self._could = np.zeros((_SIZES, depths[-1])), np.zeros((_SIZES, depths[-1]))
+        """Decayed counts of steps that drafted a level, and that could have, by the logarithm of the drafting rows."""
         self._reach = np.ones((_SIZES, depths[-1]))
-        """Share of the steps that drafted each planned depth, by the logarithm of the drafting rows."""
+        """Share of the steps that draft each planned level: the device stops where its head is unsure."""
         self._draft = np.zeros(len(depths) * (rows + 1))
         self._ramp = np.arange(rows + 1, dtype=np.float64)
 
@@ -65,10 +69,17 @@ class Chains:
 
     def note_reach(self, levels: list[tuple[int, int]], drafting: int) -> None:
         """Takes in how many levels each of some steps of so many drafting rows planned and drafted."""
+        size = _size(drafting)
+        went_on, could = self._went_on[size], self._could[size]  # [deepest] each
         for planned, drafted in levels:
-            reach = self._reach[_size(drafting), : min(planned, self.depths[-1])]
-            reach *= 1 - _REACH_RATE
-            reach[:drafted] += _REACH_RATE
+            went_on *= _MEMORY
+            could *= _MEMORY
+            went_on[1:drafted] += 1.0
+            could[1 : min(planned, drafted + 1)] += 1.0
+        mean = (float(went_on.sum()) + _PRIOR) / (float(could.sum()) + _PRIOR)
+        chances = (went_on + _PRIOR * mean) / (could + _PRIOR)
+        chances[0] = 1.0
+        np.multiply.accumulate(chances, out=self._reach[size])
 
 
 def chain_depths(shapes: list[DraftShape]) -> tuple[int, ...]:

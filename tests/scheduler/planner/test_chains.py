@@ -1,0 +1,31 @@
+"""Chains whose device stops drafting where its head is unsure: deep ones then cost less than their levels."""
+
+import numpy as np
+import pytest
+
+from aerie.scheduler.planner.chains import Chains
+from aerie.scheduler.planner.choice import Objective
+from tests.scheduler.planner.test_goodput import costs
+
+
+def chosen(chains, chance):
+    return chains.best(np.cumprod(np.full((1, 6), chance), axis=1), 1, 100, 0)
+
+
+def test_a_device_that_stops_early_makes_deep_chains_cheap():
+    known = costs(verify=1e-3, per_token=1e-4, level=2e-4)
+    eager, unsure = (Chains(known, (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4) for _ in range(2))
+    for _ in range(50):
+        eager.note_reach([(3, 3)], 1)
+        unsure.note_reach([(3, 1), (3, 1), (3, 2)], 1)
+    assert chosen(unsure, 0.6).depth > chosen(eager, 0.6).depth, "levels that were never planned are like the others"
+    assert chosen(unsure, 0.6).seconds < chosen(eager, 0.6).seconds * 1.5
+
+
+def test_levels_are_counted_apart_and_fade():
+    chains = Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4)
+    chains.note_reach([(6, 6)] * 400, 1)
+    assert chains._reach[1] == pytest.approx(np.ones(6))
+    chains.note_reach([(6, 2)] * 400, 1)
+    assert chains._reach[1][1] == pytest.approx(1.0, abs=0.02) and chains._reach[1][2] < 0.1
+    assert (np.diff(chains._reach[1]) <= 0).all() and (chains._reach[3] == 1.0).all()
