@@ -53,17 +53,16 @@ class AnswerForm:
         return replace(rules, kept_ids=kept, parser=partial(RegionParser, markup))
 
     def constraint(self, asked: Constraint | None, answer: dict[str, Any] | None) -> Constraint | None:
-        """What the answer must match. `asked` is what the request asks of an answer in text, `answer` its schema.
+        """What the answer must match. `asked` is what the request asks of an answer in text, `answer` its schema: of no
+        account where the answer has to be a call, as clients send it with every turn of a loop.
 
         Raises BadRequest if tools and text cannot both be had.
         """
         if self.use is None or self.tools is None or not (self.use.forced or self.use.strict or asked):
             return asked
-        if asked is not None and (self.use.forced or answer is None):
+        if asked is not None and answer is None and not self.use.forced:
             raise BadRequest(
-                f"tools and {asked.param} both constrain the answer; "
-                + ("leave one of them out" if self.use.forced else "with tools, send a JSON schema"),
-                param=asked.param,
+                f"tools and {asked.param} both constrain the answer; with tools, send a JSON schema", param=asked.param
             )
         return Constraint("tools", partial(self._envelope, self.tools, self.use, answer))
 

@@ -29,6 +29,8 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "max_tokens": ((None,), "here its name is max_output_tokens"),
     "max_completion_tokens": ((None,), "here its name is max_output_tokens"),
     "response_format": ((None,), "here its name is text.format"),
+    "functions": ((None, []), "here its name is tools"),
+    "function_call": ((None, "none", "auto"), "here its name is tool_choice"),
     "reasoning_effort": ((None,), "here its name is reasoning.effort"),
     "logprobs": ((None, False), "here its name is top_logprobs"),
 }

@@ -26,7 +26,7 @@ from aerie.server.responses.bodies import (
 
 LOGPROBS = "message.output_text.logprobs"
 """What `include` lists to get them."""
-_OWN = {"stream_options", "functions", "function_call", "store"}
+_OWN = {"stream_options", "store"}
 """Fields of the same name, but another meaning, in a chat. Responses say themselves that they are not stored."""
 _NAMES = {
     "reasoning_effort": "reasoning.effort",

@@ -290,7 +290,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         },
         "tool_choice.allowed_tools.tools",
     ),
-    ({"tools": TOOLS, "tool_choice": "required", "response_format": {"type": "json_object"}}, "response_format"),
+    ({"tools": TOOLS, "guided_regex": "a+"}, "guided_regex"),
     ({"tools": TOOLS, "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
     ({"tools": [tool("x", y={"type": "string", "pattern": "("})], "tool_choice": "required"}, "tools"),
     ({"store": True}, "store"),

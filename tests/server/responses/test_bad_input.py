@@ -18,6 +18,7 @@ BAD: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"max_tokens": 5}, "max_tokens", ["max_output_tokens"]),
     ({"messages": [{"role": "user", "content": "hi"}]}, "messages", ["input"]),
     ({"response_format": {"type": "json_object"}}, "response_format", ["text.format"]),
+    ({"functions": [{"name": "f"}]}, "functions", ["tools"]),
     ({"input": None}, "input", ["a string or a list of items"]),
     ({"input": 5}, "input", ["5; it must be a string or a list of items"]),
     ({"input": ["hi"]}, "input[0]", ["a string of 2 characters; it must be an item"]),
