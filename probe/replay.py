@@ -12,6 +12,7 @@ import numpy as np
 
 from aerie.contracts.sampling import noise_key
 from aerie.contracts.step import Capacity, DecodeWork, Ending, Ints, Longs, PrefillWork, StepOutput, StepPlan
+from aerie.engine.lanes.preparing import NoGrammars
 from aerie.probe.recording import Recording
 from aerie.scheduler.planner.costs import StepWork
 
@@ -40,7 +41,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class ReplayLane:
+class ReplayLane(NoGrammars):
     """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work."""
 
     capacity: Capacity

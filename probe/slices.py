@@ -13,10 +13,11 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import AerieError
 from aerie.contracts.messages import Failed, Finished, Generate, Tokens
 from aerie.contracts.step import DUMMY_PAGE, Capacity, Lane, StepOutput, StepPlan
+from aerie.engine.lanes.preparing import NoGrammars
 from aerie.scheduler import Scheduler
 
 
-class Share:
+class Share(NoGrammars):
     """One of `count` equal parts of a lane's rows and pages, as a lane of its own. Implements contracts.step.Lane."""
 
     def __init__(self, lane: Lane, number: int, count: int) -> None:
@@ -24,7 +25,7 @@ class Share:
         rows, pages = whole.rows // count, (whole.pages - 1) // count
         self._lane = lane
         self._row, self._page = number * rows, number * pages
-        self._capacity = replace(whole, rows=rows, pages=pages + 1)
+        self._capacity = replace(whole, rows=rows, pages=pages + 1, grammars=False)
         self._flying = 0
         self._outputs: deque[StepOutput] = deque()
         self._away = 0.0

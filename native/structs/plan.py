@@ -49,8 +49,6 @@ class Plans:
         needs = state.needs.of(plan.rows)
         if self._beyond and any(getattr(needs, flag) for flag in self._beyond):
             return None
-        if hold is not None and (needs.bans or needs.edits):  # they overwrite logits that a grammar's choice may need
-            return None
         return Step(
             *self._addresses,
             hold,
