@@ -44,6 +44,7 @@ _OTHERS = {
     "spec.nodes": "speculative_num_draft_tokens",
 }
 _UNUSED = (
+    "engine.edit_slots",
     "engine.kernels",
     "engine.lane",
     "engine.products",

@@ -117,7 +117,7 @@ class SamplingParams(DistributionParams):
     """No stop id is chosen before this many tokens."""
     stop_token_ids: tuple[int, ...] = ()
     """Tokens that end the request; the scheduler adds the model's end tokens unless `ignore_eos`."""
-    logit_bias: dict[int, float] = dataclasses.field(default_factory=dict)
+    logit_bias: dict[int, float] = dataclasses.field(default_factory=dict, hash=False)
     """Added to the logits of these tokens."""
     allowed_token_ids: tuple[int, ...] | None = None
     """No other token is chosen; None allows all."""

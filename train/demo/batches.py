@@ -46,7 +46,7 @@ def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Ran
 def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[Sample]]:
     batch: list[Sample] = []
     for sample in samples:
-        if batch and (len(batch) + 1) * min(len(sample.ids), longest) > tokens:
+        if batch and (len(batch) + 1) * _width(len(sample.ids), longest) > tokens:
             yield batch
             batch = []
         batch.append(sample)
@@ -55,7 +55,7 @@ def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[
 
 def padded(samples: list[Sample], longest: int) -> Batch:
     """One batch, as wide as its longest sample and as attention likes, but at most `longest`."""
-    width = min(longest, -max(len(sample.ids) for sample in samples) // _MULTIPLE * -_MULTIPLE)
+    width = _width(max(len(sample.ids) for sample in samples), longest)
     ids = torch.zeros(len(samples), width, dtype=torch.long)
     answer = torch.zeros(len(samples), width, dtype=torch.bool)
     for row, sample in enumerate(samples):
@@ -63,3 +63,7 @@ def padded(samples: list[Sample], longest: int) -> Batch:
         ids[row, :size] = torch.tensor(sample.ids[:size])
         answer[row, :size] = torch.tensor(sample.answer[:size])
     return Batch(ids, answer)
+
+
+def _width(length: int, longest: int) -> int:
+    return min(longest, -length // _MULTIPLE * -_MULTIPLE)

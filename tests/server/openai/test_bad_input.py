@@ -116,8 +116,7 @@ async def test_bad_fields(
 
 
 UNSUPPORTED: list[tuple[str, Any, list[Any]]] = [
-    ("tools", [{"type": "function"}], [None, []]),
-    ("tool_choice", "required", [None, "none", "auto"]),
+    ("functions", [{"name": "f"}], [None, []]),
     ("length_penalty", 1.1, [None, 1, 1.0]),
     ("best_of", 2, [None, 1]),
     ("suffix", "x", [None, ""]),
@@ -139,8 +138,14 @@ async def test_unsupported_fields_are_named_unless_neutral(
             assert status == 200
 
 
+async def test_text_completions_have_no_tools(live: Live, http: aiohttp.ClientSession) -> None:
+    body = {"prompt": "x", "max_tokens": 3, "tools": [{"type": "function"}], "tool_choice": "required"}
+    status, error = await ask(live, http, COMPLETE, body)
+    assert (status, error["param"], error["code"]) == (400, "tools", "unsupported_field")
+
+
 async def test_unknown_fields_are_ignored(live: Live, http: aiohttp.ClientSession) -> None:
-    extras = {"user": "me", "metadata": {"a": 1}, "store": True, "service_tier": "auto", "thinking": None, "x": [1]}
+    extras = {"user": "me", "metadata": {"a": "1"}, "store": False, "service_tier": "auto", "thinking": None, "x": [1]}
     assert (await ask(live, http, CHAT, {"messages": USER} | extras))[0] == 200
 
 
@@ -237,13 +242,13 @@ async def test_a_wrong_part_is_named_alone(
 
 
 async def test_all_unsupported_fields_are_named_at_once(live: Live, http: aiohttp.ClientSession) -> None:
-    fields = {"length_penalty": 2, "modalities": ["audio"], "tool_choice": "required"}
-    fields |= {"tools": [{"type": "function"}], "echo": True, "ebnf": "secret"}
+    fields = {"length_penalty": 2, "modalities": ["audio"], "function_call": "f"}
+    fields |= {"functions": [{"name": "f"}], "echo": True, "ebnf": "secret"}
     status, error = await ask(live, http, CHAT, {"messages": USER} | fields)
-    assert (status, error["param"], error["code"]) == (400, "tools", "unsupported_field")
+    assert (status, error["param"], error["code"]) == (400, "functions", "unsupported_field")
     assert error["message"] == (
-        "tools, tool_choice, ebnf, length_penalty, echo, modalities are not supported: leave them out, "
-        'or send tools: [], tool_choice: "auto", length_penalty: 1, echo: false, modalities: ["text"]'
+        "functions, function_call, ebnf, length_penalty, echo, modalities are not supported: leave them out, "
+        'or send functions: [], function_call: "auto", length_penalty: 1, echo: false, modalities: ["text"]'
     )
 
 

@@ -12,6 +12,8 @@ NOT_SAMPLING = {"model", "messages", "prompt", "n", "stream", "stream_options", 
 NOT_SAMPLING |= {"chat_template_kwargs", "add_special_tokens", "return_token_ids"}
 NOT_SAMPLING |= {"stop", "include_stop_str_in_output", "skip_special_tokens"}
 NOT_SAMPLING |= {"response_format", "structured_outputs"}
+NOT_SAMPLING |= {"tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"}
+NOT_SAMPLING |= {"metadata", "service_tier", "prompt_cache_key", "safety_identifier", "user"}
 NOT_SAMPLING |= {"guided_json", "guided_regex", "guided_choice", "guided_grammar"}
 WITH_OWN_RULES = {
     "stop_token_ids",
