@@ -22,8 +22,8 @@ from tests.sglang.forked import run_forked
 from tests.sglang.models import sglang_config
 from tests.sglang.test_layouts import MODELS, PROMPT, TREE
 
-RECORDED = 2 * 3 * 3 + 2 * 3
-"""Two buckets of rows by three kinds of sampling: a round's three families, and a plain step."""
+RECORDED = 2 * 4 * 3 + 2 * 4
+"""Two buckets of rows by four kinds of sampling: a round's three families, and a plain step."""
 
 
 def on_the_stand_in() -> None:
