@@ -40,7 +40,10 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 	PAIR="--quick --device auto --work build/gpu-quick/pair" sh scripts/gpu_parts.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-sglang setup-sglang-oldest setup-clients serve chat test test-march test-neon test-sglang test-clients agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments demo-model
+.PHONY: help setup setup-sglang setup-sglang-oldest setup-clients serve chat test test-march test-neon \
+	test-sglang test-clients agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts \
+	gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments \
+	demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

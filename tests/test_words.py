@@ -114,3 +114,20 @@ def test_a_phrase_to_translate_is_found(text: str) -> None:
 def test_ordinary_sentences_pass() -> None:
     assert not list(bad_phrases("docs/x.md", "there is no limit, and a lane is no longer needed"))
     assert not list(bad_names("bench/x.py", "turns = 3"))
+
+
+WIDEST = 125
+
+
+def wide_lines(text: str) -> list[str]:
+    """A row of a table cannot be folded, nor can an address."""
+    return [line for line in text.splitlines() if len(line) > WIDEST and not re.match(r"\s*\||\S+://", line)]
+
+
+def test_documents_fold() -> None:
+    assert [line for _, text in files("README.md", "CHANGELOG.md", "docs/*.md") for line in wide_lines(text)] == []
+
+
+def test_a_wide_line_is_found() -> None:
+    wide = "word " * 25
+    assert wide_lines(f"{wide}\n| {wide} |\nshort\n") == [wide]

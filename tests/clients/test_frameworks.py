@@ -17,7 +17,8 @@ def test_langchain(url: str) -> None:
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    model = ChatOpenAI(model=MODEL, base_url=url, api_key="none", max_tokens=64, temperature=1)  # type: ignore[arg-type, call-arg]
+    settings: dict[str, Any] = {"model": MODEL, "base_url": url, "api_key": "none", "max_tokens": 64}
+    model = ChatOpenAI(temperature=1, **settings)
     for method in ("json_schema", "function_calling"):
         assert isinstance(model.with_structured_output(Answer, method=method).invoke(QUESTION), Answer)
     called = model.bind_tools([tool(look)], tool_choice="look").invoke(QUESTION)
@@ -25,13 +26,7 @@ def test_langchain(url: str) -> None:
     turn: list[Any] = [HumanMessage(QUESTION), called]
     turn += [ToolMessage("blue", tool_call_id=call["id"]) for call in called.tool_calls]
     assert model.invoke(turn).content
-    over_responses = ChatOpenAI(
-        model=MODEL,
-        base_url=url,
-        api_key="none",
-        max_tokens=64,
-        use_responses_api=True,  # type: ignore[arg-type, call-arg]
-    )
+    over_responses = ChatOpenAI(use_responses_api=True, **settings)
     assert over_responses.invoke(QUESTION).text
     assert "".join(chunk.text for chunk in over_responses.stream(QUESTION))
 

@@ -26,30 +26,26 @@ def test_speculation_leaves_a_penalized_text_as_it_is(client: OpenAI) -> None:
     assert drafted != ids(client, {"repetition_penalty": 1.0}, temperature=0.8, seed=3)
 
 
+def first_token(client: OpenAI, **fields: Any) -> tuple[int, Any]:
+    """The id of the likeliest answer's first token, and its log probabilities."""
+    answer = client.chat.completions.create(
+        model="aerie-demo",
+        messages=QUESTION,
+        max_tokens=1,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=5,
+        extra_body={"return_token_ids": True},
+        **fields,
+    )
+    [choice] = answer.choices
+    return choice.token_ids[0], choice.logprobs.content[0]
+
+
 def test_biases_change_the_choice_and_not_the_log_probabilities(client: OpenAI) -> None:
-    plain = client.chat.completions.create(
-        model="aerie-demo",
-        messages=QUESTION,
-        max_tokens=1,
-        temperature=0,
-        logprobs=True,
-        top_logprobs=5,
-        extra_body={"return_token_ids": True},
-    )
-    place = plain.choices[0].logprobs.content[0]
-    usual = plain.choices[0].token_ids[0]
-    forced = client.chat.completions.create(
-        model="aerie-demo",
-        messages=QUESTION,
-        max_tokens=1,
-        temperature=0,
-        logprobs=True,
-        top_logprobs=5,
-        logit_bias={str(usual): -100},
-        extra_body={"return_token_ids": True},
-    )
-    other = forced.choices[0].logprobs.content[0]
-    assert other.token == place.top_logprobs[1].token and forced.choices[0].token_ids[0] != usual
+    usual, place = first_token(client)
+    forced, other = first_token(client, logit_bias={str(usual): -100})
+    assert other.token == place.top_logprobs[1].token and forced != usual
     assert other.logprob == pytest.approx(place.top_logprobs[1].logprob, abs=1e-4)
     assert [one.token for one in other.top_logprobs] == [one.token for one in place.top_logprobs]
 
