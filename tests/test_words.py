@@ -129,5 +129,5 @@ def test_documents_fold() -> None:
 
 
 def test_a_wide_line_is_found() -> None:
-    wide = "word " * 25
+    wide = "word " * (WIDEST // 5 + 1)
     assert wide_lines(f"{wide}\n| {wide} |\nshort\n") == [wide]
