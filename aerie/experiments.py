@@ -33,6 +33,7 @@ def run(
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = RESULTS,
 ) -> None:
     """Run experiments that have no results yet."""
+    from aerie.bench.origin import STEPS
     from aerie.probe.report import provenance
     from aerie.train.experiments.plots import draw
     from aerie.train.experiments.proxy import prepare
@@ -51,7 +52,11 @@ def run(
             typer.echo(f"{out} is there; kept")
             continue
         table = run_experiment(proxy, pair, experiment, measure)
-        write_results(out, table, provenance(None) | {"proxy": proxy.model_dump(mode="json")})
+        write_results(
+            out,
+            table,
+            provenance(None, (*STEPS, "train", CONFIGS.as_posix())) | {"proxy": proxy.model_dump(mode="json")},
+        )
         draw(out.with_suffix(".png"), table, along=experiment.along)
         typer.echo(f"{out} is written")
 

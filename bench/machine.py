@@ -1,28 +1,15 @@
-"""The measuring machine: its description, its commit, and the energy that it reports."""
+"""The measuring machine: its description, its load, and the energy that it reports."""
 
 import importlib
 import os
 import platform
-import shlex
 import subprocess
-import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 NOT_MEASURED = "not measured"
 _RAPL = Path("/sys/class/powercap")
-
-
-def provenance() -> dict[str, Any]:
-    """The command, the commit of the current directory, the machine and its load."""
-    return {
-        "command": shlex.join(["aerie", *sys.argv[1:]]),
-        "commit": commit(Path.cwd()),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        **machine(),
-    }
 
 
 def machine() -> dict[str, Any]:
@@ -35,12 +22,6 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "lscpu": _lscpu(),
     }
-
-
-def commit(folder: Path) -> str | None:
-    """Commit of a checkout, marked if it has changes; None outside a repository."""
-    answer = _output("git", "-C", str(folder), "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*")
-    return None if answer is None else answer.strip()
 
 
 class EnergyMeter:

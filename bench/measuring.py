@@ -10,7 +10,7 @@ from aerie.bench.counters import Counters
 from aerie.bench.loads.client import Endpoint
 from aerie.bench.loads.load import closed_loop, open_loop
 from aerie.bench.loads.workloads import find
-from aerie.bench.machine import NOT_MEASURED, EnergyMeter, provenance
+from aerie.bench.machine import NOT_MEASURED, EnergyMeter
 from aerie.bench.measured import Measured, Window, summarize
 from aerie.bench.targets import Server
 
@@ -37,7 +37,7 @@ def measure(sweep: Sweep, cell: Cell, server: Server, watch: Watch) -> dict[str,
     figures |= _costs(sweep, cell, measured, joules, figures)
     figures |= _counted(before, server.counters(), figures)
     return figures | {
-        "provenance": provenance(),
+        "provenance": server.provenance(),
         "server": server.describe(),
         "caution": find(cell.workload).caution,
     }

@@ -11,8 +11,8 @@ from typing import Any
 from aerie.bench.cells import Cell, Results, Trial, Watch, planned, read_trials
 from aerie.bench.config import Setting, Sweep, SweepError
 from aerie.bench.loads.workloads import find
-from aerie.bench.machine import provenance
 from aerie.bench.measuring import NoFigures, measure
+from aerie.bench.origin import provenance
 from aerie.bench.targets import Server
 from aerie.bench.tuning import chosen, shortened, trials
 

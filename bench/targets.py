@@ -19,6 +19,7 @@ from typing import Any
 from aerie.bench.config import SweepError, Target
 from aerie.bench.counters import Counters, parse
 from aerie.bench.loads.client import Endpoint
+from aerie.bench.origin import SERVER, provenance
 
 _STOP_SECONDS = 40.0
 _LOOK_SECONDS = 0.2
@@ -92,6 +93,11 @@ class Server:
     def endpoint(self, temperature: float) -> Endpoint:
         model = self._target.model or self._get("/v1/models")["data"][0]["id"]
         return Endpoint(self.url, model, self._target.api_key, {"temperature": temperature, **self._target.fields})
+
+    def provenance(self) -> dict[str, Any]:
+        """Where its figures come from; a server of this checkout is measured with its code and its config."""
+        words = shlex.split(self._target.command or "")
+        return provenance(SERVER if words[:1] == ["aerie"] else (), words)
 
     def describe(self) -> dict[str, Any]:
         """Version and resolved config if the server reports them."""

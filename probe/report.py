@@ -3,10 +3,8 @@
 import json
 import math
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from aerie.bench.machine import commit, machine
+from aerie.bench import origin
 from aerie.contracts.config import Config, masked
 from aerie.contracts.labels import labels
 
@@ -24,24 +22,24 @@ _PIPED_WIDTH = 200
 """Width of tables that no terminal shows, so that nothing is cut."""
 
 
-def write_report(path: Path, cells: Sequence[Cell], config: Config | None, **extra: Any) -> None:
-    """Writes `{"cells": [...], "provenance": {...}}` with `extra` beside them. Infinities are written as text."""
-    report = {"cells": list(cells), **extra, "provenance": provenance(config)}
+def write_report(
+    path: Path, cells: Sequence[Cell], config: Config | None, rooms: Sequence[str] = origin.STEPS, **extra: Any
+) -> None:
+    """Writes `{"cells": [...], "provenance": {...}}` with `extra` beside them; `rooms` are those whose code the cells
+    measure. Infinities are written as text.
+    """
+    report = {"cells": list(cells), **extra, "provenance": provenance(config, rooms)}
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # a reader, or a stop, finds the file before or after
     unfinished.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
     unfinished.replace(path)
 
 
-def provenance(config: Config | None) -> Cell:
-    """The command, the commit, the machine, the resolved config and what of it is simulated; the load shows whether
-    others used the machine.
-    """
-    return {
-        "command": shlex.join(["aerie", *sys.argv[1:]]),
-        "commit": commit(Path(__file__).parent.parent),
-        "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": machine() | {"torch": _version("torch")},
+def provenance(config: Config | None, rooms: Sequence[str] = origin.STEPS) -> Cell:
+    """Where the cells come from, the versions of torch, the resolved config and what of it is simulated."""
+    found = origin.provenance(rooms)
+    found["machine"]["torch"] = _version("torch")
+    return found | {
         "config": None if config is None else masked(config),
         "labels": {} if config is None else labels(config),
     }

@@ -24,7 +24,6 @@ sys.path.insert(0, str(HOME))
 
 from aerie.bench.config import SweepError, Target  # noqa: E402  the repository is not always installed where this runs
 from aerie.bench.loads.workloads import find  # noqa: E402
-from aerie.bench.machine import provenance  # noqa: E402
 from aerie.bench.targets import Server  # noqa: E402
 
 LIMIT = 0.05
@@ -216,7 +215,11 @@ def main() -> int:
         target = Target(name="server", url=chosen.url, command=None if chosen.url else chosen.command)
         with tempfile.TemporaryDirectory(prefix="agreement-") as logs, Server(target, Path(logs)) as server:
             witness = None if chosen.url else Witness(Path(logs) / "server.log")
-            figures_read = {"server": server.describe(), "found": measure(chosen, server, witness)}
+            figures_read = {
+                "server": server.describe(),
+                "found": measure(chosen, server, witness),
+                "provenance": server.provenance(),
+            }
     except (NoAgreement, SweepError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 2
@@ -224,7 +227,7 @@ def main() -> int:
     if chosen.json:
         version = subprocess.run([AIPERF, "--version"], capture_output=True, text=True, check=False).stdout.strip()
         about = {"limit": LIMIT, "agrees": good, "aiperf": version, "rounds": chosen.rounds, "repeats": chosen.repeats}
-        about |= {"max_tokens": chosen.max_tokens, "provenance": provenance() | {"command": " ".join(sys.argv)}}
+        about |= {"max_tokens": chosen.max_tokens, "provenance": figures_read.pop("provenance")}
         chosen.json.write_text(json.dumps(about | figures_read) + "\n", encoding="utf-8")
     print(f"{'agree' if good else 'do NOT agree'} within {LIMIT:.0%}")
     return 0 if good else 1

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from aerie.bench.origin import STEPS
 from aerie.experiments import CONFIGS, PROXY, measure
 from aerie.probe.report import provenance
 from aerie.train.experiments.config import Arm, Experiment, Proxy, load_experiment, load_proxy
@@ -62,7 +63,11 @@ def main() -> None:
             found = _measured(proxy, pair, experiment, head, folder / "cells.json")
             cells += [{"arm": name, "seed": seed, "answers": arm.answers, **cell} for cell in found]
         results = _results(experiment, arm, cells) | {"versions": _versions(given.speculators)}
-        write_results(given.json, results, provenance(None) | {"proxy": proxy.model_dump(mode="json")})
+        write_results(
+            given.json,
+            results,
+            provenance(None, (*STEPS, "train", "configs/train/experiments")) | {"proxy": proxy.model_dump(mode="json")},
+        )
         print(f"{given.json}: seeds up to {seed}")
     for row in means(cells):
         print(json.dumps(row))

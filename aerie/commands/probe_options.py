@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,7 +62,7 @@ def end(
     columns: dict[str, str],
     config: Config,
     json: Path | None,
-    **extra: object,
+    **extra: Any,
 ) -> None:
     from aerie.probe.report import show, write_report
 

@@ -131,7 +131,7 @@ def kernels_command(
     cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
     columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
     shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f", "of_best_choice": ".2f"}
-    end("Multiplications", cells, columns | shares, config, json)
+    end("Multiplications", cells, columns | shares, config, json, rooms=("engine", "native"))
 
 
 @timings.command("overlap")
@@ -147,4 +147,4 @@ def overlap_command(
     cells = measure_overlap(integers(batches), steps=steps)
     print(table(cells))
     if json is not None:
-        write_report(json, cells, None)
+        write_report(json, cells, None, ("contracts", "scheduler"))

@@ -181,9 +181,8 @@ def main() -> int:
     columns = {"precision": "s", "threads": "d", "march": "s", "concurrency": "d", "tokens_per_s": ".2f"}
     show("Beside llama.cpp", cells, columns | {"llama_cpp_tokens_per_s": ".2f", "over_llama_cpp": ".2f"})
     if given.out is not None:
-        origin = provenance(None) | {"command": " ".join(["python", *sys.argv])}
         with given.out.open("a", encoding="utf-8") as file:
-            print(json.dumps({"cells": cells, "provenance": origin}), file=file)
+            print(json.dumps({"cells": cells, "provenance": provenance(None)}), file=file)
     return 0
 
 

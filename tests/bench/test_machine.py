@@ -14,7 +14,6 @@ from aerie.bench.machine import EnergyMeter
 from aerie.bench.measured import Measured
 from aerie.bench.measuring import _costs
 from aerie.bench.reports.table import rows
-from tests.house import HOME
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def test_gpus_count_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert EnergyMeter().joules() == {"intel-rapl:0": 0.0, "gpu0": 2.5}
 
 
-def test_nothing_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_RAPL", tmp_path)
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert EnergyMeter().joules() == "not measured"
@@ -97,8 +96,3 @@ def test_a_machine_without_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PATH", str(tmp_path))
     found = machine.machine()
     assert found["lscpu"] is None and found["cores"] >= 1
-    assert machine.commit(HOME) is None
-
-
-def test_no_commit_outside_a_repository(tmp_path: Path) -> None:
-    assert machine.commit(tmp_path) is None

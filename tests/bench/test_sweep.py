@@ -93,7 +93,9 @@ def _check_cells_and_pictures(out: Path, urls: dict[str, str]) -> None:
     cells = read_cells(out)
     assert len(cells) == 8 and all(cell["status"] == "ok" for cell in cells)
     first = cells[0]
-    assert {"command", "commit", "cpu", "at"} <= first["provenance"].keys() and first["server"]["url"] == urls["slow"]
+    assert {"command", "commit", "dirty", "at", "measured", "machine"} <= first["provenance"].keys() and first[
+        "server"
+    ]["url"] == urls["slow"]
     assert first["joules_per_token"] == "not measured" or first["joules_per_token"] > 0
     names = {path.name for path in write_report(out)}
     assert names == {
