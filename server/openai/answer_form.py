@@ -40,9 +40,10 @@ class AnswerForm:
         tools = self.tools if self.use is not None else None
         if tools is None and self.reasoning is None:
             return rules
+        start = self._start(prompt)
         markup = Markup(
-            reasoning=self.reasoning if self._start(prompt) != "behind" else None,
-            begins_inside=self._start(prompt) == "inside",
+            reasoning=self.reasoning if start != "behind" else None,
+            begins_inside=start == "inside",
             tools=tools,
             schemas={} if self.use is None else {one.function.name: one.function.schema_ for one in self.use.callable},
             one_call=self.use is not None and self.use.one_call,

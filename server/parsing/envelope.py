@@ -13,9 +13,7 @@ from typing import Any
 
 from aerie.contracts.grammar import with_options
 from aerie.server.parsing.argument_rules import element_rules, keyword_rules
-from aerie.server.parsing.families import ToolFamily
-
-_MARKER = re.compile(r"<[^<>\s]+>|\[/?[A-Z_]+\]")
+from aerie.server.parsing.families import MARKER, ToolFamily
 
 TokenOf = Callable[[str], int | None]
 
@@ -91,7 +89,7 @@ def _json(schema: dict[str, Any]) -> str:
 def _written(text: str, token_of: TokenOf) -> str:
     """A text as tokens and strings, in Lark's notation."""
     parts, place = [], 0
-    for found in _MARKER.finditer(text):
+    for found in MARKER.finditer(text):
         id = token_of(found[0])
         if id is not None:
             parts += [json.dumps(text[place : found.start()]), f"<[{id}]>"]

@@ -18,6 +18,8 @@ from aerie.contracts.section import Section
 from aerie.contracts.server_section import ServerConfig
 
 AUTO, NONE = "auto", "none"
+MARKER = re.compile(r"<[^<>\s$]+>|\[/?[A-Z_]+\]")
+"""What may be a token in the texts of a markup, in which `$NAME` stands for a tool."""
 
 
 class Family(Section):
@@ -61,7 +63,7 @@ class ToolFamily(Family):
     @property
     def markers(self) -> tuple[str, ...]:
         texts = (*self.opens, *self.closes, self.before, self.begin, self.end, self.between, self.after)
-        return tuple(dict.fromkeys(marker for text in texts for marker in _MARKER.findall(text)))
+        return tuple(dict.fromkeys(marker for text in texts for marker in MARKER.findall(text)))
 
 
 class ReasoningFamily(Family):
@@ -75,8 +77,6 @@ class ReasoningFamily(Family):
     def markers(self) -> tuple[str, ...]:
         return (self.opens, self.closes)
 
-
-_MARKER = re.compile(r"<[^<>\s$]+>|\[/?[A-Z_]+\]")
 
 _F = TypeVar("_F", bound=Family)
 

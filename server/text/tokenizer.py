@@ -46,6 +46,7 @@ class Tokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.pieces = Pieces(self._tokenizer)
+        self._added = {token.content: id for id, token in self._tokenizer.get_added_tokens_decoder().items()}
         self.template_source = template_source(folder, template_file)
         settings = tokenizer_settings(folder)
         self.template = (
@@ -71,8 +72,7 @@ class Tokenizer:
 
     def token_of(self, text: str) -> int | None:
         """The added token that is this text; None if there is none."""
-        added = self._tokenizer.get_added_tokens_decoder()
-        return next((id for id, token in added.items() if token.content == text), None)
+        return self._added.get(text)
 
     def check_length(self, text: str, context: int | None, param: str) -> None:
         """Raises BadRequest for a text with more characters than `context` tokens can cover; None means no limit."""

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from aerie.__main__ import main
 from aerie.commands.app import app
+from aerie.commands.chat import read_tools
+from aerie.contracts.errors import AerieError
 from tests.e2e.conftest import Server
 
 
@@ -132,3 +134,11 @@ def test_calls_are_shown_and_get_what_is_typed(tmp_path: Path) -> None:
     assert asked[0]["tools"] == [{"type": "function", "function": {"name": "get_time"}}]
     assert [one["role"] for one in asked[1]["messages"]] == ["user", "assistant", "tool"]
     assert asked[1]["messages"][2] == {"role": "tool", "tool_call_id": "c1", "content": "12:00"}
+
+
+@pytest.mark.parametrize("text", ["get_time", "[5]", '["get_time"]'])
+def test_a_file_that_holds_no_functions_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tools.json"
+    file.write_text(text)
+    with pytest.raises(AerieError, match=r"tools\.json"):
+        read_tools(file)
