@@ -48,13 +48,27 @@ def template_source(folder: Path, replacement: Path | None = None) -> str | None
         if not replacement.is_file():
             raise ConfigError(f"no chat template at {replacement}", param="server.chat_template")
         return replacement.read_text(encoding="utf-8")
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        return beside.read_text(encoding="utf-8")
+    return _templates(folder).get("default")
+
+
+def tool_template_source(folder: Path, replacement: Path | None = None) -> str | None:
+    """The template of chats with tools, if the model has one for them alone; a replacement serves all chats."""
+    return None if replacement is not None else _templates(folder).get("tool_use")
+
+
+def _templates(folder: Path) -> dict[str, str]:
+    """A model's templates by name, from files of their own or else from `tokenizer_config.json`. Most models have one,
+    `default`.
+    """
+    files = {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+    if (folder / "chat_template.jinja").is_file():
+        files["default"] = folder / "chat_template.jinja"
+    if files:
+        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     source = tokenizer_settings(folder).get("chat_template")
-    if isinstance(source, list):  # several named templates
-        source = {entry["name"]: entry["template"] for entry in source}.get("default")
-    return source
+    if isinstance(source, list):
+        return {entry["name"]: entry["template"] for entry in source}
+    return {} if source is None else {"default": source}
 
 
 def tokenizer_settings(folder: Path) -> dict[str, Any]:

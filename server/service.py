@@ -84,7 +84,7 @@ def build_service(config: Config, tokenizer: Tokenizer, engine: Engine, promise:
     return Service(
         config=config,
         tokenizer=tokenizer,
-        families=served_families(tokenizer.template_source, config.server),
+        families=served_families(tokenizer.template_source, config.server, tokenizer.tool_template_source),
         grammars=Grammars(tokenizer, config.limits),
         engine=engine,
         admission=admission,

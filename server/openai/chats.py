@@ -23,19 +23,19 @@ async def answer_chat(service: Service, body: ChatBody, request: Request, dialec
     use = read_tools(body)
     if use is not None:
         check_tools(service)
-    variables = template_variables(service, body)
+    variables = template_variables(service, body, use)
     form = AnswerForm(service.tokenizer, service.families.tools, service.families.reasoning, use)
 
     async def prompts() -> list[list[int]]:
         context = service.ready().max_length
-        return [await service.tokenizer.encode_chat(messages(service, body), variables, context, shown(use))]
+        return [await service.tokenizer.encode_chat(messages(service, body.messages), variables, context, shown(use))]
 
     return await answer(service, body, request, dialect, 1, prompts, form)
 
 
 def check_tools(service: Service) -> None:
     """Raises BadRequest if the model's template cannot show tools, or no parser fits its calls."""
-    template = service.tokenizer.template
+    template = service.tokenizer.tool_template
     if template is None or not template.reads("tools"):
         raise BadRequest(
             "tools is not supported: this model's chat template never mentions tools; leave them out, or set "
@@ -52,19 +52,20 @@ def check_tools(service: Service) -> None:
         )
 
 
-def messages(service: Service, body: ChatBody) -> list[dict[str, Any]]:
+def messages(service: Service, given: list[Message]) -> list[dict[str, Any]]:
     """The messages as the template takes them."""
     family = service.families.tools
-    return [_message(one, 0 if family is None else family.id_letters) for one in body.messages]
+    return [_message(one, 0 if family is None else family.id_letters) for one in given]
 
 
 def shown(use: ToolUse | None) -> list[dict[str, Any]] | None:
     return None if use is None else use.shown()
 
 
-def template_variables(service: Service, body: ChatBody) -> dict[str, Any]:
+def template_variables(service: Service, body: ChatBody, use: ToolUse | None) -> dict[str, Any]:
     """`chat_template_kwargs`, and the reasoning effort as the template knows it. Raises BadRequest if it does not."""
-    given, effort, template = body.chat_template_kwargs or {}, body.reasoning_effort, service.tokenizer.template
+    given, effort = body.chat_template_kwargs or {}, body.reasoning_effort
+    template = service.tokenizer.template if use is None else service.tokenizer.tool_template
     if effort is None or template is None:
         return given
     if template.reads("reasoning_effort"):

@@ -89,10 +89,13 @@ class Families:
     reasoning: ReasoningFamily | None = None
 
 
-def served_families(template: str | None, settings: ServerConfig) -> Families:
-    """Raises ConfigError if a setting names a family that is not known."""
+def served_families(template: str | None, settings: ServerConfig, tool_template: str | None = None) -> Families:
+    """`tool_template` is the template of chats with tools, if they have another. Raises ConfigError if a setting names
+    a family that is not known.
+    """
+    shows_tools = tool_template or template
     return Families(
-        choose_family(settings.tool_call_parser, tool_families(), template, setting="server.tool_call_parser"),
+        choose_family(settings.tool_call_parser, tool_families(), shows_tools, setting="server.tool_call_parser"),
         choose_family(settings.reasoning_parser, reasoning_families(), template, setting="server.reasoning_parser"),
     )
 

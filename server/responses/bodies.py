@@ -154,6 +154,7 @@ class TextFormat(Body):
 
 class TextOptions(Body):
     format: TextFormat | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ReasoningOptions(Body):
@@ -192,3 +193,9 @@ def refuse(body: ResponseBody) -> None:
     if names:
         reasons = (f"{name} is not supported: {REFUSED[name][1]}" for name in names)
         raise BadRequest("; ".join(reasons), param=names[0], code="unsupported_field")
+    if body.text is not None and body.text.verbosity not in (None, "medium"):
+        raise BadRequest(
+            "text.verbosity is not supported: say in instructions how long the answer should be",
+            param="text.verbosity",
+            code="unsupported_field",
+        )

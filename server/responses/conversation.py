@@ -100,7 +100,10 @@ def read(body: ResponseBody) -> tuple[ChatBody, Conversation]:
 def _shared(body: ResponseBody) -> dict[str, Any]:
     """The fields that mean the same in a chat, and those that a response does not declare."""
     declared = body.model_dump(
-        include={*AnswerBody.model_fields, "chat_template_kwargs"}, exclude_unset=True, by_alias=True
+        mode="json",  # with texts as keys, as they came
+        include={*AnswerBody.model_fields, "chat_template_kwargs"},
+        exclude_unset=True,
+        by_alias=True,
     )
     return declared | {name: value for name, value in (body.model_extra or {}).items() if name not in _OWN}
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from aerie.contracts.errors import BadRequest
 from aerie.server.openai.bodies import DetokenizeBody, TokenizeBody
-from aerie.server.openai.chats import check_tools
+from aerie.server.openai.chats import check_tools, messages
 from aerie.server.openai.requests import StrictRoute
 from aerie.server.openai.shapes import Ids, Text
 from aerie.server.openai.unsupported import refuse_unsupported
@@ -29,8 +29,8 @@ def token_routes(service: Service) -> APIRouter:
             if body.tools:
                 check_tools(service)
             tools = [tool.model_dump(exclude_unset=True) for tool in body.tools or ()] or None
-            messages = [message.as_data() for message in body.messages]
-            ids = await tokenizer.encode_chat(messages, body.chat_template_kwargs or {}, tools=tools)
+            chat = messages(service, body.messages)
+            ids = await tokenizer.encode_chat(chat, body.chat_template_kwargs or {}, tools=tools)
         else:
             add = True if body.add_special_tokens is None else body.add_special_tokens
             ids = await tokenizer.encode(body.prompt or "", add_special_tokens=add)

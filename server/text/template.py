@@ -15,9 +15,20 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from aerie.contracts.errors import BadRequest, ConfigError
+from aerie.server.text.system_turns import SystemTurns
 
 _OURS = {"messages", "tools", "documents", "add_generation_prompt", "chat_template", "tokenize"}
 """Names that the server or other renderers define; a request must not change them."""
+_FAULTS = (
+    jinja2.TemplateError,
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What a template may raise on messages that it does not take."""
 
 
 class ChatTemplate:
@@ -32,6 +43,8 @@ class ChatTemplate:
         self._reserved = _OURS | set(special_tokens) | set(environment.globals)
         self._knows_developer = "developer" in {constant.value for constant in parsed.find_all(nodes.Const)}
         self._names = {name.name for name in parsed.find_all(nodes.Name)}
+        roles = ("system", "developer") if self._knows_developer else ("system",)
+        self._system_turns = SystemTurns(self._tried, roles)
 
     def reads(self, variable: str) -> bool:
         return variable in self._names
@@ -40,8 +53,8 @@ class ChatTemplate:
         self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None = None
     ) -> str:
         """Returns the prompt, ready for the answer. `variables` are passed to the template, which may ignore them. The
-        role `developer` becomes `system` if the template does not know it. Raises BadRequest with the template's reason
-        if it rejects the messages.
+        role `developer` becomes `system` if the template does not know it, and leading system turns become one if it
+        takes one. Raises BadRequest with the template's reason if it rejects the messages.
         """
         taken = sorted(self._reserved.intersection(variables))
         if taken:
@@ -51,14 +64,25 @@ class ChatTemplate:
             )
         if not self._knows_developer:
             messages = [one | {"role": "system"} if one.get("role") == "developer" else one for one in messages]
-        values = {"tools": tools, "documents": None, "add_generation_prompt": True, **self._special_tokens}
         try:
-            return self._template.render({**variables, **values, "messages": messages})
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-            # The template is the model author's program; the caller has to fix messages on which it raises.
-            raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None
+            return self._rendered(self._system_turns.arranged(messages), variables, tools)
         except RecursionError:
             raise BadRequest("the messages are nested too deeply for the chat template", param="messages") from None
+        except _FAULTS as error:
+            # The template is the model author's program; the caller has to fix messages on which it raises.
+            raise BadRequest(f"the chat template refused the messages: {str(error)[:300]}", param="messages") from None
+
+    def _rendered(
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], tools: list[dict[str, Any]] | None
+    ) -> str:
+        values = {"tools": tools, "documents": None, "add_generation_prompt": True, **self._special_tokens}
+        return self._template.render({**variables, **values, "messages": messages})
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str | None:
+        try:
+            return self._rendered(messages, {}, None)
+        except _FAULTS:
+            return None
 
 
 class _Generation(Extension):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import tokenizers
 
 from aerie.contracts.errors import BadRequest, ConfigError
-from aerie.contracts.provenance import template_source, tokenizer_settings
+from aerie.contracts.provenance import template_source, tokenizer_settings, tool_template_source
 from aerie.contracts.server_section import ServerConfig
 from aerie.server.text.context import context_exceeded
 from aerie.server.text.control_tokens import MARK, ControlTokens
@@ -48,12 +48,18 @@ class Tokenizer:
         self.pieces = Pieces(self._tokenizer)
         self._added = {token.content: id for id, token in self._tokenizer.get_added_tokens_decoder().items()}
         self.template_source = template_source(folder, template_file)
-        settings = tokenizer_settings(folder)
-        self.template = (
-            None if self.template_source is None else ChatTemplate(self.template_source, _special_tokens(settings))
+        self.tool_template_source = tool_template_source(folder, template_file) or self.template_source
+        special = _special_tokens(tokenizer_settings(folder))
+        self.template = _template(self.template_source, special)
+        """Of chats without tools."""
+        self.tool_template = (
+            self.template
+            if self.tool_template_source == self.template_source
+            else _template(self.tool_template_source, special)
         )
         self._longest_token = longest_token(json.loads(self._tokenizer.to_str()))
-        self._control = None if typed_tokens or self.template is None else ControlTokens(self._tokenizer)
+        templates = (self.template, self.tool_template)
+        self._control = None if typed_tokens or not any(templates) else ControlTokens(self._tokenizer)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="tokenize")
 
     @classmethod
@@ -96,17 +102,18 @@ class Tokenizer:
         """Ids of the rendered chat. `tools` are what the template shows of them. Raises BadRequest if the model has no
         template, the template rejects the messages, or `context` tokens cannot hold the chat.
         """
-        if self.template is None:
+        template = self.tool_template if tools else self.template
+        if template is None:
             raise BadRequest(
                 "this model has no chat template; use /v1/completions, or set server.chat_template", param="messages"
             )
         if self._control is None:
-            rendered = self.template.render(messages, variables, tools)
+            rendered = template.render(messages, variables, tools)
             self.check_length(rendered, context, "messages")
             return self.ids(rendered, add_special_tokens=False)
         try:
             mark = self._control.mark
-            rendered = self.template.render(mark(messages), mark(variables), mark(tools))
+            rendered = template.render(mark(messages), mark(variables), mark(tools))
         except BadRequest as refusal:
             raise BadRequest(self._control.unmark(refusal.message), param=refusal.param) from None
         self.check_length(self._control.unmark(rendered) if MARK in rendered else rendered, context, "messages")
@@ -147,6 +154,10 @@ class Tokenizer:
         if length <= INLINE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _template(source: str | None, special_tokens: dict[str, str]) -> ChatTemplate | None:
+    return None if source is None else ChatTemplate(source, special_tokens)
 
 
 def _special_tokens(settings: dict[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aerie.contracts.errors import ConfigError
-from aerie.contracts.provenance import file_hash, template_hash, template_source, weights_hash
+from aerie.contracts.provenance import file_hash, template_hash, template_source, tool_template_source, weights_hash
 
 
 def sha(data: bytes) -> str:
@@ -40,6 +40,21 @@ def test_the_template_is_the_one_that_is_served(tmp_path: Path) -> None:
     assert template_hash("mine") == sha(b"mine")
     with pytest.raises(ConfigError, match=r"no chat template at .*nowhere"):
         template_source(tmp_path, tmp_path / "nowhere")
+
+
+def test_chats_with_tools_may_have_a_template_of_their_own(tmp_path: Path) -> None:
+    assert tool_template_source(tmp_path) is None
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": [{"name": name, "template": name.upper()} for name in ("default", "tool_use")]})
+    )
+    assert (template_source(tmp_path), tool_template_source(tmp_path)) == ("DEFAULT", "TOOL_USE")
+    (tmp_path / "chat_template.jinja").write_text("beside")
+    assert (template_source(tmp_path), tool_template_source(tmp_path)) == ("beside", None)
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("with tools")
+    assert (template_source(tmp_path), tool_template_source(tmp_path)) == ("beside", "with tools")
+    (tmp_path / "mine.jinja").write_text("mine")
+    assert tool_template_source(tmp_path, tmp_path / "mine.jinja") is None, "it serves all chats"
 
 
 def test_settings_that_are_no_json_are_named(tmp_path: Path) -> None:

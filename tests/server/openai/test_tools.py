@@ -337,6 +337,42 @@ async def test_allowed_tools_are_those_that_the_template_shows(folder: Path, tmp
         assert "get_time" in prompt and "get_weather" not in prompt
 
 
+async def test_a_template_for_tools_serves_chats_with_tools(folder: Path, tmp_path: Path) -> None:
+    """As models have it that list several templates: their markup is found in the one for tools."""
+    listed = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "<tool_call>" + TEMPLATE}]
+    (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+    settings = json.loads((folder / "tokenizer_config.json").read_text()) | {"chat_template": listed}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = Tokenizer(tmp_path)
+    config = parse_config({"model": {"path": str(tmp_path), "served_name": "demo"}, "server": {"port": 1}})
+    config = config.model_copy(update={"server": config.server.model_copy(update={"port": 0})})
+    async with _served(config, tokenizer, answering(tokenizer, call_text("get_time", {})), True) as live:
+        create = live.client().chat.completions.create
+        assert (await create(model="demo", messages=ASK, tools=TOOLS)).choices[0].message.tool_calls
+        assert "get_weather get_time" in live.tokenizer.decode(live.fake.seen[-1].prompt)
+        assert (await create(model="demo", messages=ASK)).choices[0].message.tool_calls is None
+        assert live.tokenizer.decode(live.fake.seen[-1].prompt) == "plain"
+
+
+async def test_tokens_are_counted_as_the_chat_has_them(
+    folder: Path, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    """Ids of calls that the template wants shorter, too."""
+    call = {"id": "call_0123456789", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}
+    said = [*ASK, {"role": "assistant", "content": None, "tool_calls": [call]}]
+    said.append({"role": "tool", "tool_call_id": call["id"], "content": "noon"})
+    short = (
+        TEMPLATE
+        + "{% for m in messages if m.tool_call_id %}{% if m.tool_call_id | length != 9 %}"
+        + ("{{ raise_exception('ids have nine letters') }}{% endif %}{{ m.tool_call_id }}{% endfor %}")
+    )
+    async with serving(folder, tmp_path, "x", short, tool_call_parser="mistral") as live:
+        assert (await post(live, http, messages=said, tools=TOOLS, max_tokens=1))[0] == 200
+        async with http.post(f"{live.url}/tokenize", json={"messages": said, "tools": TOOLS}) as answer:
+            counted = await answer.json()
+        assert answer.status == 200 and counted["tokens"] == live.fake.seen[-1].prompt, counted
+
+
 words = some.sampled_from(["type", "object", "string", "properties", "required", "enum", "$ref", "#/$defs/a", "a"])
 anything = some.recursive(
     some.none() | some.booleans() | some.integers(-9, 9) | words,

@@ -45,6 +45,8 @@ BAD: list[tuple[dict[str, Any], str, list[str]]] = [
         "text.format.schema",
         ["uniqueItems"],
     ),
+    ({"text": {"verbosity": "low"}}, "text.verbosity", ["instructions"]),
+    ({"text": {"verbosity": "endless"}}, "text.verbosity", ['"endless"']),
     ({"text": "json"}, "text", ['"json"', "an object"]),
     ({"tools": "all"}, "tools", ['"all"', "a list"]),
     ({"tools": [{"name": "f"}]}, "tools[0].type", ["missing"]),
@@ -76,6 +78,7 @@ async def test_what_asks_for_nothing_is_taken(live: Live, http: aiohttp.ClientSe
         ("previous_response_id", "conversation", "prompt", "messages", "max_tokens", "tools", "text", "include")
     )
     nothing |= {"background": False, "n": 1, "truncation": "auto", "service_tier": "auto", "unheard_of": 1}
+    nothing |= {"text": {"verbosity": "medium"}}
     nothing |= {"include": ["reasoning.encrypted_content"], "stream_options": {"include_obfuscation": False}}
     async with http.post(f"{live.url}/v1/responses", json={"input": "hi"} | nothing) as answer:
         response = await answer.json()

@@ -13,12 +13,14 @@ from openai.types.responses import Response
 from aerie.contracts.errors import Overloaded
 from aerie.contracts.messages import Failed
 from tests.patience import come
+from tests.sampling_values import OTHERS
 from tests.server.conftest import ANSWER, Live, Start, silent
 from tests.server.fake_scheduler import MAX_LENGTH, Script, pausing
 from tests.server.openai.test_events import failing_after
 from tests.server.responses.schema import RESPONSE, check_response, check_stream
 
 PATH = "/v1/responses"
+HI = {"role": "user", "content": "hi"}
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": False}
 
 
@@ -77,6 +79,24 @@ async def test_the_official_client_creates_streams_and_parses(live: Live) -> Non
     raw = [event async for event in await responses.create(model="demo", input="hi", stream=True)]
     assert (raw[0].type, raw[-1].type) == ("response.created", "response.completed")
     assert raw[-1].response.usage.output_tokens == whole.usage.output_tokens
+
+
+async def test_every_sampling_field_reaches_the_engine_as_a_chat_s_does(
+    live: Live, http: aiohttp.ClientSession
+) -> None:
+    tokens = {"logit_bias": {"7": 2.5}, "allowed_token_ids": [7, 8], "stop_token_ids": [9], "min_tokens": 2}
+    fields: dict[str, Any] = {**OTHERS, **tokens, "seed": 5, "ignore_eos": True}
+    for path, asked in (("responses", {"input": "hi"}), ("chat/completions", {"messages": [HI]})):
+        limit = {"max_output_tokens" if path == "responses" else "max_tokens": 4}
+        async with http.post(f"{live.url}/v1/{path}", json={**asked, **fields, **limit}) as answer:
+            assert answer.status == 200, await answer.text()
+            if path == "responses":
+                response = await answer.json()
+    ours, chats = (request.sampling for request in live.fake.seen)
+    assert ours == chats and ours.logit_bias == {7: 2.5} and ours.stop_token_ids == (9,)
+    assert {name: getattr(ours, name) for name in OTHERS} == OTHERS
+    repeated = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+    assert {name: response[name] for name in repeated} == {name: OTHERS[name] for name in repeated}
 
 
 async def test_a_stream_says_what_the_whole_answer_says(live: Live, http: aiohttp.ClientSession) -> None:
