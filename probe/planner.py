@@ -1,17 +1,20 @@
 """`aerie probe planner`: what `spec.planner: goodput` gains and loses against no speculation and against fixed shapes.
 
-All modes answer the same requests on one lane, in slices of a few hundredths of a second whose order alternates forth
-and back (A B C, C B A). A cell's ratio is that of all tokens over all seconds; its interval comes from resampling the
-rounds of slices. The planner meets each cell as a server would: with the costs of its calibration, and what it has
-learned in the slices before those that count.
+All modes answer the same requests on one lane, in slices of a few hundredths of a second and of as many tokens each,
+whose order goes forth and back (A B C, C B A) and moves on by one after that, since the last mode of a turn finds its
+data in the caches in the next one. A cell's ratio is that of all tokens over all seconds; its
+interval comes from resampling the rounds of slices. No speculation takes part twice: the second time is the *null*,
+whose ratio to the first one is 1 but for what the method cannot resolve. The other modes are compared with both
+together. A cell ends early once its intervals are narrow. The planner meets each cell as a server would: with the costs
+of its calibration, and what it has learned in the slices before those that count.
 
 Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does, in
 which the machine's pauses do not count: that of the loop and its inline lane together, or, where the lane is another
 process, of the one that worked longer, since they overlap.
 """
 
-import random
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,13 +27,15 @@ from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe.drive import MakeLane, Prompts
+from aerie.probe.paired import Ratio, Turns, ratio, turns
 from aerie.probe.shapes import for_lane, label, with_shape
 from aerie.probe.slices import Contestant, Slice, contestant
 
-OFF, PLANNER, FIXED = "off", "planner", "fixed"
-_RESAMPLES, _COVERED = 1000, 0.95
-_SLICE = 0.03
-"""Seconds of a slice."""
+OFF, NULL, PLANNER, FIXED = "off", "off again", "planner", "fixed"
+_SLICE = 0.015
+"""Seconds of a slice of no speculation, about."""
+_FEWEST, _BETWEEN = 24, 8
+"""Rounds of a cell at the least, and between two looks at its intervals."""
 
 Cell = dict[str, Any]
 Key = tuple[str, str, int]
@@ -90,15 +95,17 @@ def measure_planner(
     *,
     shapes: Sequence[DraftShape] = (),
     measured: float = 3.0,
-    warm: float = 1.0,
+    warm: int = 100,
+    narrow: float = 0.0,
     known: Collection[Key] = (),
     seconds: float = float("inf"),
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[list[Cell]]:
-    """The cells of each place, one for each mode: off, the planner, the config's own shapes, and each of `shapes`.
+    """The cells of each place, one for each mode: off, off again, the planner, the config's own shapes, and `shapes`.
 
-    Each mode runs for `measured` seconds after `warm` ones. Leaves out the places that are `known`, and begins none
-    after `seconds`. Raises ConfigError without a head.
+    After `warm` plain steps, each mode runs for about `measured` seconds of CPU time, or until the planner's interval
+    by CPU time and the null's are within `narrow` to both sides. Leaves out the places that are `known`, and begins
+    none after `seconds`. Raises ConfigError without a head.
     """
     ends = time.monotonic() + seconds
     places = [place for place in places if place.key not in known]
@@ -113,12 +120,14 @@ def measure_planner(
         for place in places:
             if time.monotonic() > ends:
                 return
-            found = _cells(lane, modes, place, measured, warm)
-            say(
-                f"{place.load.name}, T = {place.key[1]}, {place.rows} rows: "
-                f"{found[1]['over_off']:.3f} of off, by CPU time {found[1]['cpu_over_off']:.3f}"
-            )
+            found = _cells(lane, modes, place, measured, warm, narrow)
+            say(f"{place.load.name}, T = {place.key[1]}, {place.rows} rows: " + "; ".join(map(_summary, found[1:])))
             yield found
+
+
+def _summary(cell: Cell) -> str:
+    lower, upper = cell["cpu_interval"]
+    return f"{cell['mode']} {cell['cpu_over_off']:.3f} ({lower:.3f} to {upper:.3f}) by CPU time"
 
 
 def _modes(config: Config, shapes: Sequence[DraftShape]) -> dict[str, Config]:
@@ -127,40 +136,63 @@ def _modes(config: Config, shapes: Sequence[DraftShape]) -> dict[str, Config]:
         update={"scheduler": scheduler, "spec": config.spec.model_copy(update={"planner": "fixed"})}
     )
     planned = fixed.model_copy(update={"spec": config.spec.model_copy(update={"planner": "goodput"})})
-    return {OFF: fixed, PLANNER: planned, FIXED: fixed} | {label(shape): with_shape(fixed, shape) for shape in shapes}
+    return {OFF: fixed, NULL: fixed, PLANNER: planned, FIXED: fixed} | {
+        label(shape): with_shape(fixed, shape) for shape in shapes
+    }
 
 
-def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, warm: float) -> list[Cell]:
+def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, warm: int, narrow: float) -> list[Cell]:
     taking = {
-        mode: contestant(lane, number, len(modes), config, place.requests(speculation=mode != OFF), place.rows)
+        mode: contestant(
+            lane, number, len(modes), config, place.requests(speculation=mode not in (OFF, NULL)), place.rows
+        )
         for number, (mode, config) in enumerate(modes.items())
     }
-    order, worked = list(modes), 0.0
+    reached, size = _warmed(taking, place.rows, warm)
+    order, worked = deque(modes), 0.0
     rounds: list[dict[str, Slice]] = []
-    while worked < warm + measured:
-        slices = {mode: taking[mode].run(_SLICE) for mode in order}
-        order.reverse()
-        if worked >= warm:
-            rounds.append(slices)
-        worked += slices[OFF].cpu_seconds
+    while worked < measured and not (rounds and _settled(rounds, narrow)):
+        forth = {mode: taking[mode].run(reached + size) for mode in order}
+        back = {mode: taking[mode].run(reached + 2 * size) for mode in reversed(order)}
+        rounds.append({mode: forth[mode] + back[mode] for mode in modes})
+        order.rotate()
+        reached += 2 * size
+        worked += rounds[-1][OFF].cpu_seconds
     return [_cell(mode, place, taking, rounds) for mode in modes]
+
+
+def _warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, int]:
+    """Runs all for so many plain steps. Returns the tokens that each has reached, and those of a slice."""
+    reached, worked = 0, 0.0
+    for _ in range(max(steps, 1)):
+        reached += rows
+        worked += {mode: one.run(reached) for mode, one in taking.items()}[OFF].cpu_seconds
+    return reached, rows * max(1, round(_SLICE * reached / (worked * rows)))
+
+
+def _settled(rounds: Sequence[dict[str, Slice]], narrow: float) -> bool:
+    """Whether the intervals that matter are narrow enough."""
+    if not narrow or len(rounds) < _FEWEST or len(rounds) % _BETWEEN:
+        return False
+    return all(_over_off(rounds, mode, by_cpu=True).half_width <= narrow for mode in (NULL, PLANNER))
 
 
 def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[dict[str, Slice]]) -> Cell:
     own, off = taking[mode], taking[OFF]
     both = sorted(own.ended & off.ended)
     load, temperature, rows = place.key
+    by_clock, by_cpu = (_over_off(rounds, mode, by_cpu=by_cpu) for by_cpu in (False, True))
     return {
         "load": load,
         "mode": mode,
         "rows": rows,
         "temperature": temperature,
-        "tokens_per_s": _speed([one[mode] for one in rounds], by_cpu=False),
-        "over_off": _ratio(rounds, mode, by_cpu=False),
-        "interval": _interval(rounds, mode, by_cpu=False),
-        "tokens_per_cpu_s": _speed([one[mode] for one in rounds], by_cpu=True),
-        "cpu_over_off": _ratio(rounds, mode, by_cpu=True),
-        "cpu_interval": _interval(rounds, mode, by_cpu=True),
+        "tokens_per_s": _turns(rounds, mode, by_cpu=False).speed,
+        "over_off": by_clock.value,
+        "interval": [by_clock.lower, by_clock.upper],
+        "tokens_per_cpu_s": _turns(rounds, mode, by_cpu=True).speed,
+        "cpu_over_off": by_cpu.value,
+        "cpu_interval": [by_cpu.lower, by_cpu.upper],
         "acceptance_length": own.decoded / max(own.steps, 1),
         "answer_tokens": sum(len(own.answers[id]) for id in own.ended) / max(len(own.ended), 1),
         "identical": sum(own.answers[id] == off.answers[id] for id in both) / max(len(both), 1),
@@ -169,19 +201,13 @@ def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[d
     }
 
 
-def _speed(slices: Sequence[Slice], *, by_cpu: bool) -> float:
-    seconds = sum(one.cpu_seconds if by_cpu else one.seconds for one in slices)
-    return sum(one.tokens for one in slices) / seconds
+def _over_off(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Ratio:
+    off = _turns(rounds, OFF, by_cpu=by_cpu)
+    if mode not in (OFF, NULL):
+        off += _turns(rounds, NULL, by_cpu=by_cpu)
+    return ratio(_turns(rounds, mode, by_cpu=by_cpu), off)
 
 
-def _ratio(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> float:
-    own, off = [one[mode] for one in rounds], [one[OFF] for one in rounds]
-    return _speed(own, by_cpu=by_cpu) / _speed(off, by_cpu=by_cpu)
-
-
-def _interval(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> list[float]:
-    """The bootstrap interval of the ratio to off: [lower, upper], at 95 %."""
-    source = random.Random(0)
-    ratios = sorted(_ratio(source.choices(rounds, k=len(rounds)), mode, by_cpu=by_cpu) for _ in range(_RESAMPLES))
-    cut = round((1 - _COVERED) / 2 * _RESAMPLES)
-    return [ratios[cut], ratios[-1 - cut]]
+def _turns(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Turns:
+    slices = [one[mode] for one in rounds]
+    return turns([one.tokens for one in slices], [one.cpu_seconds if by_cpu else one.seconds for one in slices])

@@ -6,7 +6,7 @@ a price says. Nothing waits.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -81,7 +81,8 @@ class ReplayLane(NoGrammars):
         self._free_at = ended + self._late
         if late:
             phases = {"extend": late} | phases
-        self._flying.append(_timed(output, phases, began - late, ended))
+        busy = sum(phases.values())
+        self._flying.append(replace(output, phase_seconds=phases, busy_seconds=busy, began=began - late, ended=ended))
         self.committed += int(output.counts.sum())
 
     def settle(self) -> StepOutput:
@@ -166,19 +167,3 @@ def _output(
     plan: StepPlan, ids: Ints, counts: Ints, accepted: Ints, drafted: Ints, lengths: Ints, endings: Ints
 ) -> StepOutput:
     return StepOutput(plan.number, ids, counts, accepted, drafted, lengths, endings)
-
-
-def _timed(output: StepOutput, phases: dict[str, float], began: float, ended: float) -> StepOutput:
-    return StepOutput(
-        output.number,
-        output.token_ids,
-        output.counts,
-        output.accepted,
-        output.drafted,
-        output.lengths,
-        output.endings,
-        phase_seconds=phases,
-        busy_seconds=sum(phases.values()),
-        began=began,
-        ended=ended,
-    )

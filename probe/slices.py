@@ -1,7 +1,8 @@
 """Several schedulers share one lane in slices of a few hundredths of a second, each over its own rows and pages.
 
 A machine's speed changes by the second. What alternates so quickly meets the same speed, so ratios hold where whole
-runs, one after the other, would differ by chance. Used by `planner`.
+runs, one after the other, would differ by chance. A slice is a number of tokens, not a time: all schedulers answer the
+same requests, so the n-th slice is the same work for each of them. Used by `planner`.
 """
 
 import time
@@ -69,12 +70,15 @@ class Share(NoGrammars):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one scheduler did in its slice."""
+    """What one scheduler did in its slice: nothing, if the one before went beyond this one's end."""
 
     tokens: int
     seconds: float
     cpu_seconds: float
     """CPU time of the loop and its inline lane; where the lane is another process, of the one that worked longer."""
+
+    def __add__(self, other: "Slice") -> "Slice":
+        return Slice(self.tokens + other.tokens, self.seconds + other.seconds, self.cpu_seconds + other.cpu_seconds)
 
 
 @dataclass(slots=True)
@@ -88,6 +92,8 @@ class Contestant:
     inline: bool
     answers: dict[str, list[int]] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
+    tokens: int = 0
+    """Committed since the start."""
     steps: int = 0
     """Decode steps of rows, over the requests that ended."""
     decoded: int = 0
@@ -95,12 +101,12 @@ class Contestant:
     _asked: int = 0
     _open: int = 0
 
-    def run(self, seconds: float) -> Slice:
-        """Runs for so much time of the machine, a step at least."""
+    def run(self, tokens: int) -> Slice:
+        """Runs until it has committed `tokens` since the start; the last step may go beyond."""
         self.share.resume()
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
-        tokens = 0
-        while True:
+        before = self.tokens
+        while self.tokens < tokens:
             while self._open < self.rows:
                 self.scheduler.submit(self.request(self._asked))
                 self._asked, self._open = self._asked + 1, self._open + 1
@@ -108,14 +114,12 @@ class Contestant:
                 if isinstance(reply, Failed):
                     raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
                 if isinstance(reply, Tokens):
-                    tokens += len(reply.ids)
+                    self.tokens += len(reply.ids)
                     self.answers.setdefault(reply.id, []).extend(reply.ids)
                 elif isinstance(reply, Finished):
                     self._finish(reply)
-            if self._worked(cpu, busy) >= seconds:
-                break
         self.share.park()
-        return Slice(tokens, time.perf_counter() - began, self._worked(cpu, busy))
+        return Slice(self.tokens - before, time.perf_counter() - began, self._worked(cpu, busy))
 
     def _worked(self, cpu: float, busy: float) -> float:
         worked = time.thread_time() - cpu

@@ -40,8 +40,11 @@ def planner_command(
     temperature: Annotated[str, typer.Option(help="Temperatures, comma-separated; 0+1.2 alternates")] = "0,0.8,1.2",
     loads: Annotated[str, typer.Option(help="Kinds of requests, comma-separated: " + "; ".join(LOADS))] = "short,long",
     chains: Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")] = "",
-    measured: Annotated[float, typer.Option(min=0.01, help="Seconds of each mode in each cell")] = 3.0,
-    warm: Annotated[float, typer.Option(min=0, help="Seconds before those")] = 1.0,
+    measured: Annotated[float, typer.Option(min=0.01, help="The most CPU seconds of each mode in each cell")] = 3.0,
+    warm: Annotated[int, typer.Option(min=0, help="Plain steps before those")] = 100,
+    narrow: Annotated[
+        float, typer.Option(min=0, help="A cell ends once its intervals are so narrow to each side")
+    ] = 0.0,
     seconds: Annotated[float, typer.Option(min=0, help="Begin no cell after so many seconds")] = float("inf"),
     png: Annotated[
         Path | None, typer.Option(help="A picture of the ratios by CPU time; of one kind of requests")
@@ -68,6 +71,7 @@ def planner_command(
         shapes=[DraftShape(depth, 1, depth + 1) for depth in (integers(chains) if chains else ())],
         measured=measured,
         warm=warm,
+        narrow=narrow,
         known={key_of(cell) for cell in cells},
         seconds=seconds,
         say=say,

@@ -27,16 +27,24 @@ def test_all_modes_answer_the_same(config: Config, poison: bool) -> None:
             places,
             shapes=[DraftShape(2, 1, 3)],
             measured=0.2,
-            warm=0.1,
+            warm=5,
             known={places[0].key},
         )
         for cell in found
     ]
-    assert [cell["mode"] for cell in cells[:4]] == ["off", "planner", "fixed", "chain 2"]
-    assert len(cells) == 12 and {key_of(cell) for cell in cells} == {place.key for place in places[1:]}
+    assert [cell["mode"] for cell in cells[:5]] == ["off", "off again", "planner", "fixed", "chain 2"]
+    assert len(cells) == 15 and {key_of(cell) for cell in cells} == {place.key for place in places[1:]}
     assert all(cell["identical"] == 1.0 and cell["compared"] > 0 for cell in cells)
-    assert all(cell["over_off"] == 1.0 and cell["cpu_interval"] == [1.0, 1.0] for cell in cells[::4])
+    assert all(cell["over_off"] == 1.0 and cell["cpu_interval"] == [1.0, 1.0] for cell in cells[::5])
     assert all(cell["interval"][0] <= cell["interval"][1] for cell in cells)
+
+
+def test_a_cell_ends_once_its_intervals_are_narrow(config: Config) -> None:
+    engine = config.engine.model_copy(update={"lane": "inline"})
+    own = config.model_copy(update={"engine": engine})
+    place = grid([LOAD], [(0.0,)], [1])
+    [cells] = measure_planner(own, make_lane, place, measured=600.0, warm=2, narrow=1e6)
+    assert cells[0]["rounds"] == 24
 
 
 def test_no_cell_begins_when_the_time_is_over(config: Config) -> None:

@@ -26,9 +26,10 @@ def test_shares_answer_beside_each_other_as_alone():
             return generate(f"r{index}", [1, 2, 3 + index % 4], max_tokens=12, seed=index)
 
         contestants.append(Contestant(share, Scheduler(share, config), request, 3, True))
-    for _ in range(30):
+    for tokens in range(3, 93, 3):
         for one in contestants:
-            one.run(0.0)
+            before = one.tokens
+            assert one.run(tokens).tokens == one.tokens - before and one.tokens >= tokens
     both = contestants[0].ended & contestants[1].ended
     assert len(both) > 5
     assert all(contestants[0].answers[id] == contestants[1].answers[id] for id in both)

@@ -1,0 +1,63 @@
+"""Ratios of modes that take turns at the same work, with bootstrap intervals.
+
+A round is one turn of each mode forth and one back. All modes do the same work in a round, so a round in which the
+machine is slow is slow for all of them. Intervals come from resampling whole rounds. Used by `planner`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from aerie.contracts.step import Longs
+from aerie.scheduler.planner.regression import Doubles
+
+_RESAMPLES, _COVERED = 2000, 0.95
+_TINY = 1e-12
+"""In place of no seconds, when a mode did nothing in the rounds that were drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What one mode did in each round."""
+
+    tokens: Doubles
+    """[rounds]"""
+    seconds: Doubles
+    """[rounds]"""
+
+    @property
+    def speed(self) -> float:
+        return float(self.tokens.sum() / self.seconds.sum())
+
+    def __add__(self, other: "Turns") -> "Turns":
+        return Turns(self.tokens + other.tokens, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    value: float
+    lower: float
+    upper: float
+
+    @property
+    def half_width(self) -> float:
+        return (self.upper - self.lower) / 2
+
+
+def ratio(own: Turns, base: Turns) -> Ratio:
+    """The ratio of speeds, with its interval at 95 %."""
+    counts = _resamples(len(own.tokens))  # [resamples, rounds]
+    speeds = [(counts @ turns.tokens) / np.maximum(counts @ turns.seconds, _TINY) for turns in (own, base)]
+    lower, upper = np.quantile(speeds[0] / speeds[1], [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
+    return Ratio(own.speed / base.speed, float(lower), float(upper))
+
+
+def turns(tokens: Sequence[int], seconds: Sequence[float]) -> Turns:
+    return Turns(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
+
+
+def _resamples(rounds: int) -> Longs:
+    """[resamples, rounds] how often each round is drawn; always the same."""
+    drawn: Longs = np.random.default_rng(0).multinomial(rounds, [1 / rounds] * rounds, size=_RESAMPLES)
+    return drawn
