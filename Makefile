@@ -42,8 +42,8 @@ GPU_QUICK = BIN="$(BIN)" OUT=build/gpu-quick LIMIT=900 PARTS="$(PARTS)" TRITON_T
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-sglang setup-sglang-oldest setup-clients serve chat test test-march test-neon \
 	test-sglang test-clients agreement setup-peers image-test setup-gpu-contracts kernels test-gpu-contracts \
-	gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size experiments \
-	demo-model
+	gpu-kit gpu-set gpu-rehearsal gpu-setup gpu-check gpu-bench gpu-quick gpu-peers check format size docs claims \
+	experiments demo-model
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -173,6 +173,12 @@ size: ## lines of Python, C++, tests and docs by top-level folder
 		kind = folder == "tests" ? "tests" : $$2 ~ /\.py$$/ ? "Python" : $$2 ~ /\.md$$/ ? "docs" : "C++"; \
 		lines[kind "\t" folder] += $$1; all[kind] += $$1 } \
 		END { for (key in lines) print key "\t" lines[key]; for (kind in all) print kind "\tall\t" all[kind] }' | sort | expand -t 10,24
+
+docs: $(STAMP) ## renew the figures and tables of README and docs from bench/results
+	@$(BIN)/python -m aerie.bench.claims --write
+
+claims: $(STAMP) ## whether every figure of README and docs has a result that is sound and not older than its code
+	@$(BIN)/python -m aerie.bench.claims
 
 experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (docs/training.md; hours)
 	@$(BIN)/python -m aerie.experiments

@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -234,21 +233,6 @@ def all_errors(kind: type[AerieError]) -> Iterator[type[AerieError]]:
 
 def section(page: str, heading: str) -> str:
     return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-
-
-def test_the_figures_of_overlap_are_the_measured_ones() -> None:
-    """Bounds in the table of docs/overlap.md, whose rows name a key of the cells, held against the file."""
-    page = text(HOME / "docs/overlap.md")
-    cells = json.loads((HOME / "bench/results/overlap.json").read_text(encoding="utf-8"))["cells"]
-    overlapped = {cell["batch"]: cell for cell in cells if cell["overlap"]}
-    synchronous = {cell["batch"]: cell for cell in cells if not cell["overlap"]}
-    ((most, least),) = re.findall(r"(?m)^\|.*\(`idle_share`\) \| < ([\d.]+) % \| > ([\d.]+) % \|$", page)
-    assert all(cell["idle_share"] <= float(most) / 100 for cell in overlapped.values())
-    assert all(cell["idle_share"] >= float(least) / 100 for cell in synchronous.values())
-    bounds = re.findall(r"(?m)^\|\D*(\d+)\D*\(`host_ms_per_step`\) \| < ([\d.]+) \|", page)
-    assert {batch for batch, _ in bounds} >= {"64", "256"}
-    for batch, milliseconds in bounds:
-        assert overlapped[int(batch)]["host_ms_per_step"] < float(milliseconds)
 
 
 def test_shipped_configs_load() -> None:
