@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from aerie.contracts.sampling import noise_key
+from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Capacity, DecodeWork, Ending, Ints, Longs, PrefillWork, StepOutput, StepPlan
 from aerie.engine.lanes.preparing import NoGrammars
+from aerie.probe.clocks import Clock
 from aerie.probe.recording import Recording
 from aerie.scheduler.planner.costs import StepWork
 
@@ -21,19 +23,10 @@ Price = Callable[[StepWork], Mapping[str, float]]
 
 
 @dataclass(slots=True)
-class Clock:
-    """Virtual seconds."""
-
-    now: float = 1.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass(slots=True)
 class _Row:
     recording: Recording
     accepted: list[int]
+    """By place, of the deepest chain."""
     place: int = -1
     """Index of the last committed token of the answer; -1 before its first."""
     length: int = 0
@@ -42,12 +35,15 @@ class _Row:
 
 @dataclass(slots=True)
 class ReplayLane(NoGrammars):
-    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work."""
+    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work. Chains end where
+    the recorded confidence ends them, if `confident`.
+    """
 
     capacity: Capacity
     price: Price
     clock: Clock
     host: float = 0.0
+    confident: bool = False
     committed: int = 0
     _known: dict[int, tuple[Recording, list[int]]] = field(default_factory=dict)
     _rows: dict[int, _Row] = field(default_factory=dict)
@@ -62,9 +58,9 @@ class ReplayLane(NoGrammars):
             key = noise_key(request.sampling.seed or 0, list(request.prompt), request.choice)
             self._known[key] = one, one.accepted()
 
-    def acceptance(self, rows: Longs) -> list[int]:
-        """What the next draft of each row would have accepted, of the deepest chain."""
-        return [self._next(self._rows[row]) for row in rows.tolist()]
+    def acceptance(self, rows: Longs, tree: DraftShape | None = None) -> list[int]:
+        """What the next draft of each row would have accepted, of the deepest chain or of this tree."""
+        return [_next(self._rows[row], tree) for row in rows.tolist()]
 
     def launch(self, plan: StepPlan) -> None:
         if plan.starts is not None:
@@ -104,14 +100,13 @@ class ReplayLane(NoGrammars):
                 ids[index], counts[index] = own.recording.tokens[own.place], 1
                 endings[index] = own.ending = _ending(own)
         output = _output(plan, ids[:, None], counts, 0 * counts, 0 * counts, self._lengths(plan.rows), endings)
-        tokens = len(work.token_ids)
-        extended = int(work.counts[plan.drafting].sum())
-        return output, StepWork(size, tokens, float(work.starts.sum()), pairs=extended)
+        return output, prefill_work(plan)
 
     def _decoded(self, plan: StepPlan) -> tuple[StepOutput, StepWork]:
         work = plan.decode
         assert work is not None
-        size = len(plan.rows)
+        size, levels = len(plan.rows), self._levels(plan, work)
+        tree = DraftShape(work.depth, work.topk, int(work.nodes.max())) if work.topk > 1 else None
         ids = np.full((size, work.depth + 1), -1, dtype=np.int32)
         counts, accepted, endings = (np.zeros(size, dtype=np.int32) for _ in range(3))
         for index, row in enumerate(plan.rows.tolist()):
@@ -119,29 +114,51 @@ class ReplayLane(NoGrammars):
             if own is None:
                 counts[index] = 1
             elif own.ending is Ending.OPEN:
-                drafted = min(int(work.nodes[index]) - 1, work.depth) if plan.drafting[index] else 0
-                ids_, accepted[index] = self._commit(own, drafted)
+                most = min(int(work.nodes[index]) - 1, levels) if plan.drafting[index] else 0
+                ids_, accepted[index] = self._commit(own, min(_next(own, tree), most))
                 ids[index, : len(ids_)], counts[index] = ids_, len(ids_)
             endings[index] = Ending.OPEN if own is None else own.ending
-        drafted_ = np.where(plan.drafting & (work.depth > 0), work.nodes - 1, 0).astype(np.int32)
-        output = _output(plan, ids, counts, accepted, drafted_, self._lengths(plan.rows), endings)
-        return output, _work(plan, work, output)
+        drafted = work.nodes - 1 if tree is not None else np.minimum(work.nodes - 1, levels)
+        drafted = np.where(plan.drafting & (work.depth > 0), drafted, 0).astype(np.int32)
+        output = _output(plan, ids, counts, accepted, drafted, self._lengths(plan.rows), endings)
+        return output, decode_work(plan, output)
 
-    def _commit(self, own: _Row, drafted: int) -> tuple[list[int], int]:
-        accepted = min(self._next(own), drafted)
+    def _levels(self, plan: StepPlan, work: DecodeWork) -> int:
+        """Levels that the device drafts: chains grow until the head is unsure of every one. A row that has ended since
+        the plan counts as unsure, though the device may go on for what it drafts there.
+        """
+        if work.topk > 1 or not self.confident:
+            return work.depth
+        drafting = plan.rows[plan.drafting & (work.nodes > 1)].tolist()
+        sure = [_sure(self._rows[row]) if row in self._rows else work.depth for row in drafting]
+        return min(work.depth, max(1, *sure)) if sure else work.depth
+
+    def _commit(self, own: _Row, accepted: int) -> tuple[list[int], int]:
         ids = own.recording.tokens[own.place + 1 : own.place + 2 + accepted]
         own.place += len(ids)
         own.length += len(ids)
         own.ending = _ending(own)
         return ids, min(accepted, len(ids))
 
-    @staticmethod
-    def _next(own: _Row) -> int:
-        return own.accepted[own.place] if 0 <= own.place < len(own.accepted) else 0
-
     def _lengths(self, rows: Ints) -> Ints:
         lengths = [self._rows[row].length if row in self._rows else 0 for row in rows.tolist()]
         return np.array(lengths, dtype=np.int32)
+
+
+def _next(own: _Row, tree: DraftShape | None) -> int:
+    """Nodes of the row's next draft that equal the text. A tree is known by its depth and children: near a row's limit
+    it has fewer nodes than the recorded one, which are counted as if they were the accepted ones.
+    """
+    accepted = own.accepted
+    if tree is not None:
+        shapes = own.recording.trees
+        accepted = next(shapes[one] for one in shapes if one.topk == tree.topk and one.depth >= tree.depth)
+    return accepted[own.place] if 0 <= own.place < len(accepted) else 0
+
+
+def _sure(own: _Row) -> int:
+    sure = own.recording.sure
+    return sure[own.place] if own.ending is Ending.OPEN and 0 <= own.place < len(sure) else 0
 
 
 def _ending(own: _Row) -> Ending:
@@ -150,17 +167,28 @@ def _ending(own: _Row) -> Ending:
     return Ending.STOP_ID if own.recording.reason == "stop" else Ending.LENGTH
 
 
-def _work(plan: StepPlan, work: DecodeWork, output: StepOutput) -> StepWork:
+def decode_work(plan: StepPlan, output: StepOutput) -> StepWork:
+    """What a decode step did."""
+    work = plan.decode
+    assert work is not None
     rows, drafts = len(plan.rows), bool(output.drafted.any())
     drafting = plan.drafting & (work.nodes > 1)
     return StepWork(
         rows=rows,
         tokens=rows + int(output.drafted.sum()),
         context=float(output.lengths.sum()),
-        levels=int(output.drafted.max(initial=0)),
-        frontier=int(np.count_nonzero(drafting)) if drafts else 0,
+        levels=work.depth if work.topk > 1 and drafts else int(output.drafted.max(initial=0)),
+        frontier=int(np.count_nonzero(drafting)) * work.topk if drafts else 0,
         pairs=int(output.counts[plan.drafting].sum()) + (0 if plan.behind is None else int(plan.behind.sum())),
     )
+
+
+def prefill_work(plan: StepPlan) -> StepWork:
+    """What a prefill step does."""
+    work = plan.prefill
+    assert work is not None
+    extended = int(work.counts[plan.drafting].sum())
+    return StepWork(len(plan.rows), len(work.token_ids), float(work.starts.sum()), pairs=extended)
 
 
 def _output(

@@ -11,10 +11,11 @@ from typing import Any
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.shape import DraftShape
+from aerie.probe.arrivals import ARRIVALS, arrivals
 from aerie.probe.drive import MakeLane, drive
 from aerie.probe.recording import Recording
 from aerie.probe.shapes import for_lane
-from aerie.probe.simulation import ARRIVALS, H100, H200, Machine, arrivals, compared, measured_machine, roofline_machine
+from aerie.probe.simulation import H100, H200, Machine, Policy, compared, measured_machine, roofline_machine
 from aerie.scheduler import Scheduler
 
 _BUSY = 0.7
@@ -28,7 +29,7 @@ def measure_replays(
     recordings: Sequence[Recording],
     make_lane: MakeLane,
     *,
-    depths: Sequence[int],
+    statics: Sequence[Policy],
     depth: int,
     loads: Sequence[int],
     say: Callable[[str], None] = lambda text: None,
@@ -44,14 +45,14 @@ def measure_replays(
     for machine in machines:
         off_speed = 0.0
         for load in loads:
-            found = list(compared(config, recordings, machine, depths, depth=depth, rows=load))
+            found = list(compared(config, recordings, machine, statics, depth=depth, rows=load))
             cells += [{"arrivals": "steady"} | cell for cell in found]
             off_speed = found[0]["tokens_per_s"]
             say(f"{machine.label}, {load} rows: {_of(found, 'planner'):.3f} of off, {_best(found):.3f} of the best")
         answer = sum(len(one.tokens) for one in recordings) / len(recordings)
         for kind in ARRIVALS:
             times = arrivals(kind, len(recordings), _BUSY * off_speed / answer)
-            found = list(compared(config, recordings, machine, depths, depth=depth, rows=rows, times=times))
+            found = list(compared(config, recordings, machine, statics, depth=depth, rows=rows, times=times))
             cells += [{"arrivals": kind} | cell for cell in found]
             say(f"{machine.label}, {kind}: latency {found[-2]['latency_over_off']:.3f} of off")
     return cells

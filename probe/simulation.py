@@ -4,7 +4,6 @@ Used by `aerie probe replay`. The scheduler and the planner are the real ones; t
 come from the costs measured on this machine, or from the roofline of a GPU, which is labelled *simulated*.
 """
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,64 +11,26 @@ from typing import Any
 import numpy as np
 
 from aerie.contracts.config import Config
-from aerie.contracts.messages import Failed, Finished, Generate, Tokens
-from aerie.contracts.sampling import SpeculationParams
-from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.contracts.step import Capacity, Ints, Longs
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Capacity
+from aerie.probe.arrivals import Outcome, answered
+from aerie.probe.clocks import Clock
+from aerie.probe.hindsight import Hindsight
 from aerie.probe.overlap import Roofline
-from aerie.probe.recording import Recording, plain_chains
-from aerie.probe.replay import Clock, Price, ReplayLane
+from aerie.probe.recording import Recording, always, chain
+from aerie.probe.replay import Price, ReplayLane
+from aerie.probe.shapes import label, load_shape
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.calibration import calibrated
+from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts, StepWork
-from aerie.scheduler.planner.goodput import Goodput
 
 OFF, PLANNER, HINDSIGHT = "off", "planner", "hindsight"
-ARRIVALS = ("poisson", "bursts", "ramp", "heavy tails")
 _PAGE = 16
 
 Cell = dict[str, Any]
-
-
-def arrivals(kind: str, count: int, rate: float, *, seed: int = 0) -> list[float]:
-    """Seconds at which `count` requests arrive, `rate` a second on average."""
-    source = random.Random(f"{seed} {kind}")
-    now, times = 0.0, []
-    for number in range(count):
-        share = number / count
-        own = {"bursts": 2.0 if int(share * 8) % 2 else 0.25, "ramp": 0.25 + 2.0 * share}.get(kind, 1.0) * rate
-        gap = source.expovariate(own)
-        if kind == "heavy tails":
-            gap = (source.paretovariate(1.5) - 1.0) / (2.0 * rate)
-        now += gap
-        times.append(now)
-    return times
-
-
-class Hindsight(Goodput):
-    """Knows what each draft will be accepted to, and takes the best step by the lane's own costs."""
-
-    lane: ReplayLane
-
-    def pays(self, rows: int, temperature: float, context: int) -> bool:
-        return True
-
-    def rests(self, headed: Longs, rows: int) -> bool:
-        return False
-
-    def decide(self, headed: Longs, most: Ints, rows: int, context: int, behind: int) -> tuple[DraftShape, Ints]:
-        nodes = np.ones(len(headed), dtype=np.int32)
-        deepest = self.depths[-1]
-        reach = np.minimum(self.lane.acceptance(headed), most)
-        chances = (np.arange(deepest) < reach[:, None]).astype(np.float64)
-        if not chances.any():
-            return NO_DRAFT, nodes
-        chosen = self.chains.best(chances, rows, context, behind)
-        if chosen.tokens * self.costs.plain(rows, context) <= rows * chosen.seconds:
-            return NO_DRAFT, nodes
-        self.chains.nodes(chosen, nodes)
-        widest = int(nodes.max())
-        return DraftShape(widest - 1, 1, widest), nodes
+Policy = str | int | DraftShape
+"""A name, the depth of a chain that is always drafted, or a tree that is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,140 +66,102 @@ def roofline_machine(name: str, roofline: Roofline) -> Machine:
 H100, H200 = Roofline(), replace(Roofline(), bandwidth=4.8e12)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one policy."""
-
-    tokens: int
-    seconds: float
-    """In which any request was open."""
-    latency: float
-    """Mean seconds of a request."""
-    replies: dict[str, list[int]]
-    """Tokens of each reply, by request."""
-
-
 def simulate(
     config: Config,
     recordings: Sequence[Recording],
     machine: Machine,
-    policy: str | int,
+    policy: Policy,
     *,
     times: Sequence[float] | None = None,
     rows: int = 64,
     depth: int,
+    confident: bool = False,
 ) -> Outcome:
-    """Replays the recordings under a policy: off, a chain's depth, the planner, or hindsight.
+    """Replays the recordings under a policy: off, a chain's depth, a tree, the planner, or hindsight.
 
-    Requests arrive at `times`; without them, `rows` requests are open until none is left.
+    Requests arrive at `times`; without them, `rows` requests are open until none is left. The planner and hindsight
+    choose among chains up to `depth` and the recorded trees. Drafts of chains end by the recorded confidence if
+    `confident`.
     """
-    chains = plain_chains(config, policy if isinstance(policy, int) else depth)
-    planned = policy in (PLANNER, HINDSIGHT)
-    spec = chains.spec.model_copy(update={"planner": "goodput" if planned else "fixed"})
-    scheduling = chains.scheduler.model_copy(
-        update={"max_running": rows, "prefix_cache": False, "poison": False, "max_waiting": 1 << 20}
-    )
-    own = chains.model_copy(update={"spec": spec, "scheduler": scheduling})
+    shapes = [chain(depth), *recordings[0].trees]
+    own = _config(config, policy, shapes, rows)
     clock = Clock()
-    lane = ReplayLane(_capacity(recordings, rows, depth, config, machine), machine.price, clock, host=machine.host)
+    capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config, machine)
+    lane = ReplayLane(capacity, machine.price, clock, host=machine.host, confident=confident)
     planner = None
     if policy == HINDSIGHT:
-        most = rows * (depth + 1)
-        planner = Hindsight(
-            spec, calibrated(lane, rows, (1, depth), most), [DraftShape(depth, 1, depth + 1)], rows=rows
-        )
-        planner.lane = lane
+        most = rows * max(shape.nodes for shape in shapes)
+        planner = Hindsight(own.spec, calibrated(lane, rows, chain_depths(shapes), most), shapes[:1], rows=rows)
+        planner.lane, planner.trees = lane, tuple(shapes[1:])
     scheduler = Scheduler(lane, own, clock=clock, planner=planner)
     lane.know(recordings)
-    return _run(scheduler, lane, recordings, times, rows, speculation=policy != OFF)
+    return answered(scheduler, clock, [one.request for one in recordings], times, rows=rows, speculation=policy != OFF)
 
 
-def _run(
-    scheduler: Scheduler,
-    lane: ReplayLane,
-    recordings: Sequence[Recording],
-    times: Sequence[float] | None,
-    rows: int,
-    *,
-    speculation: bool,
-) -> Outcome:
-    clock, began = lane.clock, lane.clock.now
-    coming = [(began + (times[index] if times else 0.0), one.request) for index, one in enumerate(recordings)]
-    coming.reverse()
-    asked: dict[str, float] = {}
-    replies: dict[str, list[int]] = {}
-    latencies: list[float] = []
-    tokens = 0
-    idle = 0.0
-    while coming or not scheduler.idle:
-        if coming and scheduler.idle and coming[-1][0] > clock.now:
-            idle += coming[-1][0] - clock.now
-            clock.now = coming[-1][0]
-        while coming and coming[-1][0] <= clock.now and (times or len(asked) - len(latencies) < rows):
-            at, request = coming.pop()
-            asked[request.id] = at
-            scheduler.submit(_asking(request, speculation=speculation))
-        for reply in scheduler.iterate():
-            assert not isinstance(reply, Failed), f"{reply.id} failed: {reply.message}"
-            if isinstance(reply, Tokens):
-                tokens += len(reply.ids)
-                replies.setdefault(reply.id, []).append(len(reply.ids))
-            elif isinstance(reply, Finished):
-                latencies.append(clock.now - asked[reply.id])
-    return Outcome(tokens, clock.now - began - idle, sum(latencies) / len(latencies), replies)
+def _config(config: Config, policy: Policy, shapes: Sequence[DraftShape], rows: int) -> Config:
+    """The config under which a policy is simulated; `shapes` are those among which a planner chooses."""
+    scheduling = config.scheduler.model_copy(
+        update={"max_running": rows, "prefix_cache": False, "poison": False, "max_waiting": 1 << 20}
+    )
+    config = config.model_copy(update={"scheduler": scheduling})
+    if isinstance(policy, int):
+        return always(config, chain(policy))
+    if isinstance(policy, DraftShape):
+        return always(config, policy)
+    fixed = always(config, shapes[0])
+    if policy == OFF:
+        return fixed
+    entries = tuple(load_shape(shape, rows=rows) for shape in shapes)
+    spec = fixed.spec.model_copy(update={"planner": "goodput", "by_load": entries})
+    return fixed.model_copy(update={"spec": spec})
 
 
-def _asking(request: Generate, *, speculation: bool) -> Generate:
-    params = SpeculationParams(enabled=speculation)
-    return Generate(id=request.id, prompt=request.prompt, sampling=request.sampling, speculation=params)
-
-
-def _capacity(recordings: Sequence[Recording], rows: int, depth: int, config: Config, machine: Machine) -> Capacity:
-    longest = max(len(one.request.prompt) + len(one.tokens) for one in recordings) + 2 * depth + 2
-    pages = rows * (-(-(longest + depth + 1) // _PAGE) + 1) + 1
+def _capacity(recordings: Sequence[Recording], rows: int, nodes: int, config: Config, machine: Machine) -> Capacity:
+    longest = max(len(one.request.prompt) + len(one.tokens) for one in recordings) + 2 * nodes
+    pages = rows * (-(-(longest + nodes) // _PAGE) + 1) + 1
     return Capacity(
         rows=rows,
         pages=pages,
         page_size=_PAGE,
-        max_length=longest + depth,
+        max_length=longest + nodes,
         vocabulary=1 << 20,
         end_ids=(),
         drafts=True,
-        reserve=depth + 1,
+        reserve=nodes,
         tail=config.spec.resting_tokens if machine.rests else 0,
     )
-
-
-def policies(depths: Sequence[int]) -> list[str | int]:
-    return [OFF, *depths, PLANNER, HINDSIGHT]
 
 
 def compared(
     config: Config,
     recordings: Sequence[Recording],
     machine: Machine,
-    depths: Sequence[int],
+    statics: Sequence[Policy],
     *,
     depth: int,
     rows: int,
     times: Sequence[float] | None = None,
 ) -> Iterator[Cell]:
-    """A cell for each policy, on the same requests."""
+    """A cell for each policy, on the same requests: off, the statics, the planner and hindsight."""
     runs = {
         policy: simulate(config, recordings, machine, policy, times=times, rows=rows, depth=depth)
-        for policy in policies(depths)
+        for policy in (OFF, *statics, PLANNER, HINDSIGHT)
     }
-    statics = [run.tokens / run.seconds for policy, run in runs.items() if policy == OFF or isinstance(policy, int)]
-    off = runs[OFF]
+    off, best = runs[OFF], max(runs[policy].speed for policy in (OFF, *statics))
     for policy, run in runs.items():
-        speed = run.tokens / run.seconds
         yield {
             "machine": machine.label,
             "rows": rows,
-            "policy": f"chain {policy}" if isinstance(policy, int) else policy,
-            "tokens_per_s": speed,
-            "over_off": speed * off.seconds / off.tokens,
-            "over_best_static": speed / max(statics),
+            "policy": name_of(policy),
+            "tokens_per_s": run.speed,
+            "over_off": run.speed / off.speed,
+            "over_best_static": run.speed / best,
             "latency": run.latency,
             "latency_over_off": run.latency / off.latency,
         }
+
+
+def name_of(policy: Policy) -> str:
+    if isinstance(policy, str):
+        return policy
+    return label(chain(policy) if isinstance(policy, int) else policy)
