@@ -91,7 +91,9 @@ class Tuning(_Strict):
 
 
 class Sweep(_Strict):
-    """A cell has at least `requests` requests, and at least `rounds` for each slot of a closed loop."""
+    """A cell has at least `requests` requests, and `rounds` for each slot of a closed loop; its window lasts at least
+    `seconds`.
+    """
 
     targets: tuple[Target, ...] = Field(min_length=1)
     workloads: tuple[str, ...] = ("demo",)
@@ -100,6 +102,7 @@ class Sweep(_Strict):
     temperature: float = Field(default=0.0, ge=0)
     requests: int = Field(default=16, ge=2)
     rounds: int = Field(default=4, ge=2)
+    seconds: float = Field(default=0.0, ge=0)
     repeats: int = Field(default=1, ge=1)
     seed: int = 0
     together: bool = True

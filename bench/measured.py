@@ -7,15 +7,19 @@
 * Output throughput: tokens per second in the steady window; a request's tokens are spread evenly between its first
   and its last piece.
 * Steady window: from the end of the warm-up until the last request is sent; in a closed loop all slots are busy then.
+* Throughput with the drain: the same until the last request has ended, as other load generators count it.
+* 99th percentiles need 200 values; of fewer there is none.
 * Goodput: requests per second that met every latency target of the sweep.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-PERCENTS = (50, 90, 95, 99)
+PERCENTS = {50: 1, 90: 1, 95: 1, 99: 200}
+"""Percentiles, and how many values each needs."""
 _T975 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 """Student's t at 0.975 for 1, 2, ... degrees of freedom."""
 _NORMAL = 1.96
@@ -82,6 +86,7 @@ def summarize(
     good = [one for one in own if one.error is None and one.pieces]
     whole = [one for one in results if one.error is None and one.pieces]
     seconds = max(window.seconds, 1e-9)
+    ended = max((one.ended for one in whole), default=window.end)
     tpots = [tpot for one in good if (tpot := one.tpot) is not None]
     figures: dict[str, object] = {
         "requests": len(own),
@@ -90,6 +95,8 @@ def summarize(
         "retries": sum(one.retries for one in own),
         "window_seconds": seconds,
         "output_tokens_per_s": sum(one.tokens_within(window.begin, window.end) for one in whole) / seconds,
+        "output_tokens_per_s_with_drain": sum(one.tokens_within(window.begin, math.inf) for one in whole)
+        / max(ended - window.begin, 1e-9),
         "requests_per_s": sum(window.begin <= one.ended < window.end for one in whole) / seconds,
         "output_tokens": sum(one.tokens for one in good),
         "prompt_tokens": sum(one.prompt_tokens for one in good),
@@ -126,11 +133,15 @@ def acceptance(results: Iterable[Measured]) -> dict[str, object]:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float] | None:
-    """Mean and percentiles (nearest rank); None without values."""
+    """Mean and those percentiles (nearest rank) that so many values have; None without values."""
     if not values:
         return None
     ordered = sorted(values)
-    ranks = {f"p{percent}": ordered[max(0, -(-percent * len(ordered) // 100) - 1)] for percent in PERCENTS}
+    ranks = {
+        f"p{percent}": ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+        for percent, least in PERCENTS.items()
+        if len(ordered) >= least
+    }
     return {"mean": fmean(ordered), **ranks}
 
 

@@ -8,7 +8,7 @@ from aerie.bench.cells import Cell, Watch
 from aerie.bench.config import Sweep, SweepError
 from aerie.bench.counters import Counters
 from aerie.bench.loads.client import Endpoint
-from aerie.bench.loads.load import closed_loop, open_loop
+from aerie.bench.loads.load import Size, closed_loop, open_loop
 from aerie.bench.loads.workloads import find
 from aerie.bench.machine import NOT_MEASURED, EnergyMeter
 from aerie.bench.measured import Measured, Window, summarize
@@ -50,14 +50,13 @@ async def put_load(sweep: Sweep, cell: Cell, at: Endpoint, watch: Watch) -> tupl
     least = max(sweep.requests, sweep.rounds * places)
     warm_up = places if cell.mode == "concurrency" else math.ceil(least / 10)
     count = least + warm_up
-    talks = find(cell.workload).conversations(count, max_tokens=sweep.max_tokens, seed=seed)
+    talks = find(cell.workload).endless(max_tokens=sweep.max_tokens, seed=seed)
+    size = Size(warm_up, count, sweep.seconds)
     progress = watch(cell, count)
     if cell.mode == "concurrency":
-        return await closed_loop(at, talks, concurrency=places, warm_up=warm_up, seed=seed, progress=progress)
+        return await closed_loop(at, talks, concurrency=places, size=size, seed=seed, progress=progress)
     burstiness = sweep.load.burstiness
-    return await open_loop(
-        at, talks, rate=cell.load, burstiness=burstiness, warm_up=warm_up, seed=seed, progress=progress
-    )
+    return await open_loop(at, talks, rate=cell.load, burstiness=burstiness, size=size, seed=seed, progress=progress)
 
 
 def _counted(before: Counters | str, after: Counters | str, figures: dict[str, Any]) -> dict[str, Any]:

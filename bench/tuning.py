@@ -27,7 +27,7 @@ def trials(sweep: Sweep) -> list[Trial]:
 
 def shortened(sweep: Sweep) -> Sweep:
     """The sweep with the size of trials."""
-    return sweep.model_copy(update={"requests": sweep.tuning.requests, "rounds": sweep.tuning.rounds})
+    return sweep.model_copy(update={"requests": sweep.tuning.requests, "rounds": sweep.tuning.rounds, "seconds": 0.0})
 
 
 def chosen(sweep: Sweep, tried: list[dict[str, Any]]) -> Choices:

@@ -3,7 +3,8 @@
 Runs the same requests with speculation off, as chains, as trees and, if the config has spec.by_load, as shipped. One
 lane for each dtype serves all of them. A second lane without a head gives another plain baseline, so that the baseline
 is the faster of plain rows beside a head and a deployment without one. All modes alternate over several rounds of the
-same requests: a speed-up is the median of the rounds' ratios, reported with its spread. The reference text of a
+same requests: a speed-up is the median of the rounds' ratios, reported with its spread and its bootstrap interval; so
+is the acceptance length, over answers. The reference text of a
 temperature and dtype is that of the first plain runs.
 """
 
@@ -18,6 +19,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Lane
+from aerie.probe import paired
 from aerie.probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
 from aerie.scheduler.drafting import Drafting
@@ -176,10 +178,15 @@ def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.tokens_per_s for run in runs]
 
 
+def _rounds(runs: Sequence[Run]) -> paired.Turns:
+    return paired.turns([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
+
+
 def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
     whole = joined(runs)
     ratios = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)]
     waits = [run.ttft / other.ttft for run, other in zip(runs, plain, strict=True)]
+    over = paired.ratio(_rounds(runs), _rounds(plain))
     return {
         "mode": mode,
         "shape": label(shape),
@@ -187,7 +194,9 @@ def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run
         "tokens_per_s": statistics.median(_speeds(runs)),
         "speedup": statistics.median(ratios),
         "speedup_spread": [min(ratios), max(ratios)],
+        "speedup_interval": [over.lower, over.upper],
         "acceptance_length": whole.acceptance_length,
+        "acceptance_interval": list(paired.interval_of_sums(whole.decoded, whole.steps)),
         "acceptance_per_position": whole.acceptance_per_position,
         "idle_share": whole.idle_share,
         "ttft": whole.ttft,

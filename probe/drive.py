@@ -71,16 +71,24 @@ class Run:
     @property
     def acceptance_length(self) -> float:
         """Tokens committed per decode step of a row, bonus included; truncated where a request ended."""
-        steps = sum(usage.steps for usage in self._usages())
-        decoded = sum(usage.completion_tokens - 1 - usage.preemptions for usage in self._usages())
-        return decoded / max(steps, 1)
+        return sum(self.decoded) / max(sum(self.steps), 1)
+
+    @property
+    def decoded(self) -> list[int]:
+        """Tokens of each answer that decode steps committed."""
+        return [usage.completion_tokens - 1 - usage.preemptions for usage in self._usages()]
+
+    @property
+    def steps(self) -> list[int]:
+        """Decode steps of each answer."""
+        return [usage.steps for usage in self._usages()]
 
     @property
     def acceptance_per_position(self) -> list[float]:
         """Share of the decode steps that accepted a node at depth 1, 2, ..."""
         usages = self._usages()
         deepest = max((len(usage.accepted_per_position) for usage in usages), default=0)
-        steps = max(sum(usage.steps for usage in usages), 1)
+        steps = max(sum(self.steps), 1)
         return [sum(_at(usage.accepted_per_position, depth) for usage in usages) / steps for depth in range(deepest)]
 
     @property

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
+from aerie.bench.measured import percentiles
 from aerie.contracts.config import Config
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams
 from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive
 
 CONCURRENCY = 4
-_PERCENTILE = 99
 _LOWEST_ID = 8
 """Lower ids may be special; a random prompt avoids them."""
 
@@ -28,7 +28,7 @@ def measure_long_prompts(
     make_lane: MakeLane,
     *,
     rounds: int = 3,
-    requests: int = 128,
+    requests: int = 200,
     max_tokens: int = 8,
     length: int | None = None,
 ) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def measure_long_prompts(
                 kept.append(drive(lane, config, short, concurrency=CONCURRENCY, beside=beside))
     cells = [_cell(name, kept, tokens) for name, kept in runs.items()]
     for cell in cells:
-        cell["over_quiet"] = cell["ttft_p99"] / cells[0]["ttft_p99"]
+        cell["over_quiet"] = cell["ttft_p99"] / cells[0]["ttft_p99"] if cell["ttft_p99"] else None
     return cells
 
 
@@ -62,20 +62,15 @@ def _long(tokens: int, vocabulary: int, *, seed: int) -> Iterator[Generate]:
 
 
 def _cell(name: str, runs: Sequence[Run], tokens: int) -> dict[str, Any]:
-    waits = [sorted(answer.ttft for answer in run.answers) for run in runs]
-    tails = [_percentile(wait, _PERCENTILE) for wait in waits]
+    waits = [[answer.ttft for answer in run.answers] for run in runs]
+    tails = [tail for wait in waits if (tail := (percentiles(wait) or {}).get("p99"))]
     return {
         "load": name,
         "long_prompt_tokens": 0 if name == "quiet" else tokens,
         "long_prompts_read": sum(run.beside for run in runs),
         "requests": sum(len(wait) for wait in waits),
         "ttft_p50": statistics.median(itertools.chain.from_iterable(waits)),
-        "ttft_p99": statistics.median(tails),
+        "ttft_p99": statistics.median(tails) if tails else None,
         "ttft_p99_of_runs": tails,
         "tokens_per_s": statistics.median(run.tokens_per_s for run in runs),
     }
-
-
-def _percentile(ordered: Sequence[float], percent: int) -> float:
-    """The smallest value that at least `percent` of a hundred do not exceed."""
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]

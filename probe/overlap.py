@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aerie.bench.measured import PERCENTS
 from aerie.contracts import wire
 from aerie.contracts.config import Config, SchedulerConfig
 from aerie.contracts.messages import Batch, Generate
@@ -185,7 +186,7 @@ def _measure(batch: int, *, overlap: bool, steps: int, prompt: int, depth: int, 
         "device_ms": 1e3 * lane.busy_seconds / lane.steps,
         "host_ms_per_step": 1e3 * cpu / steps,
         "host_wall_ms_p50": float(1e3 * np.percentile(hosts, 50)),
-        "host_wall_ms_p99": float(1e3 * np.percentile(hosts, 99)),
+        "host_wall_ms_p99": float(1e3 * np.percentile(hosts, 99)) if steps >= PERCENTS[99] else None,
         "idle_share": lane.idle_seconds / wall,
         "tokens_per_s": lane.committed / wall,
         "acceptance_length": lane.committed / (batch * lane.steps),
@@ -232,7 +233,12 @@ def table(cells: list[dict[str, Any]]) -> str:
         loop = "overlapped" if cell["overlap"] else "synchronous"
         lines.append(
             f"{cell['batch']:5d}  {loop:11s}  {cell['step_ms']:7.2f}  {cell['device_ms']:9.2f}  "
-            f"{cell['host_ms_per_step']:7.3f}  ({cell['host_wall_ms_p50']:8.3f}, {cell['host_wall_ms_p99']:6.3f})  "
+            f"{cell['host_ms_per_step']:7.3f}  ({cell['host_wall_ms_p50']:8.3f}, {_tail(cell)})  "
             f"{100 * cell['idle_share']:7.2f}"
         )
     return "\n".join(lines)
+
+
+def _tail(cell: dict[str, Any]) -> str:
+    tail = cell["host_wall_ms_p99"]
+    return f"{tail:6.3f}" if tail is not None else f"{'-':>6}"

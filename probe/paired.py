@@ -1,7 +1,7 @@
 """Ratios of modes that take turns at the same work, with bootstrap intervals.
 
 A round is one turn of each mode forth and one back. All modes do the same work in a round, so a round in which the
-machine is slow is slow for all of them. Intervals come from resampling whole rounds. Used by `planner`.
+machine is slow is slow for all of them. Intervals come from resampling whole rounds. Used by `planner` and `compare`.
 """
 
 from collections.abc import Sequence
@@ -51,6 +51,14 @@ def ratio(own: Turns, base: Turns) -> Ratio:
     speeds = [(counts @ turns.tokens) / np.maximum(counts @ turns.seconds, _TINY) for turns in (own, base)]
     lower, upper = np.quantile(speeds[0] / speeds[1], [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
     return Ratio(own.speed / base.speed, float(lower), float(upper))
+
+
+def interval_of_sums(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
+    """The interval at 95 % of one sum over the other, from resampling their pairs: the tokens and steps of answers."""
+    counts = _resamples(len(above))
+    ratios = (counts @ np.asarray(above)) / np.maximum(counts @ np.asarray(below), _TINY)
+    lower, upper = np.quantile(ratios, [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
+    return float(lower), float(upper)
 
 
 def turns(tokens: Sequence[int], seconds: Sequence[float]) -> Turns:

@@ -67,7 +67,8 @@ def compare_command(
     )
     cells = compare(config, prompts_of(config, count), make_lane, grid, say=say)
     columns = {"dtype": "s", "temperature": "g", "concurrency": "d", "overlap": "s", "mode": "s", "shape": "s"}
-    columns |= {"tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f", "acceptance_per_position": ".2f"}
+    columns |= {"tokens_per_s": ".0f", "speedup": ".2f", "speedup_interval": ".2f", "acceptance_length": ".2f"}
+    columns |= {"acceptance_interval": ".2f", "acceptance_per_position": ".2f"}
     columns |= {"identical": ".3f", "excused": "d", "unexplained": "d", "idle_share": ".2f", "ttft": ".3f"}
     end("Speculation on and off", cells, columns, config, json)
 

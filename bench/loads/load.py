@@ -3,8 +3,10 @@
 import asyncio
 import math
 import random
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import aiohttp
 
@@ -16,34 +18,44 @@ Progress = Callable[[int], None]
 """Called with the number of conversations that have ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much load: conversations in all, of which the first `warm_up` are not counted, and the least seconds of the
+    window, for which more conversations are taken. A load ends where there are no more.
+    """
+
+    warm_up: int
+    count: int = sys.maxsize
+    seconds: float = 0.0
+
+
 async def closed_loop(
-    at: Endpoint, talks: Sequence[Conversation], *, concurrency: int, warm_up: int, seed: int, progress: Progress
+    at: Endpoint, talks: Iterable[Conversation], *, concurrency: int, size: Size, seed: int, progress: Progress
 ) -> tuple[list[Measured], Window]:
-    """Keeps `concurrency` conversations open until none is left; the first `warm_up` are not counted."""
-    queue = list(enumerate(talks))
-    queue.reverse()
+    """Keeps `concurrency` conversations open until the load has its size."""
+    left = enumerate(talks)
     results: list[Measured] = []
-    bounds = _Bounds(warm_up, progress)
+    bounds = _Bounds(size, progress)
 
     async def place(session: aiohttp.ClientSession) -> None:
-        while queue:
-            number, talk = queue.pop()
+        while not bounds.reached and (numbered := next(left, None)):
+            number, talk = numbered
             bounds.sent(number)
             results.extend(await converse(session, at, talk, seed=seed + number))
             bounds.ended()
 
     async with _session() as session:
-        await asyncio.gather(*(place(session) for _ in range(min(concurrency, len(queue)))))
+        await asyncio.gather(*(place(session) for _ in range(concurrency)))
     return results, bounds.window(results)
 
 
 async def open_loop(
     at: Endpoint,
-    talks: Sequence[Conversation],
+    talks: Iterable[Conversation],
     *,
     rate: float,
     burstiness: float,
-    warm_up: int,
+    size: Size,
     seed: int,
     progress: Progress,
 ) -> tuple[list[Measured], Window]:
@@ -52,7 +64,7 @@ async def open_loop(
     """
     chosen = random.Random(seed)
     results: list[Measured] = []
-    bounds = _Bounds(warm_up, progress)
+    bounds = _Bounds(size, progress)
 
     async def send(session: aiohttp.ClientSession, number: int, talk: Conversation) -> None:
         results.extend(await converse(session, at, talk, seed=seed + number))
@@ -61,6 +73,8 @@ async def open_loop(
     async with _session() as session, asyncio.TaskGroup() as open_ones:
         due = time.monotonic()
         for number, talk in enumerate(talks):
+            if bounds.reached:
+                break
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             bounds.sent(number)
             open_ones.create_task(send(session, number, talk))
@@ -71,14 +85,20 @@ async def open_loop(
 class _Bounds:
     """Tracks the bounds of the steady window."""
 
-    def __init__(self, warm_up: int, progress: Progress) -> None:
-        self._warm_up = warm_up
+    def __init__(self, size: Size, progress: Progress) -> None:
+        self._size = size
         self._progress = progress
-        self._ended = 0
+        self._sent = self._ended = 0
         self._begin = 0.0
 
+    @property
+    def reached(self) -> bool:
+        """Whether the load has its size."""
+        return self._sent >= self._size.count and time.monotonic() - self._begin >= self._size.seconds
+
     def sent(self, number: int) -> None:
-        if number == self._warm_up:
+        self._sent = number + 1
+        if number == self._size.warm_up:
             self._begin = time.monotonic()
 
     def ended(self) -> None:

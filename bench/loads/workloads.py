@@ -22,7 +22,7 @@ class Conversation:
     max_tokens: int
     system: str = ""
     fields: str = ""
-    """A JSON object: what each request has besides."""
+    """Further fields of each request, as a JSON object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,11 @@ class Workload:
     caution: str = ""
 
     def conversations(self, count: int, *, max_tokens: int, seed: int = 0) -> list[Conversation]:
+        return list(itertools.islice(self.endless(max_tokens=max_tokens, seed=seed), count))
+
+    def endless(self, *, max_tokens: int, seed: int = 0) -> Iterator[Conversation]:
         """Seeded by name too, so that workloads do not share their draws."""
-        return list(itertools.islice(self.make(random.Random(f"{self.name} {seed}"), max_tokens), count))
+        return self.make(random.Random(f"{self.name} {seed}"), max_tokens)
 
 
 class UnknownWorkload(SweepError):

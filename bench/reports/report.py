@@ -18,6 +18,7 @@ _COLUMNS: tuple[tuple[str, str, float, str], ...] = (
     ("E2E p50 (ms)", "e2e_p50", 1e3, ".0f"),
     ("ITL p99 (ms)", "itl_p99", 1e3, ".0f"),
     ("tokens/s", "throughput", 1, ".0f"),
+    ("with drain", "throughput_with_drain", 1, ".0f"),
     ("speed-up", "speedup", 1, ".2f"),
     ("goodput/s", "goodput", 1, ".2f"),
     ("acceptance length", "acceptance_length", 1, ".2f"),
@@ -30,7 +31,8 @@ _COLUMNS: tuple[tuple[str, str, float, str], ...] = (
 _DEFINITIONS = (
     "TTFT: first attempt to first text. TPOT: time from first to last text over output tokens - 1. ITL: time between "
     "pieces, which hold several tokens under speculation. Tokens are the server's own count. Throughput: tokens that "
-    "fell into the steady window, from the end of the warm-up to the last request sent. Speed-up: throughput over the "
+    "fell into the steady window, from the end of the warm-up to the last request sent; with drain: to the last that "
+    "ended. A 99th percentile needs 200 requests. Speed-up: throughput over the "
     "baseline's, same repeat; machine time saved by token, and so cost, is 1 - 1 / speed-up. ± is half of a 95 % "
     "interval over repeats (Student's t)."
 )

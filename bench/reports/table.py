@@ -43,6 +43,7 @@ _PATHS = {
     "e2e_p50": ("e2e", "p50"),
     "itl_p99": ("itl", "p99"),
     "throughput": ("output_tokens_per_s",),
+    "throughput_with_drain": ("output_tokens_per_s_with_drain",),
     "requests_per_s": ("requests_per_s",),
     "goodput": ("goodput_per_s",),
     "acceptance_length": ("acceptance_length",),

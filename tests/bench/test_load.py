@@ -1,15 +1,17 @@
 """The load generator against a server whose times are known."""
 
+import itertools
 import math
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 
 import aiohttp
 import pytest
 
 from aerie.bench.loads.client import Endpoint, _retry_after, _take, ask, converse
-from aerie.bench.loads.load import closed_loop, open_loop
+from aerie.bench.loads.load import Size, closed_loop, open_loop
 from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured, summarize
 from tests.bench.fake_server import Manners, serving
@@ -132,7 +134,7 @@ async def test_a_closed_loop_keeps_its_places_taken() -> None:
         manners = Manners(ttft=0.02, gap=0.01, pieces=5)
         async with serving(manners) as url:
             at = Endpoint(url, "fake", fields={"temperature": 0.5})
-            reported = await closed_loop(at, TALKS, concurrency=8, warm_up=8, seed=3, progress=lambda ended: None)
+            reported = await closed_loop(at, TALKS, concurrency=8, size=Size(8), seed=3, progress=lambda ended: None)
         found = summarize(*reported)
         assert len(reported[0]) == 40 and found["requests"] == 32 and manners.most_open <= 8
         assert {body["seed"] for body in manners.bodies} == set(range(3, 43))
@@ -144,6 +146,23 @@ async def test_a_closed_loop_keeps_its_places_taken() -> None:
     assert await quickest_of(slowness, 10) < 10
 
 
+@pytest.mark.parametrize("open", [False, True])
+async def test_a_load_lasts_its_count_and_its_seconds(open: bool) -> None:
+    """More conversations are taken while the window is too short, and none where both are reached."""
+    manners = Manners(ttft=0, gap=0, pieces=1)
+    async with serving(manners) as url:
+        at = Endpoint(url, "fake")
+
+        async def sent(size: Size) -> tuple[int, float]:
+            kind = partial(open_loop, rate=400, burstiness=1.0) if open else partial(closed_loop, concurrency=2)
+            results, window = await kind(at, itertools.cycle(TALKS), size=size, seed=1, progress=lambda ended: None)
+            return len(results), window.seconds
+
+        assert (await sent(Size(2, count=7)))[0] == 7
+        many, seconds = await sent(Size(2, count=7, seconds=0.3))
+    assert many > 7 and seconds >= 0.2
+
+
 async def test_an_open_loop_does_not_wait_for_answers() -> None:
     """Forty answers of half a second, one after the other, would take twenty seconds."""
 
@@ -152,7 +171,13 @@ async def test_an_open_loop_does_not_wait_for_answers() -> None:
         async with serving(manners) as url:
             began = time.monotonic()
             results, window = await open_loop(
-                Endpoint(url, "fake"), TALKS, rate=100, burstiness=1.0, warm_up=4, seed=1, progress=lambda ended: None
+                Endpoint(url, "fake"),
+                TALKS,
+                rate=100,
+                burstiness=1.0,
+                size=Size(4),
+                seed=1,
+                progress=lambda ended: None,
             )
             took = time.monotonic() - began
         assert len(results) == 40

@@ -39,6 +39,8 @@ def test_every_cell_is_there_and_every_answer_the_same(config: Config) -> None:
         drafts = cell["mode"] in ("chain", "tree") or (cell["mode"] == "preset" and cell["concurrency"] == 1)
         assert bool(cell["acceptance_per_position"]) == drafts
         assert cell["speedup_spread"][0] <= cell["speedup"] <= cell["speedup_spread"][1]
+        assert cell["speedup_interval"][0] <= cell["speedup_interval"][1]
+        assert cell["acceptance_interval"][0] <= cell["acceptance_length"] <= cell["acceptance_interval"][1]
         assert cell["requests"] == len(PROMPTS) * (5 if cell["overlap"] else 1)  # so few that each round asks all
     assert {cell["shape"] for cell in cells} == {"none", "chain 2", "tree 2,4,6"}
     assert all(cell["speedup"] == 1 for cell in cells if cell["mode"] == "off")
