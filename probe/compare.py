@@ -178,8 +178,8 @@ def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.tokens_per_s for run in runs]
 
 
-def _rounds(runs: Sequence[Run]) -> paired.Turns:
-    return paired.turns([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
+def _rounds(runs: Sequence[Run]) -> paired.Work:
+    return paired.work([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
 
 
 def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:

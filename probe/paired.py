@@ -18,7 +18,7 @@ _TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Work:
     """What one mode did in each round."""
 
     tokens: Doubles
@@ -30,8 +30,8 @@ class Turns:
     def speed(self) -> float:
         return float(self.tokens.sum() / self.seconds.sum())
 
-    def __add__(self, other: "Turns") -> "Turns":
-        return Turns(self.tokens + other.tokens, self.seconds + other.seconds)
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.tokens + other.tokens, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Ratio:
         return (self.upper - self.lower) / 2
 
 
-def ratio(own: Turns, base: Turns) -> Ratio:
+def ratio(own: Work, base: Work) -> Ratio:
     """The ratio of speeds, with its interval at 95 %."""
     counts = _resamples(len(own.tokens))  # [resamples, rounds]
-    speeds = [(counts @ turns.tokens) / np.maximum(counts @ turns.seconds, _TINY) for turns in (own, base)]
+    speeds = [(counts @ work.tokens) / np.maximum(counts @ work.seconds, _TINY) for work in (own, base)]
     lower, upper = np.quantile(speeds[0] / speeds[1], [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
     return Ratio(own.speed / base.speed, float(lower), float(upper))
 
@@ -61,8 +61,8 @@ def interval_of_sums(above: Sequence[float], below: Sequence[float]) -> tuple[fl
     return float(lower), float(upper)
 
 
-def turns(tokens: Sequence[int], seconds: Sequence[float]) -> Turns:
-    return Turns(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
+def work(tokens: Sequence[int], seconds: Sequence[float]) -> Work:
+    return Work(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
 
 
 def _resamples(rounds: int) -> Longs:

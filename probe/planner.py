@@ -27,7 +27,7 @@ from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe.drive import MakeLane, Prompts
-from aerie.probe.paired import Ratio, Turns, ratio, turns
+from aerie.probe.paired import Ratio, Work, ratio, work
 from aerie.probe.shapes import for_lane, label, with_shape
 from aerie.probe.slices import Contestant, Slice, contestant
 
@@ -187,10 +187,10 @@ def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[d
         "mode": mode,
         "rows": rows,
         "temperature": temperature,
-        "tokens_per_s": _turns(rounds, mode, by_cpu=False).speed,
+        "tokens_per_s": _work(rounds, mode, by_cpu=False).speed,
         "over_off": by_clock.value,
         "interval": [by_clock.lower, by_clock.upper],
-        "tokens_per_cpu_s": _turns(rounds, mode, by_cpu=True).speed,
+        "tokens_per_cpu_s": _work(rounds, mode, by_cpu=True).speed,
         "cpu_over_off": by_cpu.value,
         "cpu_interval": [by_cpu.lower, by_cpu.upper],
         "acceptance_length": own.decoded / max(own.steps, 1),
@@ -202,12 +202,12 @@ def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[d
 
 
 def _over_off(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Ratio:
-    off = _turns(rounds, OFF, by_cpu=by_cpu)
+    off = _work(rounds, OFF, by_cpu=by_cpu)
     if mode not in (OFF, NULL):
-        off += _turns(rounds, NULL, by_cpu=by_cpu)
-    return ratio(_turns(rounds, mode, by_cpu=by_cpu), off)
+        off += _work(rounds, NULL, by_cpu=by_cpu)
+    return ratio(_work(rounds, mode, by_cpu=by_cpu), off)
 
 
-def _turns(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Turns:
+def _work(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Work:
     slices = [one[mode] for one in rounds]
-    return turns([one.tokens for one in slices], [one.cpu_seconds if by_cpu else one.seconds for one in slices])
+    return work([one.tokens for one in slices], [one.cpu_seconds if by_cpu else one.seconds for one in slices])

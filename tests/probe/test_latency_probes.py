@@ -26,11 +26,11 @@ def test_a_companion_is_open_until_the_last_answer_and_changes_none(config: Conf
 def test_short_requests_are_measured_alone_and_beside_long_ones(config: Config) -> None:
     def quiet_over_crowded() -> float:
         quiet, crowded = measure_long_prompts(
-            config, PROMPTS, make_lane, rounds=2, requests=200, max_tokens=3, length=90
+            config, PROMPTS, make_lane, rounds=1, requests=200, max_tokens=3, length=90
         )
         assert quiet["load"] == "quiet" and quiet["over_quiet"] == 1 and quiet["long_prompts_read"] == 0
-        assert crowded["long_prompt_tokens"] == 89 and crowded["requests"] == 400
-        assert crowded["ttft_p99"] == pytest.approx(sum(crowded["ttft_p99_of_runs"]) / 2)
+        assert crowded["long_prompt_tokens"] == 89 and crowded["requests"] == 200
+        assert crowded["ttft_p99"] == crowded["ttft_p99_of_runs"][0]
         assert crowded["over_quiet"] == crowded["ttft_p99"] / quiet["ttft_p99"]
         return 1 / crowded["over_quiet"]
 
