@@ -9,6 +9,7 @@ from typing import Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.engine.sglang import plugin
 
 _PASSED = {
     "model.dtype": "dtype",
@@ -65,17 +66,20 @@ _UNUSED = (
 """Settings of Aerie's scheduler, kernels and Gumbel noise. SGLang's memory share, sglang.memory, includes weights."""
 _BRIDGE: dict[str, Any] = {"skip_tokenizer_init": True, "stream_interval": 1, "incremental_streaming_output": False}
 """The bridge relies on these: token ids in and out, and an output per step that repeats all earlier tokens."""
+_GRAMMARS: dict[str, Any] = {"skip_tokenizer_init": False, "grammar_backend": plugin.NAME}
+"""SGLang holds answers to grammars only where it has a tokenizer."""
 _ATTENTION_OF_BOTH = ("auto", "flashinfer", "triton")
 
 
-def server_arguments(config: Config) -> dict[str, Any]:
-    """Keyword arguments of `sglang.Engine`. Raises a ConfigError that names the setting."""
+def server_arguments(config: Config, *, grammars: bool) -> dict[str, Any]:
+    """Keyword arguments of `sglang.Engine`, which holds answers to `grammars`. Raises ConfigError with the setting."""
     _check_spread(config)
     arguments = {
         "model_path": config.model.path,
         "max_running_requests": config.scheduler.max_running,
         "log_level": "warning",
         **_BRIDGE,
+        **(_GRAMMARS if grammars else {}),
         **{argument: _value(config, key) for key, argument in _PASSED.items() if _is_given(config, key)},
         **{argument: not _value(config, key) for key, argument in _NEGATED.items() if _is_given(config, key)},
         **{argument: _value(config, key) for key, argument in _SPREAD.items() if _value(config, key) is not None},
@@ -192,7 +196,7 @@ def _further(config: Config) -> dict[str, Any]:
     settings = {argument: key for key, argument in (_PASSED | _NEGATED | _SPREAD | _OTHERS).items()}
     for argument in further:
         where = f"sglang.arguments.{argument}"
-        if argument in _BRIDGE:
+        if argument in _BRIDGE or argument in _GRAMMARS:
             raise ConfigError(f"{where} cannot be set: the front end needs it as it is", param=where)
         if argument == "attention_backend" and config.engine.attention == "auto":
             continue  # SGLang has more backends than engine.attention names

@@ -18,11 +18,12 @@ from aerie.contracts.messages import Generate, Ready
 
 
 class EngineBackend:
-    """`engine` is a started `sglang.Engine` of machine 0."""
+    """`engine` is a started `sglang.Engine` of machine 0; `grammars`: it holds answers to them."""
 
-    def __init__(self, engine: Any, config: Config) -> None:
+    def __init__(self, engine: Any, config: Config, *, grammars: bool) -> None:
         self._engine = engine
         self._config = config
+        self._grammars = grammars
         self._arrivals = engine.tokenizer_manager
         self._pids = tuple(engine.get_all_child_pids())
         self._failure: str | None = None
@@ -35,7 +36,7 @@ class EngineBackend:
         ranks = request.sampling.logprobs
         outputs = await self._engine.async_generate(
             input_ids=request.prompt,
-            sampling_params=sampling_words(request.sampling),
+            sampling_params=sampling_words(request.sampling, request.grammar),
             return_logprob=ranks >= 0,
             logprob_start_len=-1,
             top_logprobs_num=max(ranks, 0),
@@ -73,6 +74,7 @@ class EngineBackend:
             max_length=int(self._arrivals.max_req_input_len),
             vocabulary=int(model.vocab_size),
             end_ids=sorted(int(token) for token in model.hf_eos_token_id or ()),
+            grammars=self._grammars,
             report=self._report(release, load),
         )
 

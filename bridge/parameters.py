@@ -6,8 +6,10 @@ Invariant: no parameter of a request is silently ignored.
 from typing import Any
 
 from aerie.contracts.errors import BadRequest
+from aerie.contracts.grammar import Grammar
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import FIELDS, SamplingParams
+from aerie.engine.sglang.plugin import sent
 
 MOST_REPETITION = 2.0
 """SGLang's limit of repetition_penalty."""
@@ -58,7 +60,7 @@ def check_parameters(request: Generate, *, drafts: bool, greedy_only: bool, salt
         )
 
 
-def sampling_words(sampling: SamplingParams) -> dict[str, Any]:
+def sampling_words(sampling: SamplingParams, grammar: Grammar | None = None) -> dict[str, Any]:
     """The `sampling_params` for SGLang's engine."""
     words = {
         field.sglang: field.for_sglang(getattr(sampling, name))
@@ -69,4 +71,6 @@ def sampling_words(sampling: SamplingParams) -> dict[str, Any]:
         words["stop_token_ids"] = list(sampling.stop_token_ids)
     if sampling.logit_bias:
         words["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    if grammar is not None:
+        words["ebnf"] = sent(grammar)
     return words

@@ -20,6 +20,7 @@ from aerie.contracts import wire
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.sglang_section import SGLangConfig
+from aerie.engine.sglang import plugin
 from aerie.engine.sglang.release import engine_release
 
 FAILED_START = 2
@@ -37,7 +38,7 @@ def run(address: str, config: Config, *, parent: int) -> int:
     installed, is of an unsupported release, or cannot serve the config.
     """
     release = engine_release()
-    arguments = server_arguments(config)
+    arguments = server_arguments(config, grammars=plugin.installed())
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the front end drains, then sends Stop
     engine = _start(arguments, config)
@@ -50,7 +51,7 @@ def run(address: str, config: Config, *, parent: int) -> int:
 def run_rank(config: Config) -> int:
     """Runs the ranks of a further machine until a signal (0) or until one of them ends (1)."""
     engine_release()
-    arguments = server_arguments(config)
+    arguments = server_arguments(config, grammars=plugin.installed())
     os.environ["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"  # Engine() returns once its ranks are up
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stopped)
@@ -79,7 +80,7 @@ def _stopped(number: int, frame: object) -> NoReturn:
 
 
 async def _serve(engine: Any, config: Config, release: str, address: str, parent: int) -> int:
-    backend = EngineBackend(engine, config)
+    backend = EngineBackend(engine, config, grammars=plugin.installed())
     _take_signals(engine, backend)
     context = zmq.asyncio.Context()
     socket = wire.connect(context, address)

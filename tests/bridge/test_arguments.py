@@ -17,7 +17,7 @@ def config_of(*settings: str) -> Config:
 
 
 def arguments_of(*settings: str) -> dict[str, Any]:
-    return server_arguments(config_of(*settings))
+    return server_arguments(config_of(*settings), grammars=False)
 
 
 def test_what_is_not_said_is_left_to_sglang() -> None:
@@ -35,6 +35,11 @@ def test_what_is_not_said_is_left_to_sglang() -> None:
         "nnodes": 1,
         "node_rank": 0,
     }
+
+
+def test_grammars_need_a_tokenizer_and_our_backend() -> None:
+    given = server_arguments(config_of("spec.head=none"), grammars=True)
+    assert given == arguments_of("spec.head=none") | {"skip_tokenizer_init": False, "grammar_backend": "aerie"}
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,7 @@ def test_several_machines() -> None:
         (("sglang.arguments.max_running_requests=8",), "say scheduler.max_running"),
         (("sglang.arguments.speculative_eagle_topk=8",), "say spec.topk"),
         (("sglang.arguments.skip_tokenizer_init=false",), "cannot be set: the front end needs it as it is"),
+        (("sglang.arguments.grammar_backend=xgrammar",), "cannot be set: the front end needs it as it is"),
         (("sglang.arguments.enable_custom_logit_processor=true", "spec.head=h"), "does not apply such processors"),
     ],
 )

@@ -9,8 +9,10 @@ from typing import Any
 
 from aerie.bridge.backend import EngineBackend, lives
 from aerie.contracts.config import load_config
+from aerie.contracts.grammar import Grammar
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams
+from aerie.engine.sglang.plugin import received
 
 
 class StandIn:
@@ -44,7 +46,7 @@ class StandIn:
 
 
 def backend_of(engine: StandIn, *settings: str) -> EngineBackend:
-    return EngineBackend(engine, load_config(None, ["engine.kind=sglang", "model.path=m", *settings]))
+    return EngineBackend(engine, load_config(None, ["engine.kind=sglang", "model.path=m", *settings]), grammars=True)
 
 
 async def test_a_request_in_its_words() -> None:
@@ -53,7 +55,14 @@ async def test_a_request_in_its_words() -> None:
     assert [output async for output in backend_of(engine).generate(request)] == [{"output_ids": [5]}]
     assert (engine.asked["input_ids"], engine.asked["rid"], engine.asked["stream"]) == ([1, 2], "a", True)
     assert (engine.asked["return_logprob"], engine.asked["top_logprobs_num"]) == (True, 3)
-    assert "cache_salt" not in engine.asked
+    assert "cache_salt" not in engine.asked and "ebnf" not in engine.asked["sampling_params"]
+
+
+async def test_a_grammar_arrives_as_it_was_sent() -> None:
+    engine, grammar = StandIn(), Grammar(kind="json_schema", text='{"type": "object"}', behind="</think>")
+    request = Generate(id="a", prompt=[1, 2], sampling=SamplingParams(), grammar=grammar)
+    _ = [output async for output in backend_of(engine).generate(request)]
+    assert received(engine.asked["sampling_params"]["ebnf"]) == grammar
 
 
 async def test_what_it_says_of_itself() -> None:
@@ -61,7 +70,7 @@ async def test_what_it_says_of_itself() -> None:
     load = await backend.load()
     assert (load.running, load.tokens_used, load.tokens_total, load.max_running) == (4, 60, 200, 32)
     ready = backend.ready("0.5.23", load)
-    assert (ready.max_length, ready.vocabulary, ready.end_ids) == (1000, 50, [2, 7])
+    assert (ready.max_length, ready.vocabulary, ready.end_ids, ready.grammars) == (1000, 50, [2, 7], True)
     assert (ready.report["max_running"], ready.report["max_running_by_memory"]) == (200, 32)
     assert ready.report["unused_settings"] == "spec.draft_temperature"
 

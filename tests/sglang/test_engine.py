@@ -2,15 +2,18 @@
 
 import json
 import os
+import re
 import signal
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from openai import BadRequestError, OpenAI
 
+from aerie.contracts.provenance import template_source
 from tests.sglang.engines import EAGLE3, PLAIN, QUESTION, EngineServer, Zygote, metric, settles, stream
 
 WORDS = (
@@ -21,9 +24,28 @@ WORDS = (
 )
 
 
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "size": {"enum": ["small", "large"]}},
+    "required": ["name", "size"],
+    "additionalProperties": False,
+}
+FORMS: dict[str, tuple[dict[str, Any], str]] = {
+    "schema": ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}}, ""),
+    "regex": ({"extra_body": {"guided_regex": "[a-c]{3,9}[0-9]"}}, r"[a-c]{3,9}[0-9]"),
+    "choice": ({"extra_body": {"structured_outputs": {"choice": ["north", "south-east"]}}}, "north|south-east"),
+    "grammar": ({"extra_body": {"guided_grammar": 'root ::= "(" [0-9]+ ")"'}}, r"\([0-9]+\)"),
+}
+SHOWN_TOOLS = "{% if tools %}{% for tool in tools %}{{ tool.function.name }}{% endfor %}<tool_call>{% endif %}"
+
+
 @pytest.fixture(scope="module")
-def servers(zygote: Zygote) -> Iterator[dict[str, EngineServer]]:
-    with zygote.serve(*PLAIN) as plain, zygote.serve(*EAGLE3) as eagle3:
+def servers(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, EngineServer]]:
+    """The demo's template knows no tools; theirs does, and says the same without them."""
+    template = tmp_path_factory.mktemp("template") / "tools.jinja"
+    template.write_text(SHOWN_TOOLS + (template_source(Path("models/demo/target")) or ""))
+    shown = f"server.chat_template={template}"
+    with zygote.serve(*PLAIN, shown) as plain, zygote.serve(*EAGLE3, shown) as eagle3:
         found = {"plain": plain.wait_ready(), "eagle3": eagle3.wait_ready()}
         yield found
         for one in found.values():
@@ -120,6 +142,54 @@ def test_sampling_and_several_choices_without_a_head(servers: dict[str, EngineSe
             model="target", messages=QUESTION, temperature=1.5, max_tokens=16, n=3, extra_body={"min_p": 0.01}
         )
     assert len({choice.message.content for choice in answer.choices}) > 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_answers_match_what_they_have_to(server: EngineServer, form: str) -> None:
+    """A model that knows no JSON, held to it by SGLang's masks, drafted or not."""
+    fields, wanted = FORMS[form]
+    with server.client() as client:
+        answer = client.chat.completions.create(
+            model="target", messages=QUESTION, temperature=0, max_tokens=200, **fields
+        )
+    text, reason = answer.choices[0].message.content, answer.choices[0].finish_reason
+    if wanted:
+        assert re.fullmatch(wanted, text) if reason == "stop" else form == "grammar", text
+    else:
+        assert reason == "stop"
+        jsonschema.validate(json.loads(text), SCHEMA)
+
+
+def test_forms_do_not_depend_on_drafts(servers: dict[str, EngineServer]) -> None:
+    said = []
+    for server in servers.values():
+        with server.client() as client:
+            said.append(ask(client, WORDS[0], response_format=FORMS["schema"][0]["response_format"]).choices[0])
+    assert said[0].token_ids == said[1].token_ids and said[0].message.content == said[1].message.content
+
+
+@pytest.mark.parametrize("choice", ["required", "auto"])
+def test_calls_are_held_to_their_schemas_and_parsed(server: EngineServer, choice: str) -> None:
+    tool = {"type": "function", "function": {"name": "note", "parameters": SCHEMA, "strict": True}}
+    with server.client() as client:
+        stream = client.chat.completions.create(
+            model="target", messages=QUESTION, tools=[tool], tool_choice=choice, temperature=0, max_tokens=100,
+            parallel_tool_calls=False, stream=True,
+        )  # fmt: skip
+        chunks = [chunk.choices[0] for chunk in stream]
+    calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
+    if choice == "auto":  # the model knows no tools: it answers in text
+        assert not calls and chunks[-1].finish_reason in ("stop", "length")
+        return
+    assert (calls[0].function.name, chunks[-1].finish_reason) == ("note", "tool_calls")
+    jsonschema.validate(json.loads("".join(call.function.arguments for call in calls)), SCHEMA)
+
+
+def test_a_grammar_that_cannot_be_is_refused_before_it_is_queued(server: EngineServer) -> None:
+    schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    with server.client() as client, pytest.raises(BadRequestError, match="uniqueItems"):
+        client.chat.completions.create(model="target", messages=QUESTION, response_format=wanted)
 
 
 @pytest.mark.parametrize(
