@@ -68,6 +68,11 @@ class Server:
         return self._process is None or self._process.poll() is None
 
     @property
+    def group(self) -> int | None:
+        """The id of the process group of what it started."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def answers(self) -> bool:
         """Whether it runs and serves its list of models."""
         try:

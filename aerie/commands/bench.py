@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,6 +82,39 @@ def run_command(
         _run(sweep, out or _new_folder(Path("build/bench")))
     except SweepError as error:
         raise AerieError(str(error)) from None
+
+
+@benches.command("fuzz")
+def fuzz_command(
+    kind: Annotated[str, typer.Argument(help="What is hostile in the requests: schemas or tools")],
+    command: Annotated[str | None, typer.Option(help="Starts the server, on {port}; the demo by default")] = None,
+    requests: Annotated[int, typer.Option(min=10)] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of the requests")] = 0,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write what came of them here")] = None,
+) -> None:
+    """Sends hostile requests to a server of its own: is each answered or refused by field, does the server live, does
+    its memory stay bounded?
+    """
+    from aerie.bench.config import SweepError
+    from aerie.bench.fuzz import fuzz_server
+
+    demo = f"{sys.executable} -m aerie serve configs/serve/demo.yaml server.port={{port}}"
+    demo += " server.chat_template=configs/serve/demo-tools.jinja"
+    try:
+        outcome, origin = fuzz_server(kind, command or demo, requests, seed, Path("build/fuzz"))
+    except SweepError as error:
+        raise AerieError(str(error)) from None
+    if json_file is not None:
+        json_file.write_text(json.dumps({"kind": kind, "seed": seed, **asdict(outcome), **origin}) + "\n")
+    for fault in outcome.faults:
+        typer.echo(fault, err=True)
+    mib = outcome.resident_mib
+    typer.echo(
+        f"{outcome.requests} requests: {outcome.answered} answered, {outcome.refused} refused by field, "
+        f"{outcome.faulty} faults; memory " + (f"{mib[0]:.0f} MiB, at most {max(mib):.0f}" if mib else "not seen")
+    )
+    if not outcome.good:
+        raise typer.Exit(1)
 
 
 @benches.command("report")

@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema
 
+from tests.server.responses.published import check_published
+
 Json = dict[str, Any]
 
 TEXT: Json = {"type": "string"}
@@ -126,6 +128,7 @@ LAST = ("response.completed", "response.incomplete", "response.failed")
 
 def check_response(response: Json) -> None:
     jsonschema.validate(response, RESPONSE)
+    check_published(response)
 
 
 def check_stream(events: list[Json]) -> Json:
@@ -136,6 +139,7 @@ def check_stream(events: list[Json]) -> Json:
     for event in events:
         jsonschema.validate(event, thing(type=const(event["type"]), sequence_number=COUNT))
         jsonschema.validate(event, EVENTS[event["type"]])
+        check_published(event)
     types = [event["type"] for event in events]
     assert types[:2] == ["response.created", "response.in_progress"]
     assert [kind for kind in types if kind in LAST] == types[-1:], "exactly one event ends it, and it is the last"
