@@ -24,7 +24,8 @@ async def answer_chat(service: Service, body: ChatBody, request: Request, dialec
     if use is not None:
         check_tools(service)
     variables = template_variables(service, body, use)
-    form = AnswerForm(service.tokenizer, service.families.tools, service.families.reasoning, use)
+    families = service.families
+    form = AnswerForm(service.tokenizer, families.tools, families.reasoning, families.channels, use)
 
     async def prompts() -> list[list[int]]:
         context = service.ready().max_length
@@ -43,7 +44,7 @@ def check_tools(service: Service) -> None:
             param="tools",
             code="unsupported_field",
         )
-    if service.families.tools is None:
+    if not service.families.parses_calls:
         raise BadRequest(
             "tools is not supported: no tool-call parser fits this model's chat template; name one in "
             "server.tool_call_parser",
@@ -55,7 +56,10 @@ def check_tools(service: Service) -> None:
 def messages(service: Service, given: list[Message]) -> list[dict[str, Any]]:
     """The messages as the template takes them."""
     family = service.families.tools
-    return [_message(one, 0 if family is None else family.id_letters) for one in given]
+    found = [_message(one, 0 if family is None else family.id_letters) for one in given]
+    if service.families.channels is not None:  # as its template calls it
+        found = [one | ({"thinking": one["reasoning"]} if "reasoning" in one else {}) for one in found]
+    return found
 
 
 def shown(use: ToolUse | None) -> list[dict[str, Any]] | None:

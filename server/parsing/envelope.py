@@ -42,10 +42,10 @@ def envelope(
     """
     rules = [f"call: {' | '.join(f'call_{place}' for place in range(len(tools)))}"]
     for place, tool in enumerate(tools):
-        begin, end = (_written(part.replace("$NAME", tool.name), token_of) for part in (family.begin, family.end))
+        begin, end = (spelled(part.replace("$NAME", tool.name), token_of) for part in (family.begin, family.end))
         rules.append(f"call_{place}: {begin} {_arguments(family, tool, f'arguments_{place}', rules)} {end}")
-    more = "" if one_call else f" ({_written(family.between, token_of)} call)*"
-    rules.append(f"calls: {_written(family.before, token_of)} call{more} {_written(family.after, token_of)}")
+    more = "" if one_call else f" ({spelled(family.between, token_of)} call)*"
+    rules.append(f"calls: {spelled(family.before, token_of)} call{more} {spelled(family.after, token_of)}")
     return "\n".join([_start(family, token_of, rules, forced=forced, one_call=one_call, answer=answer), *rules]) + "\n"
 
 
@@ -86,7 +86,7 @@ def _json(schema: dict[str, Any]) -> str:
     return json.dumps(with_options(schema))
 
 
-def _written(text: str, token_of: TokenOf) -> str:
+def spelled(text: str, token_of: TokenOf) -> str:
     """A text as tokens and strings, in Lark's notation."""
     parts, place = [], 0
     for found in MARKER.finditer(text):

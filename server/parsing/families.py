@@ -78,6 +78,31 @@ class ReasoningFamily(Family):
         return (self.opens, self.closes)
 
 
+class ChannelFamily(Family):
+    """Models that write reasoning, answer and calls as messages, each with a header: see `channels`."""
+
+    kind: Literal["channels"]
+    start: str
+    role: str
+    """What follows `start` in the model's own messages."""
+    channel: str
+    constrain: str
+    message: str
+    """Between a header and its text."""
+    ends: tuple[str, ...]
+    """Markers behind a message. The first ends one that another follows."""
+    reasoning: str
+    """The channels of reasoning, of the answer, and of calls."""
+    answer: str
+    calls: str
+    recipient: str
+    """Precedes the name of a function in a header."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (self.start, self.channel, self.constrain, self.message, *self.ends)
+
+
 _F = TypeVar("_F", bound=Family)
 
 
@@ -87,6 +112,12 @@ class Families:
 
     tools: ToolFamily | None = None
     reasoning: ReasoningFamily | None = None
+    channels: ChannelFamily | None = None
+    """In place of both."""
+
+    @property
+    def parses_calls(self) -> bool:
+        return self.tools is not None or self.channels is not None
 
 
 def served_families(template: str | None, settings: ServerConfig, tool_template: str | None = None) -> Families:
@@ -94,9 +125,18 @@ def served_families(template: str | None, settings: ServerConfig, tool_template:
     a family that is not known.
     """
     shows_tools = tool_template or template
+    channels = channel_families()
+    calls = choose_family(
+        settings.tool_call_parser, (*tool_families(), *channels), shows_tools, setting="server.tool_call_parser"
+    )
+    thoughts = choose_family(
+        settings.reasoning_parser, (*reasoning_families(), *channels), template, setting="server.reasoning_parser"
+    )
+    for family in (calls, thoughts):
+        if isinstance(family, ChannelFamily):
+            return Families(channels=family)
     return Families(
-        choose_family(settings.tool_call_parser, tool_families(), shows_tools, setting="server.tool_call_parser"),
-        choose_family(settings.reasoning_parser, reasoning_families(), template, setting="server.reasoning_parser"),
+        calls if isinstance(calls, ToolFamily) else None, thoughts if isinstance(thoughts, ReasoningFamily) else None
     )
 
 
@@ -108,6 +148,11 @@ def tool_families() -> tuple[ToolFamily, ...]:
 @cache
 def reasoning_families() -> tuple[ReasoningFamily, ...]:
     return tuple(ReasoningFamily.model_validate(data) for data in _files() if data["kind"] == "reasoning")
+
+
+@cache
+def channel_families() -> tuple[ChannelFamily, ...]:
+    return tuple(ChannelFamily.model_validate(data) for data in _files() if data["kind"] == "channels")
 
 
 def choose_family(name: str, families: Iterable[_F], template: str | None, *, setting: str) -> _F | None:

@@ -35,6 +35,16 @@ def test_a_family_is_found_by_the_template() -> None:
     assert both.tools is not None and both.reasoning is not None
 
 
+GPT_OSS = '{{- "<|start|>assistant to=functions." + name + "<|channel|>commentary json<|message|>" }}'
+
+
+@pytest.mark.parametrize("settings", [{}, {"tool_call_parser": "openai"}, {"reasoning_parser": "gpt-oss"}])
+def test_channels_stand_in_place_of_both(settings: dict[str, str]) -> None:
+    found = served_families(None if settings else GPT_OSS, ServerConfig(**settings))
+    assert found.channels is not None and found.channels.name == "gpt_oss" and found.parses_calls
+    assert (found.tools, found.reasoning) == (None, None)
+
+
 def test_a_template_of_no_family_has_none() -> None:
     for template in (None, "{{ messages }}"):
         found = served_families(template, ServerConfig())
