@@ -71,15 +71,19 @@ async def fuzz(url: str, kind: str, count: int, seed: int, resident: Callable[[]
     async with aiohttp.ClientSession(url, timeout=timeout) as session:
 
         async def send_some() -> None:
-            for path, body in bodies:
+            for place, path, body in bodies:
                 await _send(session, path, body, outcome)
-                if outcome.requests % max(count // 10, 1) == 0 and (mib := resident()) is not None:
+                if (place + 1) % max(count // 10, 1) == 0 and (mib := resident()) is not None:
                     outcome.resident_mib.append(round(mib, 1))
 
         await asyncio.gather(*(send_some() for _ in range(AT_ONCE)))
-        async with session.get("/health") as answer:
-            if answer.status != 200:
-                _note(outcome, f"/health is {answer.status} at the end")
+        try:
+            async with session.get("/health") as answer:
+                health = str(answer.status)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            health = type(error).__name__
+    if health != "200":
+        _note(outcome, f"/health is {health} at the end")
     return outcome
 
 
@@ -99,13 +103,13 @@ def resident_mib(group: int) -> float | None:
     return pages * 4096 / 2**20 if pages else None
 
 
-def _bodies(kind: str, count: int, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Chats, every fourth of them as a stream, every fifth over /v1/responses where that has the same fields."""
+def _bodies(kind: str, count: int, seed: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Their places, routes and bodies: chats, every fourth of them as a stream, every fifth over /v1/responses where that has the same fields."""
     make = Hostile(seed).make[kind]
     for place in range(count):
         body = make() | ({"stream": True} if place % 4 == 3 else {})
         responds = place % 5 == 4
-        yield ("/v1/responses", _as_response(body)) if responds else ("/v1/chat/completions", body)
+        yield (place, "/v1/responses", _as_response(body)) if responds else (place, "/v1/chat/completions", body)
 
 
 def _as_response(body: dict[str, Any]) -> dict[str, Any]:

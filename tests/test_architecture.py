@@ -174,6 +174,16 @@ def test_headers_include_only_headers_below() -> None:
     assert upward_includes("vectors.h", '#include "model.h"')
 
 
+def test_grammars_have_one_door_in_the_server_and_one_in_the_engine() -> None:
+    doors = {
+        str(path.relative_to(HOME))
+        for room in ("server", "engine", "bridge", "contracts")
+        for path in (HOME / room).rglob("*.py")
+        if any(name.split(".")[0] == "llguidance" for _, name in imported(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert doors == {"server/text/grammars.py", "engine/grammars/matcher.py"}
+
+
 def test_the_front_end_starts_without_torch() -> None:
     """What an import table cannot see: that no library brings torch along into the API and scheduler processes."""
     import subprocess

@@ -4,10 +4,11 @@ Drawn from a seed, so that what one finds can be sent again. Used by `aerie.benc
 """
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 Json = dict[str, Any]
+_V = TypeVar("_V")
 
 _TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 _WORDS = ("type", "properties", "required", "enum", "const", "items", "minItems", "maxItems", "minimum", "maximum")
@@ -162,7 +163,7 @@ class Hostile:
     def _text(self) -> str:
         return self._one(_TEXTS)
 
-    def _one(self, values: Any) -> Any:
+    def _one(self, values: Sequence[_V]) -> _V:
         return self._dice.choice(values)
 
 

@@ -7,7 +7,7 @@ aborts what still runs, gives the places back and writes the request's log line.
 import time
 from collections.abc import AsyncIterator
 
-from aerie.contracts.errors import AerieError, DeadlineExceeded, EngineDead, Overloaded, QueueTimeout
+from aerie.contracts.errors import AerieError, BadRequest, DeadlineExceeded, EngineDead, Overloaded, QueueTimeout
 from aerie.contracts.messages import Failed, Finished, Generate, Usage
 from aerie.server.dispatch.mailbox import Run
 from aerie.server.openai.choice import Choice, Delta
@@ -41,6 +41,8 @@ class Generation:
         self.choices = choices
         self.parent: str | None = None
         """The caller's `traceparent`."""
+        self.held_by: str | None = None
+        """The field that the answer has to match, which is named if its grammar fails."""
         self._service = service
         self._by_id = {request.id: choice for request, choice in zip(requests, choices, strict=True)}
         self._clocks = {request.id: _Clock(request, arrived) for request in requests}
@@ -129,7 +131,7 @@ class Generation:
                 self._unaccounted.discard(id)
             if isinstance(arrival, Failed):
                 if not choice.ended:
-                    raise _error_of(arrival)
+                    raise _error_of(arrival, self.held_by)
             elif isinstance(arrival, Finished):
                 if arrival.reason == "abort" and not choice.ended:
                     raise AerieError("the engine gave the request up", code="aborted")
@@ -192,11 +194,11 @@ class _Clock:
         )
 
 
-def _error_of(failed: Failed) -> AerieError:
+def _error_of(failed: Failed, held_by: str | None) -> AerieError:
     if failed.status == 503 and failed.code not in _ERRORS:
         return Overloaded(failed.message, code=failed.code)
-    error = _ERRORS.get(failed.code, AerieError)(failed.message, code=failed.code)
+    asked = 400 <= failed.status < 500
+    kind = BadRequest if asked else _ERRORS.get(failed.code, AerieError)
+    error = kind(failed.message, param=held_by if failed.code == "invalid_grammar" else None, code=failed.code)
     error.status = failed.status
-    if 400 <= failed.status < 500:
-        error.kind = "invalid_request_error"
     return error

@@ -115,7 +115,9 @@ async def _begin(
             ]
             first = len(choices)
             choices += [Choice(first + one, rules, service.tokenizer) for one in range(parameters.choices)]
-        return Generation(service, request_id, requests, choices, arrived)
+        generation = Generation(service, request_id, requests, choices, arrived)
+        generation.held_by = None if constraint is None else constraint.param
+        return generation
     except BaseException:  # gives the places back, whatever ends this request
         service.admission.give_back(places)
         raise

@@ -77,7 +77,9 @@ class ChannelParser(AnswerParser):
             return True
         if len(header) <= MAX_HEADER and not last:
             return False
-        if header.strip() not in ("", self._family.role) and (len(header) > MAX_HEADER or self._family.channel not in header):  # it is none
+        if header.strip() not in ("", self._family.role) and (
+            len(header) > MAX_HEADER or self._family.channel not in header
+        ):  # it is none
             self._put = self._log.content
             self._take = self._text
             return True

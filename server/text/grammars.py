@@ -80,6 +80,8 @@ class Grammars:
         text = written(grammar, self._tokenizer.token_of(grammar.behind))
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._made_vocabulary(constraint, end_ids), text, log_level=0, limits=limits)
+        if not matcher.is_error():
+            matcher.compute_bitmask()  # of the first token: where none may come, only this tells
         if matcher.is_error():
             raise _refused(constraint, f"cannot be used: {_reason(matcher.get_error())}")
         return grammar
@@ -134,6 +136,8 @@ def _nesting(text: str) -> int:
 
 def _reason(error: str) -> str:
     """What llguidance says, without the place in a text that the caller has not written, and without that text."""
+    if error.startswith("NoExtension"):
+        return "no text matches it"
     lines = error.split("\n")
     found = next((line for line in lines if line.startswith("error: ")), lines[0])  # of a regular expression
     return re.sub(r"^at \d+\(\d+\): |failed to compile JSON schema: |^error: ", "", found)[:300]

@@ -64,6 +64,18 @@ def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer(folder)
 
 
+@pytest.fixture(scope="session")
+def channels_folder(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a model that writes channels: their markers are tokens, and none of them ends the answer."""
+    own = tmp_path_factory.mktemp("channels")
+    fast = Fast.from_str((folder / "tokenizer.json").read_text().replace('"<|end|>"', '"<|eos|>"'))
+    fast.add_special_tokens([f"<|{name}|>" for name in ("start", "end", "channel", "message", "constrain", "call")])
+    fast.add_special_tokens(["<|return|>"])
+    fast.save(str(own / "tokenizer.json"))
+    (own / "tokenizer_config.json").write_text((folder / "tokenizer_config.json").read_text())
+    return own
+
+
 @dataclass
 class Live:
     url: str

@@ -9,7 +9,9 @@ import hypothesis.strategies as some
 import pytest
 
 from aerie.contracts.grammar import Grammar, written
+from aerie.contracts.messages import Failed
 from tests.server.conftest import Live, Start
+from tests.server.openai.test_events import failing_after
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 SCHEMA = {
@@ -83,6 +85,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_json": "{"}, "guided_json", "cannot be read"),
     ({"guided_json": "[1]"}, "guided_json", "must be a JSON object"),
     ({"guided_json": 5}, "guided_json", "5"),
+    ({"guided_json": {"$ref": "#"}}, "guided_json", "no text matches it"),
     ({"guided_json": _nested(65)}, "guided_json", "limits.grammar_nesting"),
     ({"guided_json": {"enum": ["x" * 70_000]}}, "guided_json", "limits.grammar_bytes"),
     ({"guided_regex": "a("}, "guided_regex", "unclosed"),
@@ -131,6 +134,18 @@ SCHEMAS = some.recursive(
     lambda inner: some.one_of(some.lists(inner, max_size=3), some.dictionaries(KEYWORDS, inner, max_size=4)),
     max_leaves=12,
 )
+
+
+async def test_a_grammar_that_fails_later_names_its_field(start: Start, http: aiohttp.ClientSession) -> None:
+    """As at a limit of llguidance in the middle of an answer."""
+    failed = Failed(id="", code="invalid_grammar", message="the answer's grammar cannot be used", status=400)
+    async with start(failing_after([], failed)) as live:
+        status, error = await ask(live, http, {"guided_json": {"type": "object"}})
+        assert (status, error["param"], error["code"]) == (400, "guided_json", "invalid_grammar")
+        text = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
+        async with http.post(f"{live.url}/v1/responses", json={"input": "hi", "text": text}) as answer:
+            error = (await answer.json())["error"]
+        assert (answer.status, error["param"]) == (400, "text.format.schema"), error
 
 
 @hypothesis.settings(

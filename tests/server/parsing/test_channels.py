@@ -1,18 +1,19 @@
 """Answers in channels, as gpt-oss writes them: the same regions however they are cut, and no text is lost."""
 
 import json
-import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from aerie.contracts.grammar import vocabulary_of
 from aerie.server.parsing.channel_grammar import answer_rule, channel_grammar
 from aerie.server.parsing.channels import MAX_HEADER, ChannelParser
 from aerie.server.parsing.envelope import CallShape
 from aerie.server.parsing.families import channel_families
 from aerie.server.parsing.regions import Event, add, message_of
-from tests.server.conftest import Tokenizer
+from aerie.server.text.tokenizer import Tokenizer
 
 (FAMILY,) = channel_families()
 THOUGHT = "<|channel|>analysis<|message|>User asks.\nI look.<|end|><|start|>assistant"
@@ -95,30 +96,24 @@ SHAPE = CallShape(
 
 
 @pytest.mark.parametrize("forced", [True, False])
-def test_what_its_grammar_allows_parses(tokenizer: Tokenizer, forced: bool) -> None:
-    """Random walks: calls hold to their schema, and an answer beside them to its own."""
-    dice = random.Random(1)
+def test_its_grammar_takes_what_models_write(channels_folder: Path, forced: bool) -> None:
+    tokenizer = Tokenizer(channels_folder)
     text = channel_grammar(
-        FAMILY, [SHAPE], lambda _: None, forced=forced, answer=answer_rule("choice", '["yes", "no"]')
+        FAMILY, [SHAPE], tokenizer.token_of, forced=forced, answer=answer_rule("choice", '["yes", "no"]')
     )
-    vocabulary = LLTokenizer(tokenizer.as_json(), eos_token=[1])
-    kinds = set()
-    for _ in range(12):
+    vocabulary = LLTokenizer(vocabulary_of(tokenizer.as_json()), eos_token=[1])
+
+    def takes(said: str) -> bool:
         matcher = LLMatcher(vocabulary, json.dumps({"grammars": [{"lark_grammar": text}]}), log_level=0)
-        assert not matcher.is_error(), matcher.get_error()
-        said = dice.choice((f"{THOUGHT}{CALL}", CALL, *(() if forced else ("<|channel|>final<|message|>no",))))
         ids = tokenizer.ids(said, add_special_tokens=False)
-        assert matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting(), said
-        kinds.add(said)
-        wrong = tokenizer.ids(said.replace("Oslo", "Bonn").replace("final<|message|>no", "final<|message|>x"),
-                              add_special_tokens=False)  # fmt: skip
-        fresh = LLMatcher(vocabulary, json.dumps({"grammars": [{"lark_grammar": text}]}), log_level=0)
-        assert fresh.try_consume_tokens(wrong) < len(wrong)
-    assert len(kinds) == (2 if forced else 3)
-    if forced:
-        fresh = LLMatcher(vocabulary, json.dumps({"grammars": [{"lark_grammar": text}]}), log_level=0)
-        ids = tokenizer.ids("<|channel|>final<|message|>no", add_special_tokens=False)
-        assert fresh.try_consume_tokens(ids) < len(ids)
+        assert not matcher.is_error(), matcher.get_error()
+        return bool(matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting())
+
+    final = "<|channel|>final<|message|>no"
+    assert takes(CALL) and takes(THOUGHT + CALL) and takes(THOUGHT + THOUGHT + CALL)
+    assert not takes(CALL.replace("Oslo", "Bonn")) and not takes(CALL.replace("weather", "time")) and not takes(THOUGHT)
+    assert (takes(final), takes(THOUGHT + final)) == (not forced, not forced)
+    assert not takes(final + "body")
 
 
 @pytest.mark.parametrize("kind", ["regex", "lark"])

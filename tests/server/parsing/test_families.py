@@ -63,7 +63,7 @@ def test_a_wrong_name_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="hermes, llama3_json, mistral") as error:
         served_families(None, ServerConfig(tool_call_parser="llama"))
     assert error.value.param == "server.tool_call_parser"
-    with pytest.raises(ConfigError, match="deepseek_r1, mistral, qwen3"):
+    with pytest.raises(ConfigError, match="deepseek_r1, gpt_oss, mistral, qwen3"):
         served_families(None, ServerConfig(reasoning_parser="think"))
 
 

@@ -3,13 +3,14 @@
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import AerieError
-from aerie.contracts.messages import Snapshot, Usage
+from aerie.contracts.messages import GrammarSnapshot, Snapshot, Usage
 from aerie.server.dispatch.admission import Admission
 from aerie.server.telemetry.head_watch import Promise
 from aerie.server.telemetry.metrics import PREFIX, Metrics
@@ -95,6 +96,20 @@ def test_every_counter_of_an_ending_begins_at_zero() -> None:
         assert f'aerie:request_success_total{{finished_reason="{reason}",model_name="m"}} 0.0' in text
     for code in ("engine_dead", "deadline_exceeded", "queue_timeout", "overloaded"):
         assert f'aerie:request_failure_total{{code="{code}",model_name="m"}} 0.0' in text
+
+
+def test_what_grammars_and_calls_took_is_exported() -> None:
+    took = GrammarSnapshot(
+        steps=11, choices=12, masks=13, mask_seconds=1.5, forbidden=14, late=15, builds=16, build_seconds=2.5
+    )
+    whole = FakeScheduler("ipc://nowhere", lambda request: iter(()))._snapshot()
+    metrics = made(Admission(1), msgspec.structs.replace(whole, grammars=took))
+    metrics.unparsed(17)
+    lines = {line.partition("{")[0]: line.rpartition(" ")[2] for line in metrics.render().decode().splitlines()}
+    wanted = {"steps": 11, "choices": 12, "masks": 13, "mask_seconds": 1.5, "forbidden_drafts": 14, "late_rows": 15}
+    wanted |= {"builds": 16, "build_seconds": 2.5}
+    assert {name: float(lines[f"aerie:grammar_{name}_total"]) for name in wanted} == wanted
+    assert float(lines["aerie:tool_parse_failures_total"]) == 17
 
 
 def test_inference_is_prefill_and_decode() -> None:
