@@ -104,7 +104,7 @@ def resident_mib(group: int) -> float | None:
 
 
 def _bodies(kind: str, count: int, seed: int) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Their places, routes and bodies: chats, every fourth of them as a stream, every fifth over /v1/responses where that has the same fields."""
+    """Their places, routes and bodies: every fourth asks for a stream, every fifth is a response."""
     make = Hostile(seed).make[kind]
     for place in range(count):
         body = make() | ({"stream": True} if place % 4 == 3 else {})

@@ -257,6 +257,33 @@ async def test_a_cut_call_is_given_as_it_is(folder: Path, tmp_path: Path) -> Non
         assert said.message.tool_calls[0].function.arguments.startswith('{"zone": "Europe')
 
 
+@pytest.mark.parametrize("ending", ["dies", "leaves"])
+async def test_a_stream_that_ends_inside_a_call_says_so_once(
+    folder: Path, tmp_path: Path, http: aiohttp.ClientSession, ending: str
+) -> None:
+    said = call_text("get_weather", {"city": "Oslo", "days": 2}).partition('"Oslo"')[0]
+
+    def script(tokenizer: Tokenizer) -> Script:
+        return then_silent([tokenizer.ids(said, add_special_tokens=False)])
+
+    async with serving(folder, tmp_path, script) as live:
+        body = {"messages": ASK, "tools": TOOLS, "stream": True}
+        async with http.post(f"{live.url}/v1/chat/completions", json=body) as answer:
+            text = (await answer.content.readuntil(b'"{\\"city')).decode()
+            if ending == "dies":
+                await asyncio.to_thread(live.fake.kill)
+                text += (await answer.content.read()).decode()
+        if ending == "leaves":
+            await live.idle()
+            assert live.fake.aborted == [live.fake.seen[0].id]
+            return
+        chunks = [line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: ")]
+        assert chunks[-1] == "[DONE]" and text.count('"error"') == 1
+        assert json.loads(chunks[-2])["error"]["code"] == "engine_dead"
+        reasons = [choice["finish_reason"] for chunk in chunks[:-2] for choice in json.loads(chunk)["choices"]]
+        assert set(reasons) == {None}, "a call that is not whole is not given as one"
+
+
 async def test_failures_are_counted(folder: Path, tmp_path: Path) -> None:
     async with serving(folder, tmp_path, "<tool_call>oh</tool_call>") as live:
         said = await live.client().chat.completions.create(model="demo", messages=ASK, tools=TOOLS)

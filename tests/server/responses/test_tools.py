@@ -1,5 +1,6 @@
 """Reasoning, calls and formats as items: held to their schemas, streamed in order, taken back as input."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,14 @@ import aiohttp
 import jsonschema
 import pytest
 
+from aerie.contracts.errors import Overloaded
+from aerie.server.text.tokenizer import Tokenizer
+from tests.server.conftest import then_silent
+from tests.server.fake_scheduler import Script
 from tests.server.openai.test_tools import serving
 from tests.server.openai.tool_models import SCHEMAS, THINKING, TIME, WEATHER, any_allowed, call_text
 from tests.server.responses.schema import check_response, check_stream
-from tests.server.responses.test_responses import PATH, events_of
+from tests.server.responses.test_responses import PATH, events_of, parsed
 
 TOOLS = [{"type": "function", **one["function"]} for one in (WEATHER, TIME)]
 SAID = f"<think>\nI look.\n</think>\n\nWait.\n{call_text('get_weather', {'city': 'Oslo', 'days': 3})}"
@@ -71,6 +76,33 @@ async def test_a_call_that_the_limit_cuts_is_incomplete(
     assert (last["status"], last["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert last["output"][-1]["status"] == "incomplete"
     assert {item["status"] for item in last["output"][:-1]} == {"completed"}
+
+
+@pytest.mark.parametrize("ending", ["dies", "drains", "is given up"])
+async def test_a_stream_that_cannot_go_on_fails_once_inside_a_call(
+    folder: Path, tmp_path: Path, http: aiohttp.ClientSession, ending: str
+) -> None:
+    begun = call_text("get_weather", {"city": "Oslo", "days": 2}).partition('"Oslo"')[0]
+
+    def script(tokenizer: Tokenizer) -> Script:
+        return then_silent([tokenizer.ids(begun, add_special_tokens=False)])
+
+    async with serving(folder, tmp_path, script) as live:
+        body = {"input": "hi", "tools": TOOLS, "stream": True}
+        async with http.post(live.url + PATH, json=body) as answer:
+            text = (await answer.content.readuntil(b"function_call_arguments.delta")).decode()
+            if ending == "dies":
+                await asyncio.to_thread(live.fake.kill)
+            elif ending == "drains":
+                live.service.engine.fail_all(Overloaded("shutting down", code="draining"))
+            else:
+                live.service.engine.abort(live.fake.seen[0].id)
+            text += (await answer.content.read()).decode()
+    last = check_stream(parsed(text))
+    assert last["status"] == "failed"
+    (call,) = last["output"]
+    assert (call["type"], call["name"], call["status"]) == ("function_call", "get_weather", "incomplete")
+    assert call["arguments"].startswith('{"city')
 
 
 async def test_a_format_is_a_grammar(folder: Path, tmp_path: Path, http: aiohttp.ClientSession) -> None:
