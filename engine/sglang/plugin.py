@@ -6,6 +6,7 @@ SGLang has for EBNF.
 """
 
 from importlib.metadata import entry_points
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ _GROUP = "sglang.srt.plugins"
 def register() -> None:
     from sglang.srt.constrained.base_grammar_backend import register_grammar_backend
 
-    def make(*given: object) -> object:
+    def make(*given: Any) -> Any:
         from aerie.engine.sglang.grammars import AerieGrammars
 
         return AerieGrammars.of_engine(*given)
