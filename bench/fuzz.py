@@ -55,7 +55,7 @@ def fuzz_server(kind: str, command: str, count: int, seed: int, logs: Path) -> t
     """
     kinds = sorted(Hostile(0).make)
     if kind not in kinds:
-        raise SweepError(f"{kind!r} is no kind of hostile requests; known are {', '.join(kinds)}")
+        raise SweepError(f"there are no hostile {kind[:40]!r}; known are {', '.join(kinds)}")
     with Server(Target(name=f"fuzzed with {kind}", command=command), logs) as server:
         group = server.group
         outcome = asyncio.run(

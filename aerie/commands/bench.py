@@ -105,7 +105,8 @@ def fuzz_command(
     except SweepError as error:
         raise AerieError(str(error)) from None
     if json_file is not None:
-        json_file.write_text(json.dumps({"kind": kind, "seed": seed, **asdict(outcome), **origin}) + "\n")
+        cell = {"kind": kind, "seed": seed, **asdict(outcome)}
+        json_file.write_text(json.dumps({"cells": [cell], "provenance": origin}) + "\n")
     for fault in outcome.faults:
         typer.echo(fault, err=True)
     mib = outcome.resident_mib

@@ -28,7 +28,7 @@ def read_tools(path: Path) -> Tools:
         raise AerieError(f"{path} cannot be read as JSON: {error}") from None
     listed = read if isinstance(read, list) else [read]
     if not all(isinstance(tool, dict) for tool in listed):
-        raise AerieError(f"{path} holds something that is no object; it must be a list of functions")
+        raise AerieError(f"{path} holds something other than objects; it must be a list of functions")
     return [tool if "function" in tool else {"type": "function", "function": tool} for tool in listed]
 
 

@@ -10,11 +10,37 @@ from typing import Any, TypeVar
 Json = dict[str, Any]
 _V = TypeVar("_V")
 
-_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
-_WORDS = ("type", "properties", "required", "enum", "const", "items", "minItems", "maxItems", "minimum", "maximum")
+_TYPES: tuple[str, ...] = ("string", "integer", "number", "boolean", "null", "array", "object")
+_WORDS: tuple[str, ...] = (
+    "type",
+    "properties",
+    "required",
+    "enum",
+    "const",
+    "items",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+)
 _WORDS += ("minLength", "maxLength", "pattern", "format", "anyOf", "oneOf", "allOf", "not", "if", "$ref", "$defs")
 _WORDS += ("additionalProperties", "patternProperties", "uniqueItems", "multipleOf", "prefixItems", "contains")
-_TEXTS = ("", "a", "city", "x y", "é", "日本", "🦅", "</tool_call>", "<|end|>", "</parameter>", '"', "\\", "\n", "$ref")
+_TEXTS: tuple[str, ...] = (
+    "",
+    "a",
+    "city",
+    "x y",
+    "é",
+    "日本",
+    "🦅",
+    "</tool_call>",
+    "<|end|>",
+    "</parameter>",
+    '"',
+    "\\",
+    "\n",
+    "$ref",
+)
 _PATTERNS = ("a+", "(", "[a-z]{1,4}", "(a|b)*c", "a{1,100000}", "(?=a)", "\\d+/\\d+", "^.*$", "[", "(a*)*b")
 _GRAMMARS = ("start: /a+/", 'root ::= "a" | "b"', "start:", 'start: "a" start', "start: %json {}", "start: <[7]>", "{")
 _NUMBERS = (0, -1, 1, 2, 7, 0.5, -1e300, 1e308, 2**53, 2**70)

@@ -4,6 +4,7 @@ the vocabulary that Aerie's own lanes build theirs from, so that an answer match
 Made by `plugin` in each of SGLang's schedulers.
 """
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import tokenizers
 from sglang.srt.constrained.base_grammar_backend import BaseGrammarObject, InvalidGrammarObject
 from sglang.srt.constrained.llguidance_backend import GuidanceBackend, GuidanceGrammar
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from aerie.contracts.grammar import vocabulary_of, written
 from aerie.engine.sglang.plugin import received
@@ -41,7 +41,7 @@ class FollowedGrammar(GuidanceGrammar):  # type: ignore[misc]  # sglang is untyp
 class AerieGrammars(GuidanceBackend):  # type: ignore[misc]  # sglang is untyped here
     """`added` are the ids of the tokenizer's added tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, added: dict[str, int], **given: Any) -> None:
+    def __init__(self, tokenizer: Any, added: dict[str, int], **given: Any) -> None:
         super().__init__(tokenizer=tokenizer, **given)
         self._added = added
 
@@ -52,9 +52,9 @@ class AerieGrammars(GuidanceBackend):  # type: ignore[misc]  # sglang is untyped
         own.no_truncation()
         own.no_padding()
         added = {token.content: id for id, token in own.get_added_tokens_decoder().items()}
-        known = tokenizers.Tokenizer.from_str(vocabulary_of(own.to_str()))
-        fast = PreTrainedTokenizerFast(tokenizer_object=known, eos_token=tokenizer.eos_token)
-        return cls(fast, added, n_vocab=size, eos_token_ids=end_ids)
+        known = copy.deepcopy(tokenizer)
+        known._tokenizer = tokenizers.Tokenizer.from_str(vocabulary_of(own.to_str()))  # what its backend_tokenizer is
+        return cls(known, added, n_vocab=size, eos_token_ids=end_ids)
 
     def dispatch_ebnf(self, key_string: str) -> BaseGrammarObject:
         try:

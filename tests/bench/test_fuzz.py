@@ -74,7 +74,7 @@ def test_a_seed_makes_the_same_bodies(kind: str) -> None:
 
 
 def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="'prompts' is no kind of hostile requests; known are schemas, tools"):
+    with pytest.raises(SweepError, match="there are no hostile 'prompts'; known are schemas, tools"):
         fuzz_server("prompts", "true {port}", 10, 0, tmp_path)
 
 

@@ -91,7 +91,7 @@ async def test_instructions_and_developers_share_a_turn_over_both_routes(
                 assert answer.status == 200, await answer.text()
         first, second = (one.prompt for one in live.fake.seen)
         assert first == second and live.tokenizer.decode(first, skip_special=False) == "system:a\n\n<|end|>;user:c;"
-        assert 1 not in first, "what a user types is no control token"
+        assert 1 not in first, "what a user types stays text"
         late = {"input": chat("user:c", "assistant:d", "system:b", "user:c")}
         async with http.post(f"{live.url}/v1/responses", json=late) as answer:
             error = json.loads(await answer.text())["error"]
