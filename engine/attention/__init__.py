@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
-from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape, FixedPages
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.state.kv_pool import KVPool
 
@@ -34,19 +34,22 @@ class Capturable(Attention, Protocol):
     The host fixes rows and queries; everything that depends on true lengths stays on the device.
     """
 
-    def hold(self, inputs: AttentionInputs, pages: int) -> Planned:
-        """A plan for these rows and queries that is valid for any page lists of at most `pages` in all.
+    def splits(self, rows: int, queries: int) -> bool:
+        """Whether long rows of such a pass, with as many queries each, are worth splitting: each layer then merges."""
 
-        Kernels that are captured with it read fixed addresses: its own buffers, and `inputs.prefix_lens` and the words
-        (those of `see` too), which the graph itself fills. `run` launches the same grid for all lists.
+    def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> Planned:
+        """A plan for these rows and queries that is valid for whatever `pages` hold; `split` allows to split rows.
+
+        Kernels that are captured with it read fixed addresses: its own buffers and `pages`, and `inputs.prefix_lens`
+        and the words (those of `see` too), which the graph itself fills. `run` launches the same grid for all lists.
         """
 
-    def renew(self, held: Planned, inputs: AttentionInputs) -> None:
-        """Call it before a replay: copies this step's page lists to the buffers of `held`, on the current stream,
-        without waiting.
+    def renew(self, held: Planned, kv_indptr: Tensor) -> None:
+        """Call it before a replay, with this step's kv_indptr [rows + 1] on the host: plans what depends on it, on the
+        current stream, without waiting.
 
-        `inputs` has as many rows and queries as the plan was made for. At most two steps are in flight: a pinned buffer
-        may be written again once the copy of the step before last has run, which an event marks.
+        At most two steps are in flight: a pinned buffer may be written again once the copy of the step before last has
+        run, which an event marks.
         """
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.step import Ints
 from aerie.engine.attention.flashinfer_modules import Module, load_module
-from aerie.engine.attention.flashinfer_schedule import Load, Schedule, Scratch, room
+from aerie.engine.attention.flashinfer_schedule import Load, Schedule, Scratch, room, splittable
 from aerie.engine.attention.flashinfer_variant import refusal
-from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape, FixedPages
 from aerie.engine.state.kv_pool import KVPool
 
 _CAUSAL, _BY_VARIANT = 1, 2
@@ -49,8 +49,9 @@ class _Plan:
     words: Tensor | None
     """[queries] int64"""
     mode: int
-    load: Load | None = None
-    """Set for held plans only."""
+    load: Load
+    counts: "_Counts"
+    """Those that the schedule was last made for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +108,64 @@ class FlashInferAttention:
         if not self._schedule.fits(needed, load.rows):
             size, rows = max(needed.schedule, self._schedule.size), max(load.rows, self._schedule.rows)
             self._schedule = Schedule(size, rows, self._shape.device, _EAGER_COPIES)
-        mode = _CAUSAL if inputs.exact and inputs.words is None else _BY_VARIANT
-        return self._planned(self._schedule, self._scratch.grow(needed.scratch), counts, load, inputs, mode)
+        schedule, scratch = self._schedule, self._scratch.grow(needed.scratch)
+        info = self._schedule_rows(schedule, scratch, counts, load)
+        return _Plan(
+            schedule=schedule,
+            serial=schedule.serial,
+            info=info,
+            scratch=scratch,
+            arrays=schedule.send(counts.qo_indptr, counts.kv_indptr, counts.last_page_len),
+            kv_indices=inputs.kv_indices,
+            prefix_lens=_prefixes(inputs),
+            words=inputs.words,
+            mode=_CAUSAL if inputs.exact and inputs.words is None else _BY_VARIANT,
+            load=load,
+            counts=counts,
+        )
 
-    def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
-        """Row query counts are fixed. Prefix lengths must be int64, since the variant reads them unconverted."""
+    def splits(self, rows: int, queries: int) -> bool:
+        return splittable(rows, queries, self._shape, self._processors)
+
+    def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> _Plan:
+        """Row query counts are fixed. Prefix lengths must be int64, since the variant reads them unconverted.
+
+        Without splits the grid depends on no length, so the planner's own padding for graphs is not asked for: its
+        surplus blocks would repeat the first one, and each layer would merge.
+        """
         counts = _counts(inputs)
-        load = Load(counts.rows, counts.queries, counts.uniform, graph=True)
+        uniform = counts.uniform
+        split = uniform == 0 or (split and self.splits(counts.rows, uniform))
+        load = Load(counts.rows, counts.queries, uniform, graph=split, split=split)
         needed = room(load, self._shape, self._processors)
-        schedule = Schedule(needed.schedule, load.rows, self._shape.device, _HELD_COPIES)
-        planned = self._planned(schedule, self._scratch.grow(needed.scratch), counts, load, inputs, _BY_VARIANT)
-        planned.load = load
-        planned.kv_indices = torch.zeros(pages, dtype=torch.int32, device=self._shape.device)
-        planned.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
-        return planned
+        schedule = Schedule(needed.schedule, 0, self._shape.device, _HELD_COPIES)
+        scratch = self._scratch.grow(needed.scratch)
+        info = self._schedule_rows(schedule, scratch, counts, load)
+        schedule.sent()
+        return _Plan(
+            schedule=schedule,
+            serial=schedule.serial,
+            info=info,
+            scratch=scratch,
+            arrays=(inputs.qo_indptr.to(self._shape.device), pages.kv_indptr, pages.last_page_len),
+            kv_indices=pages.kv_indices,
+            prefix_lens=_prefixes(inputs),
+            words=inputs.words,
+            mode=_BY_VARIANT,
+            load=load,
+            counts=counts,
+        )
 
-    def renew(self, held: _Plan, inputs: AttentionInputs) -> None:
-        counts, load = _counts(inputs), held.load
-        assert load is not None and load == Load(counts.rows, counts.queries, counts.uniform, graph=True)
-        info = self._schedule_rows(held.schedule, held.scratch, counts, load)
+    def renew(self, held: _Plan, kv_indptr: Tensor) -> None:
+        """A schedule splits by pages: one for the same counts of pages is the same."""
+        counts = replace(held.counts, kv_indptr=np.asarray(kv_indptr))
+        assert counts.kv_indptr.size == held.counts.kv_indptr.size, "a held plan is for its own number of rows"
+        if not held.load.split or np.array_equal(counts.kv_indptr, held.counts.kv_indptr):
+            return
+        info = self._schedule_rows(held.schedule, held.scratch, counts, held.load)
         assert list(info) == list(held.info), "the planner changed what the graph was captured with"
-        held.schedule.send(counts.qo_indptr, counts.kv_indptr, counts.last_page_len)
-        held.serial = held.schedule.serial
-        held.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+        held.schedule.sent()
+        held.serial, held.counts = held.schedule.serial, counts
 
     def see(self, planned: _Plan, words: Tensor) -> _Plan:
         return replace(planned, words=words, mode=_BY_VARIANT)
@@ -163,30 +199,6 @@ class FlashInferAttention:
         )
         return out
 
-    def _planned(
-        self,
-        schedule: Schedule,
-        scratch: Tensor,
-        counts: _Counts,
-        load: Load,
-        inputs: AttentionInputs,
-        mode: int,
-    ) -> _Plan:
-        info = self._schedule_rows(schedule, scratch, counts, load)
-        arrays = schedule.send(counts.qo_indptr, counts.kv_indptr, counts.last_page_len)
-        assert inputs.prefix_lens.dtype == torch.int64
-        return _Plan(
-            schedule=schedule,
-            serial=schedule.serial,
-            info=info,
-            scratch=scratch,
-            arrays=arrays,
-            kv_indices=inputs.kv_indices,
-            prefix_lens=inputs.prefix_lens,
-            words=inputs.words,
-            mode=mode,
-        )
-
     def _schedule_rows(self, schedule: Schedule, scratch: Tensor, counts: _Counts, load: Load) -> Any:
         shape = self._shape
         lengths = (np.diff(counts.kv_indptr) - 1) * counts.page_size + counts.last_page_len  # [rows]
@@ -208,10 +220,15 @@ class FlashInferAttention:
             False,  # the planner's own causal mode is not used
             _NO_WINDOW,
             _NO_FIXED_SPLIT,
-            False,  # long rows may be split
+            not load.split,
             _NO_OTHER_BLOCKS,
             load.uniform,
         )
+
+
+def _prefixes(inputs: AttentionInputs) -> Tensor:
+    assert inputs.prefix_lens.dtype == torch.int64
+    return inputs.prefix_lens
 
 
 def _counts(inputs: AttentionInputs) -> _Counts:

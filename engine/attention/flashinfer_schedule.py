@@ -36,6 +36,8 @@ class Load:
     """Queries per row; 0 if rows differ."""
     graph: bool
     """Whether grid and addresses must be equal for all plans of this load."""
+    split: bool = True
+    """Whether long rows may be split among blocks. If not, a plan depends on `rows` and `queries` alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +54,26 @@ def room(load: Load, shape: AttentionShape, processors: int) -> Room:
     """
     groups = shape.heads // shape.kv_heads
     tile = _tile(load, groups, shape.head_dim)
-    resident = _BLOCKS_PER_PROCESSOR * processors // shape.kv_heads
+    resident = _resident(shape, processors)
     blocks = max(resident, -(-load.queries * groups // tile) + load.rows)
     arrays = [blocks * _WORD] * 3 + [(load.rows + 1) * _WORD, _WORD, _WORD, (load.queries + 1) * _WORD, blocks]
     schedule = sum(_aligned(size) for size in arrays)
+    if not load.split:
+        return Room(schedule, 0)
     split = blocks if load.graph else resident
     return Room(schedule, _aligned(shape.heads * split * tile * (shape.head_dim + 1) * _WORD) + 2 * _ALIGNMENT)
+
+
+def splittable(rows: int, queries: int, shape: AttentionShape, processors: int) -> bool:
+    """Whether the planner can split a row of a pass of `rows` rows with `queries` queries each."""
+    groups = shape.heads // shape.kv_heads
+    tile = _tile(Load(rows, rows * queries, queries, graph=True), groups, shape.head_dim)
+    return rows * -(-queries * groups // tile) < _resident(shape, processors)
+
+
+def _resident(shape: AttentionShape, processors: int) -> int:
+    """Blocks of each KV head that fit on the device at once."""
+    return _BLOCKS_PER_PROCESSOR * processors // shape.kv_heads
 
 
 def _tile(load: Load, groups: int, head_dim: int) -> int:
@@ -113,10 +129,14 @@ class Schedule:
         pinned, memory = (part[self.size : end].view(torch.int32) for part in (self._pinned[place], self.memory))
         pinned.copy_(packed)
         memory.copy_(pinned, non_blocking=True)
-        if self._copied:
-            self._copied[place].record()
+        self.sent()
         first, second, third = memory.split([array.size for array in arrays])
         return first, second, third
+
+    def sent(self) -> None:
+        """All copies out of the current pinned buffer have been launched."""
+        if self._copied:
+            self._copied[self.serial % len(self._pinned)].record()
 
     def fits(self, needed: Room, rows: int) -> bool:
         return needed.schedule <= self.size and rows <= self.rows

@@ -46,3 +46,17 @@ class AttentionInputs:
     """Each row's pages cover exactly its prefix and its queries, as those of a prefill do."""
     held: Any = None
     """The plan that a graph was captured with: passes use it (`Attention.see` with these words) and make no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPages:
+    """The page lists of a recording's rows, on the device at fixed addresses: filled anew before each replay, and read
+    by all passes of a step.
+    """
+
+    kv_indptr: Tensor
+    """[rows + 1] int32"""
+    last_page_len: Tensor
+    """[rows] int32"""
+    kv_indices: Tensor
+    """[pages] int32: as many as the rows may have."""

@@ -11,7 +11,7 @@ import torch
 import triton
 from torch import Tensor
 
-from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
+from aerie.engine.attention.inputs import AttentionInputs, AttentionShape, FixedPages
 from aerie.engine.kernels.attention import LOG2_E, attend_tiles, merge_splits
 from aerie.engine.state.kv_pool import KVPool
 
@@ -20,6 +20,8 @@ _BLOCK_BYTES = 128
 _LEAST_SPLIT = 256
 """Below this many positions a split costs more than it saves."""
 _MOST_SPLITS = 64
+_LONG = 1 << 20
+"""Positions that are enough for any split."""
 
 
 @dataclass(slots=True)
@@ -57,21 +59,23 @@ class TritonAttention:
         longest = int(np.diff(np.asarray(inputs.kv_indptr)).max())
         return self._planned(inputs, longest)
 
-    def hold(self, inputs: AttentionInputs, pages: int) -> _Plan:
+    def splits(self, rows: int, queries: int) -> bool:
+        return self._splits(rows * -(-queries * self._groups // _block(queries * self._groups)), _LONG) > 1
+
+    def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> _Plan:
         """Splits are sized for rows that share `pages` evenly; those of a longer row are longer."""
-        planned = self._planned(inputs, pages // (inputs.kv_indptr.numel() - 1))
-        planned.kv_indices = torch.zeros(pages, dtype=torch.int32, device=self._shape.device)
-        planned.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+        rows = inputs.kv_indptr.numel() - 1
+        planned = self._planned(inputs, pages.kv_indices.numel() // rows if split else 0)
+        planned.kv_indptr, planned.kv_indices = pages.kv_indptr, pages.kv_indices
         return planned
 
-    def renew(self, held: _Plan, inputs: AttentionInputs) -> None:
-        held.kv_indptr.copy_(inputs.kv_indptr, non_blocking=True)
-        held.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)
+    def renew(self, held: _Plan, kv_indptr: Tensor) -> None:
+        """The kernel reads the pages of its rows on the device."""
 
     def _planned(self, inputs: AttentionInputs, row_pages: int) -> _Plan:
         qo_indptr, kv_indptr = np.asarray(inputs.qo_indptr), np.asarray(inputs.kv_indptr)
         folded = np.diff(qo_indptr) * self._groups  # [rows], as tiles
-        block = int(min(64, max(16, 1 << int(folded.max() - 1).bit_length())))
+        block = _block(int(folded.max()))
         tiles = -(-folded // block)
         rows = np.repeat(np.arange(tiles.size), tiles)  # [tiles of all rows], as firsts
         firsts = (np.arange(rows.size) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * block
@@ -147,3 +151,8 @@ class TritonAttention:
         wanted = -(-2 * self._processors // (tiles * self._shape.kv_heads))
         useful = max(1, min(wanted, longest // _LEAST_SPLIT, _MOST_SPLITS))
         return 1 << (useful.bit_length() - 1)
+
+
+def _block(folded: int) -> int:
+    """Queries of a tile, for rows of at most `folded` of them."""
+    return min(64, max(16, 1 << (folded - 1).bit_length()))

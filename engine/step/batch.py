@@ -108,19 +108,22 @@ class Cover:
     """The pages cover exactly what the pass reads."""
     held: Planned | None = None
     """In a captured graph: the plan that it replays with, instead of a new one for these pages."""
+    on_device: tuple[Tensor, Tensor] | None = None
+    """`kv_indptr` and `last_page_len` for recordings, which find them at a fixed address."""
 
 
-def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = False) -> Cover:
-    """positions [rows]"""
+def cover(positions: Ints, page_size: int, transfer: Transfer, *, exact: bool = False, fixed: bool = False) -> Cover:
+    """positions [rows]. `fixed` stages the row arrays too, as the first values that are put."""
     page_counts = -(-positions // page_size)  # [rows], as last
     kv_indptr = np.zeros(positions.size + 1, dtype=np.int32)
     np.cumsum(page_counts, out=kv_indptr[1:])
+    last = (positions - (page_counts - 1) * page_size).astype(np.int32)
+    on_device = (transfer.put(kv_indptr, np.int32), transfer.put(last, np.int32)) if fixed else None
     widest = int(page_counts.max())
     inside = None
     if int(page_counts.min()) != widest:
         inside = transfer.put(np.flatnonzero(np.arange(widest) < page_counts[:, None]), np.int32)
-    last = (positions - (page_counts - 1) * page_size).astype(np.int32)
-    return Cover(torch.from_numpy(kv_indptr), torch.from_numpy(last), widest, inside, exact)
+    return Cover(torch.from_numpy(kv_indptr), torch.from_numpy(last), widest, inside, exact, on_device=on_device)
 
 
 def page_list(tables: RowTables, rows: Tensor, covered: Cover) -> Tensor:

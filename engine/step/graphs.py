@@ -14,17 +14,14 @@ from enum import StrEnum
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from aerie.contracts.step import Bools, Ints, StepPlan
 from aerie.engine.attention import Capturable
-from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.cuda import Recording, Runtime
 from aerie.engine.model.target import RankedTarget
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.state.transfer import Transfer
-from aerie.engine.step.batch import Cover, attention_inputs, cover
 from aerie.engine.step.state import DeviceState
 
 
@@ -137,32 +134,6 @@ def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: i
 def padded_bounds(bounds: Ints, size: int) -> Ints:
     """bounds [rows] -> [size]; surplus rows have length 0."""
     return np.pad(bounds, (0, size - bounds.size))
-
-
-class GraphPass:
-    """Attention of one pass of a bucket: planned once for its shape, renewed by the host before every replay."""
-
-    def __init__(self, attention: Capturable, state: DeviceState, rows: int, queries: int, reach: int) -> None:
-        """`queries` per row, which reach `reach` positions past its length."""
-        self._attention = attention
-        self._tables = tables = state.tables
-        device = state.device
-        self.prefix_lens = torch.zeros(rows, dtype=torch.int64, device=device)
-        """[rows] int64: the recording fills it with true lengths."""
-        self._indptr = torch.arange(0, rows * queries + 1, queries, dtype=torch.int32)
-        dummies = torch.full((rows,), tables.dummy_row, device=device)
-        pages = cover(np.full(rows, reach, dtype=np.int32), tables.page_size, state.transfer)
-        self._held = attention.hold(self._inputs(dummies, pages), rows * tables.pages.shape[1])
-        self.cover = Cover(pages.kv_indptr, pages.last_page_len, 0, None, held=self._held)
-
-    def renew(self, rows: Tensor, covered: Cover, pages: Tensor | None = None) -> None:
-        """`rows` [rows] of the coming step and what their pages cover; `pages` is their `page_list`, which the passes
-        of a round share.
-        """
-        self._attention.renew(self._held, self._inputs(rows, covered, pages))
-
-    def _inputs(self, rows: Tensor, covered: Cover, pages: Tensor | None = None) -> AttentionInputs:
-        return attention_inputs(self._tables, rows, self.prefix_lens, covered, self._indptr, pages=pages)
 
 
 @contextmanager

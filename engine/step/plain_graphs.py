@@ -7,12 +7,12 @@ from torch import Tensor
 
 from aerie.contracts.step import StepPlan
 from aerie.engine.attention import Capturable
-from aerie.engine.step.batch import cover, stage_changes, uniform_layout
+from aerie.engine.step.batch import stage_changes, uniform_layout
 from aerie.engine.step.clock import ReadTimes
+from aerie.engine.step.graph_pass import GraphPages, GraphPass, all_short, dummy_positions, lengths_apart
 from aerie.engine.step.graphs import (
     NEEDS,
     Family,
-    GraphPass,
     Graphs,
     Sampling,
     bucket_for,
@@ -31,6 +31,7 @@ from aerie.engine.step.state import DeviceState
 class PlainBucket:
     rows: int
     sampling: Sampling
+    short: bool
 
 
 class PlainGraphs:
@@ -42,45 +43,54 @@ class PlainGraphs:
         self._state = state
         self._graphs = graphs
         self._sizes = row_buckets(state.capacity.rows) if sizes is None else sizes
-        self._held: dict[int, GraphPass] = {}
+        self._attention = attention
+        self._pages = {rows: GraphPages(state, rows) for rows in self._sizes}
+        self._held: dict[tuple[int, bool], GraphPass] = {}
         self._answers: dict[PlainBucket, Answer] = {}
         self._read: dict[PlainBucket, DecodeRows] = {}
         """Tensors that recordings read and that must outlive them."""
         for rows in reversed(self._sizes):  # the largest first: the others reuse its memory in the pool
-            self._held[rows] = GraphPass(attention, state, rows, 1, 1)
-            for sampling in kinds(state):
-                self._capture(PlainBucket(rows, sampling))
+            for short in lengths_apart(attention, rows, 1):
+                for sampling in kinds(state):
+                    self._capture(PlainBucket(rows, sampling, short))
 
     def bucket(self, plan: StepPlan) -> PlainBucket | None:
         """The bucket of a step that can be replayed, else None. Call it once the host knows the step's changes."""
         if plan.decode is None or plan.drafting.any() or plan.logprobs >= 0:
             return None
         rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state.needs.of(plan.rows))
-        return None if rows is None or sampling is None else PlainBucket(rows, sampling)
+        if rows is None or sampling is None:
+            return None
+        return PlainBucket(rows, sampling, (rows, True) in self._held and all_short(plan.decode.bounds + 1))
 
     def launch(self, bucket: PlainBucket, plan: StepPlan, times: ReadTimes) -> Pending:
         """Runs the whole step. Call it after the transfer's `begin`: its rows are the first values put."""
         assert plan.decode is not None
-        state, held = self._state, self._held[bucket.rows]
+        state, pages = self._state, self._pages[bucket.rows]
         with state.clock.phase("verify"):
             with state.transfer.together():
                 fixed = fix_rows(plan, bucket.rows, None, state.tables.dummy_row, state.transfer)
+                covered = pages.stage(padded_bounds(plan.decode.bounds, bucket.rows) + 1)
                 change = stage_changes(plan, state.tables, state.transfer)
-                bounds = padded_bounds(plan.decode.bounds, bucket.rows)
-                covered = cover(bounds + 1, state.tables.page_size, state.transfer)
             change()
-            held.renew(fixed.rows, covered)
+            pages.fill(fixed.rows, covered)
+            self._held[bucket.rows, bucket.short].renew(covered)
             words = self._graphs.replay(Family.VERIFY, bucket)
         return send(self._answers[bucket], state.transfer, plan, times, words)
 
     @torch.inference_mode()
     def _capture(self, bucket: PlainBucket) -> None:
-        state, held = self._state, self._held[bucket.rows]
+        state, pages, shape = self._state, self._pages[bucket.rows], (bucket.rows, bucket.short)
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
+        covered = pages.stage(dummy_positions(bucket.rows, 1))
+        pages.fill(fixed.rows, covered)
+        if shape not in self._held:
+            self._held[shape] = GraphPass(self._attention, state, pages, covered, 1, split=not bucket.short)
+        self._held[shape].renew(covered)
         lay = uniform_layout(bucket.rows, 1, state.device)
         places = self._read[bucket] = DecodeRows(
-            fixed.rows, fixed.generations, lay, held.cover, fixed.real, held.prefix_lens
+            fixed.rows, fixed.generations, lay, self._held[shape].cover, fixed.real, pages.prefix_lens
         )
 
         def verify() -> Tensor:

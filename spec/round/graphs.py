@@ -16,12 +16,12 @@ from aerie.contracts.shape import NO_DRAFT
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Capturable
-from aerie.engine.step.batch import cover, page_list, uniform_layout
+from aerie.engine.step.batch import Cover, uniform_layout
+from aerie.engine.step.graph_pass import GraphPages, GraphPass, all_short, dummy_positions, lengths_apart
 from aerie.engine.step.graphs import (
     NEEDS,
     Family,
     FixedRows,
-    GraphPass,
     Graphs,
     Sampling,
     bucket_for,
@@ -36,7 +36,7 @@ from aerie.engine.step.state import DeviceState
 from aerie.spec.drafters.drafter import GraphDrafter
 from aerie.spec.round.answer import drafted_answer
 from aerie.spec.round.nodes import EqualNodes
-from aerie.spec.round.round import Opened, Round
+from aerie.spec.round.round import Round
 from aerie.spec.round.rows import EveryRow
 from aerie.spec.round.stage import Covers, Staged, reach
 from aerie.spec.trees.tree import usable_nodes
@@ -50,6 +50,7 @@ class RoundBucket:
     nodes: int
     """The same for every row."""
     sampling: Sampling
+    short: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,10 @@ class _Passes:
     draft: GraphPass
     verify: GraphPass
     extend: GraphPass
+
+    def renew(self, covered: Cover) -> None:
+        for held in (self.draft, self.verify, self.extend):
+            held.renew(covered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +105,15 @@ class RoundGraphs:
         self._graphs = graphs
         self._attention = attention
         self._sizes = sizes
-        self._passes: dict[tuple[int, int, int, int], _Passes] = {}
+        self._pages = {rows: GraphPages(self._state, rows) for rows in sizes}
+        self._passes: dict[_Shape, _Passes] = {}
         self._answers: dict[RoundBucket, Answer] = {}
         self._read: dict[RoundBucket, Staged] = {}
         """Tensors that the recordings read and that must outlive them."""
         for rows, depth, topk, nodes in self._shapes(phases.spec):
-            for sampling in kinds(self._state):
-                self._capture(RoundBucket(rows, depth, topk, nodes, sampling))
+            for short in lengths_apart(attention, rows, nodes):
+                for sampling in kinds(self._state):
+                    self._capture(RoundBucket(rows, depth, topk, nodes, sampling, short))
 
     def bucket(self, plan: StepPlan) -> RoundBucket | None:
         """The bucket that replays a step, or None. Call it once the host has noted the step's row starts.
@@ -128,23 +135,22 @@ class RoundGraphs:
             if (bucket.rows, bucket.topk, bucket.sampling) == (rows, topk, sampling)
             and bucket.nodes >= widest
             and (bucket.depth == work.depth or (bucket.depth > work.depth and widest <= work.depth + 1))
+            and (not bucket.short or all_short(work.bounds + self._reach(bucket)))
         )
-        return min(fitting, key=lambda bucket: (bucket.depth, bucket.nodes), default=None)
+        return min(fitting, key=lambda bucket: (bucket.depth, bucket.nodes, not bucket.short), default=None)
 
     def stage(self, bucket: RoundBucket, plan: StepPlan) -> Callable[[], None]:
         """Must be the step's first transfer. Call the returned function once the step's pages are in the tables."""
         assert plan.decode is not None
-        state, passes = self._state, self._passes[_shape(bucket)]
+        state, pages, passes = self._state, self._pages[bucket.rows], self._passes[_shape(bucket)]
         counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, plan.decode.depth), 1)
         fixed = fix_rows(plan, bucket.rows, counts.astype(np.int32), state.tables.dummy_row, state.transfer)
-        far = reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
-        positions: Ints = padded_bounds(plan.decode.bounds, bucket.rows) + far
-        covered = cover(positions, state.tables.page_size, state.transfer)
+        positions: Ints = padded_bounds(plan.decode.bounds, bucket.rows) + self._reach(bucket)
+        covered = pages.stage(positions)
 
         def renew() -> None:
-            pages = page_list(state.tables, fixed.rows, covered)
-            for held in (passes.draft, passes.verify, passes.extend):
-                held.renew(fixed.rows, covered, pages)
+            pages.fill(fixed.rows, covered)
+            passes.renew(covered)
 
         return renew
 
@@ -179,15 +185,19 @@ class RoundGraphs:
         state, phases = self._state, self._phases
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
-        shape = _shape(bucket)
+        pages, shape = self._pages[bucket.rows], _shape(bucket)
+        covered = pages.stage(dummy_positions(bucket.rows, self._reach(bucket)))
+        pages.fill(fixed.rows, covered)
         if shape not in self._passes:
-            self._passes[shape] = self._hold(bucket)
+            self._passes[shape] = self._hold(bucket, pages, covered)
         passes = self._passes[shape]
+        passes.renew(covered)
         staged = self._read[bucket] = _staged(bucket, fixed, passes, state.device)
         made: dict[str, Any] = {}  # what families hand on; other buckets may take its memory, being replayed apart
 
         def draft() -> None:
-            opened = _at_fixed_lengths(phases.open(staged), passes)
+            opened = phases.open(staged)
+            pages.prefix_lens.copy_(opened.lengths)  # where attention reads them
             made["drafted"] = opened, phases.draft(opened)
 
         def verify() -> Tensor:
@@ -204,20 +214,25 @@ class RoundGraphs:
 
         self._graphs.record(bucket, {Family.DRAFT: draft, Family.VERIFY: verify, Family.EXTEND: extend})
 
-    def _hold(self, bucket: RoundBucket) -> _Passes:
-        far = reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
+    def _hold(self, bucket: RoundBucket, pages: GraphPages, covered: Cover) -> _Passes:
         drafted = self._drafter.draft_queries(bucket.topk, bucket.depth)
         extended = bucket.nodes if bucket.topk == 1 else bucket.depth + 1
         own: Any = self._drafter.attention
 
         def held(attention: Capturable, queries: int) -> GraphPass:
-            return GraphPass(attention, self._state, bucket.rows, queries, far)
+            return GraphPass(attention, self._state, pages, covered, queries, split=not bucket.short)
 
         return _Passes(held(own, drafted), held(self._attention, bucket.nodes), held(own, extended))
 
+    def _reach(self, bucket: RoundBucket) -> int:
+        return reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
 
-def _shape(bucket: RoundBucket) -> tuple[int, int, int, int]:
-    return bucket.rows, bucket.depth, bucket.topk, bucket.nodes
+
+_Shape = tuple[int, int, int, int, bool]
+
+
+def _shape(bucket: RoundBucket) -> _Shape:
+    return bucket.rows, bucket.depth, bucket.topk, bucket.nodes, bucket.short
 
 
 def _staged(bucket: RoundBucket, fixed: FixedRows, passes: _Passes, device: torch.device) -> Staged:
@@ -233,10 +248,3 @@ def _staged(bucket: RoundBucket, fixed: FixedRows, passes: _Passes, device: torc
         topk=bucket.topk,
         needs=NEEDS[bucket.sampling],
     )
-
-
-def _at_fixed_lengths(opened: Opened, passes: _Passes) -> Opened:
-    """Writes the true lengths where each pass's attention reads them."""
-    for held in (passes.draft, passes.verify, passes.extend):
-        held.prefix_lens.copy_(opened.lengths)
-    return opened

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.inputs import AttentionInputs, FixedPages
 from aerie.engine.cuda import Recording
 from aerie.engine.model.dummy_weights import DummyWeights
 from aerie.engine.state.kv_pool import KVPool
@@ -96,11 +96,16 @@ class FakeAttention:
         assert (inputs.kv_indices.dtype, inputs.prefix_lens.dtype) == (torch.int32, torch.int64)
         return inputs if inputs.words is None else self.see(inputs, inputs.words)
 
-    def hold(self, inputs: AttentionInputs, pages: int) -> AttentionInputs:
+    def splits(self, rows: int, queries: int) -> bool:
+        return False
+
+    def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> AttentionInputs:
+        for part in (pages.kv_indptr, pages.last_page_len, pages.kv_indices):
+            assert part.device == GPU and part.dtype == torch.int32
         return self.plan(inputs)
 
-    def renew(self, held: AttentionInputs, inputs: AttentionInputs) -> None:
-        self.plan(inputs)
+    def renew(self, held: AttentionInputs, kv_indptr: Tensor) -> None:
+        assert kv_indptr.device.type == "cpu" and kv_indptr.dtype == torch.int32
 
     def see(self, planned: AttentionInputs, words: Tensor) -> AttentionInputs:
         assert words.device == GPU and words.dtype == torch.int64

@@ -19,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.inputs import AttentionInputs, FixedPages
 from aerie.engine.attention.reference import ReferenceAttention
 from aerie.engine.cuda import Recording
 from aerie.engine.state.kv_pool import KVPool
@@ -196,34 +196,33 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    pages: Tensor
-    """[rows, most] int64"""
+    pages: FixedPages
     prefix_lens: Tensor
     queries: int
+    most: int
+    """Pages of a row, at most."""
     words: Tensor | None = None
 
 
 class HeldDense(ReferenceAttention):
-    """The reference for eager passes; for held ones the same sum over every position that a row may have."""
+    """The reference for eager passes; for held ones the same sum over every position that a row may have. It reads the
+    page lists from where a recording does.
+    """
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_: Any) -> None:
+        self.renewed: list[list[int]] = []
+        """Pages of each row, by call of `renew`."""
 
-    def hold(self, inputs: AttentionInputs, pages: int) -> _Held:
+    def splits(self, rows: int, queries: int) -> bool:
+        return False
+
+    def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> _Held:
         rows = inputs.qo_indptr.numel() - 1
-        held = _Held(
-            torch.zeros(rows, pages // rows, dtype=torch.int64),
-            inputs.prefix_lens,
-            int(inputs.qo_indptr[1]),
-        )
-        self.renew(held, inputs)
-        return held
+        assert inputs.qo_indptr.diff().tolist() == [int(inputs.qo_indptr[1])] * rows
+        return _Held(pages, inputs.prefix_lens, int(inputs.qo_indptr[1]), pages.kv_indices.numel() // rows)
 
-    def renew(self, held: _Held, inputs: AttentionInputs) -> None:
-        assert inputs.qo_indptr.diff().tolist() == [held.queries] * len(held.pages)
-        held.pages.zero_()
-        for row in range(len(held.pages)):
-            own = inputs.kv_indices[int(inputs.kv_indptr[row]) : int(inputs.kv_indptr[row + 1])]
-            held.pages[row, : own.numel()] = own
+    def renew(self, held: _Held, kv_indptr: Tensor) -> None:
+        self.renewed.append(kv_indptr.diff().tolist())
 
     def see(self, planned: Any, words: Tensor) -> Any:
         return replace(planned, words=words)
@@ -231,8 +230,10 @@ class HeldDense(ReferenceAttention):
     def run(self, planned: Any, query: Tensor, pool: KVPool, layer: int) -> Tensor:
         if not isinstance(planned, _Held):
             return super().run(planned, query, pool, layer)
-        rows, size = planned.pages.shape[0], pool.page_size
-        slots = (planned.pages[:, :, None] * size + torch.arange(size)).flatten(1)
+        fixed, size, places = planned.pages, pool.page_size, torch.arange(planned.most)
+        own = fixed.kv_indices[(fixed.kv_indptr[:-1, None] + places).clamp(max=fixed.kv_indices.numel() - 1)]
+        own = torch.where(places < fixed.kv_indptr.diff()[:, None], own, 0).long()  # [rows, most]
+        slots, rows = (own[:, :, None] * size + torch.arange(size)).flatten(1), own.shape[0]
         keys, values = (side[layer][slots].float() for side in (pool.keys, pool.values))
         groups = query.shape[1] // keys.shape[2]
         keys, values = (side.repeat_interleave(groups, 2) for side in (keys, values))

@@ -130,7 +130,9 @@ def counted_copies() -> Iterator[Counter[str]]:
 
 @pytest.fixture
 def step_of(tmp_path: Path) -> Callable[..., Step]:
-    """Counts a decode step of one row, launched call by call: a recording holds the same launches."""
+    """Counts a decode step of one row, launched call by call: a recording holds the same launches. With `graphs`, what
+    is launched beside the recordings.
+    """
 
     def folder(layers: int) -> Path:
         home = tmp_path / str(layers)
@@ -144,7 +146,14 @@ def step_of(tmp_path: Path) -> Callable[..., Step]:
             (home / part / "config.json").write_text(json.dumps(whole | changed))
         return home
 
-    def run(kind: str, *, layers: int = 2, triton: bool = False, shape: dict[str, int] | None = None) -> Step:
+    def run(
+        kind: str,
+        *,
+        layers: int = 2,
+        triton: bool = False,
+        shape: dict[str, int] | None = None,
+        graphs: bool = False,
+    ) -> Step:
         home, launches = folder(layers), Launches()
         replaced = (choose, filtered, gumbel, cut, normed, rotated, gated, select, accept) if triton else ()
         kernels = Kernels("triton", {each: launches.one_launch(each) for each in replaced}) if triton else REFERENCES
@@ -153,7 +162,8 @@ def step_of(tmp_path: Path) -> Callable[..., Step]:
             [
                 f"model.path={home}/target",
                 f"spec.head={home / 'head' if shape else 'none'}",
-                *("engine.device=cuda", "engine.graphs=false", "scheduler.max_running=2", "model.dtype=bfloat16"),
+                *("engine.device=cuda", f"engine.graphs={str(graphs).lower()}", "scheduler.max_running=1"),
+                "model.dtype=bfloat16",
                 *(f"spec.{name}={value}" for name, value in (shape or {}).items()),
             ],
         )
@@ -198,6 +208,14 @@ def test_launches_of_a_step(
     step = step_of(kind, triton=True, shape=shape)
     assert step.launches <= launches, step.names
     assert step.wide <= wide, f"passes over the vocabulary: {step.wide_names}"
+    assert step.copies == (1, 1)
+
+
+@pytest.mark.parametrize("shape", [None, CHAIN, TREE])
+def test_launches_beside_the_recordings(step_of: Callable[..., Step], shape: dict[str, int] | None) -> None:
+    """The page list, made and put where all passes of the step read it."""
+    step = step_of("greedy", shape=shape, graphs=True)
+    assert step.launches <= 2, step.names
     assert step.copies == (1, 1)
 
 

@@ -8,7 +8,7 @@ import itertools
 import numpy as np
 import torch
 
-from aerie.engine.attention.inputs import AttentionInputs
+from aerie.engine.attention.inputs import AttentionInputs, FixedPages
 from aerie.engine.state.kv_pool import KVPool
 
 POISON = 1e4
@@ -81,3 +81,19 @@ def case(
         exact=slack == 0,
     )
     return inputs, pool
+
+
+def fixed_pages(inputs: AttentionInputs, most: int) -> FixedPages:
+    """Where a recording of these rows finds at most `most` pages; filled with those of `inputs`."""
+    device = inputs.kv_indices.device
+    rows = inputs.last_page_len.numel()
+    sizes = (rows + 1, rows, most)
+    pages = FixedPages(*(torch.zeros(size, dtype=torch.int32, device=device) for size in sizes))
+    fill(pages, inputs)
+    return pages
+
+
+def fill(pages: FixedPages, inputs: AttentionInputs) -> None:
+    pages.kv_indptr.copy_(inputs.kv_indptr)
+    pages.last_page_len.copy_(inputs.last_page_len)
+    pages.kv_indices[: inputs.kv_indices.numel()].copy_(inputs.kv_indices)

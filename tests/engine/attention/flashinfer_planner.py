@@ -57,7 +57,7 @@ def plan(
     _causal: bool,
     _window: int,
     _fixed: int,
-    _no_split: bool,
+    no_split: bool,
     _colocated: int,
     uniform: int,
     processors: int = 132,
@@ -74,7 +74,10 @@ def plan(
         tile = _tile(int(folded.sum()) // rows, head_dim)
         tiles = int((-(-folded // tile)).sum())
     chunk, split = _chunk(-(-folded // tile), pages, page_size, resident)
-    split = split or graph
+    if no_split:
+        chunk, split = int(pages.max()), False
+    else:
+        split = split or graph
     chunks = -(-pages // chunk)
     blocks = [
         (row, tile_index, chunk_index)

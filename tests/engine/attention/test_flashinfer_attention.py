@@ -15,9 +15,10 @@ from aerie.engine.attention import make_attention
 from aerie.engine.attention.flashinfer import FlashInferAttention
 from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
 from aerie.engine.state.kv_pool import KVPool
-from tests.engine.attention.attention_cases import CASES, HEADS, KV_HEADS, POISON, case, tree_words
+from tests.engine.attention.attention_cases import CASES, HEADS, KV_HEADS, POISON, case, fill, fixed_pages, tree_words
 from tests.engine.attention.flashinfer_emulator import CAUSAL, CUSTOM, EmulatedModule
 from tests.engine.attention.flashinfer_here import PROCESSORS, real_module
+from tests.engine.attention.flashinfer_planner import FIELDS
 
 DIM = 64
 
@@ -88,29 +89,73 @@ def test_words_of_a_draft_may_point_past_the_queries_of_a_level(module: Emulated
     check(module, part, query[level], pool)
 
 
+@pytest.mark.parametrize("split", [True, False])
 @pytest.mark.parametrize("counts", [[8, 8, 8], [1, 16, 7]])
-def test_a_held_plan_serves_other_pages_and_lengths(module: EmulatedModule, counts: list[int]) -> None:
+def test_a_held_plan_serves_other_pages_and_lengths(module: EmulatedModule, counts: list[int], split: bool) -> None:
     """What a captured graph relies on: addresses, grid and the planner's numbers stay as pages and lengths change."""
     first, *_ = given([5, 130, 70], counts, tree=True)
     second, pool, query = given([700, 0, 1030], counts, tree=True)
     attention = backend(module)
-    lengths = first.prefix_lens.clone()
-    held = attention.hold(replace(first, prefix_lens=lengths), pages=256)
-    kept = [held.kv_indices, *held.arrays, held.schedule.memory, held.scratch]
-    addresses = [tensor.data_ptr() for tensor in kept]
+    lengths, pages = first.prefix_lens.clone(), fixed_pages(first, 256)
+    held = attention.hold(replace(first, prefix_lens=lengths), pages, split=split)
+    addresses = [tensor.data_ptr() for tensor in (*held.arrays, held.kv_indices, held.schedule.memory, held.scratch)]
+    numbers = list(held.info)
     for inputs in (second, first, second):
-        attention.renew(held, inputs)
+        fill(pages, inputs)
+        attention.renew(held, inputs.kv_indptr)
         lengths.copy_(inputs.prefix_lens)
     attention.run(held, query, pool, 1)
     check(module, second, query, pool)
-    assert addresses == [tensor.data_ptr() for tensor in (held.kv_indices, *held.arrays, *kept[4:])]
+    kept = (*held.arrays, held.kv_indices, held.schedule.memory, held.scratch)
+    assert addresses == [tensor.data_ptr() for tensor in kept] and numbers == list(held.info)
+
+
+def plans_of(module: EmulatedModule) -> list[Any]:
+    """Filled by each call of the planner."""
+    honest, calls = module.plan, list[Any]()
+
+    def counted(*given: Any) -> Any:
+        calls.append(given)
+        return honest(*given)
+
+    module.plan = counted
+    return calls
+
+
+def test_a_split_is_planned_again_when_pages_are_more_or_fewer(module: EmulatedModule) -> None:
+    """The planner copies to the device: most steps of a row stay within its last page."""
+    first, *_ = given([130], [4], tree=True)
+    calls, attention = plans_of(module), backend(module)
+    held = attention.hold(first, fixed_pages(first, 64), split=True)
+    assert attention.splits(1, 4) and dict(zip(FIELDS, held.info, strict=True))["split_kv"] == 1
+    attention.renew(held, first.kv_indptr.clone())
+    assert len(calls) == 1
+    attention.renew(held, given([700], [4], tree=True)[0].kv_indptr)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(("rows", "split"), [(1, False), (2 * PROCESSORS // KV_HEADS, True)])
+def test_short_rows_and_many_rows_are_not_split(module: EmulatedModule, rows: int, split: bool) -> None:
+    """As many blocks as fit the device leave the planner nothing to split. Then no layer merges, the grid has no
+    surplus, and a plan holds for all lengths.
+    """
+    first, pool, query = given([60] * rows, [4] * rows, tree=True)
+    calls, attention = plans_of(module), backend(module)
+    held = attention.hold(first, fixed_pages(first, first.kv_indices.numel()), split=split)
+    info = dict(zip(FIELDS, held.info, strict=True))
+    assert (info["split_kv"], info["padded_batch_size"]) == (0, rows)
+    attention.renew(held, given([700] * rows, [4] * rows, tree=True)[0].kv_indptr)
+    assert len(calls) == 1
+    attention.run(held, query, pool, 1)
+    check(module, first, query, pool)
 
 
 def test_a_held_plan_refuses_other_rows(module: EmulatedModule) -> None:
     attention = backend(module)
-    held = attention.hold(given([5, 130], [4, 4], tree=True)[0], pages=64)
-    with pytest.raises(AssertionError):
-        attention.renew(held, given([5, 130], [4, 5], tree=True)[0])
+    inputs = given([5, 130], [4, 4], tree=True)[0]
+    held = attention.hold(inputs, fixed_pages(inputs, 64), split=True)
+    with pytest.raises(AssertionError, match="its own number of rows"):
+        attention.renew(held, given([5, 130, 7], [4, 4, 4], tree=True)[0].kv_indptr)
 
 
 def test_a_plan_that_a_later_one_replaced_is_refused(module: EmulatedModule) -> None:

@@ -10,7 +10,7 @@ from aerie.engine.attention import make_attention
 from aerie.engine.attention.inputs import AttentionInputs, AttentionShape
 from aerie.engine.state.kv_pool import KVPool
 from tests.engine.attention import attention_cases
-from tests.engine.attention.attention_cases import CASES, HEADS, KV_HEADS, POISON, tree_words
+from tests.engine.attention.attention_cases import CASES, HEADS, KV_HEADS, POISON, fill, fixed_pages, tree_words
 from tests.engine.triton_here import DEVICE, GPU, moved, needs_triton
 
 if TYPE_CHECKING:
@@ -90,12 +90,27 @@ def test_a_held_plan_serves_other_pages_and_lengths() -> None:
     first, _ = case([33, 5], [4, 4], page=16, tree=True)
     second, pool = case([90, 40], [4, 4], page=16, tree=True)
     triton = backend(16)
-    lengths = first.prefix_lens.clone()
-    held = triton.hold(replace(first, prefix_lens=lengths), pages=32)
+    lengths, pages = first.prefix_lens.clone(), fixed_pages(first, 32)
+    held = triton.hold(replace(first, prefix_lens=lengths), pages, split=True)
     addresses = [tensor.data_ptr() for tensor in (held.kv_indices, held.kv_indptr, held.tile_rows)]
-    triton.renew(held, second)
+    fill(pages, second)
+    triton.renew(held, second.kv_indptr)
     lengths.copy_(second.prefix_lens)
     query = torch.randn(8, HEADS, 16, device=DEVICE)
     answer = triton.run(held, query, pool, 1)
     torch.testing.assert_close(answer, expected(second, query, pool), atol=1e-5, rtol=1e-4)
     assert addresses == [tensor.data_ptr() for tensor in (held.kv_indices, held.kv_indptr, held.tile_rows)]
+
+
+def test_a_plan_for_short_rows_is_not_split() -> None:
+    """One launch a layer less: nothing is merged."""
+    inputs, pool = case([33], [4], page=16, tree=True)
+    triton, pages = backend(16), fixed_pages(inputs, 4096)
+    assert triton.splits(1, 4) and not triton.splits(64, 64)
+    split, whole = (triton.hold(inputs, pages, split=split) for split in (True, False))
+    assert split.splits > 1 and whole.splits == 1
+    query = torch.randn(4, HEADS, 16, device=DEVICE)
+    for held in (split, whole):
+        torch.testing.assert_close(
+            triton.run(held, query, pool, 1), expected(inputs, query, pool), atol=1e-5, rtol=1e-4
+        )

@@ -13,29 +13,16 @@ from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import StepOutput, StepPlan
 from aerie.engine.lanes.cuda import CudaLane
 from aerie.engine.state.edit_tables import IN_PROMPT
-from aerie.engine.step.graphs import Family, GraphPass, bucket_for, row_buckets
+from aerie.engine.step.graph_pass import GraphPass
+from aerie.engine.step.graphs import Family, bucket_for, row_buckets
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
 from tests.engine.rounds import Rounds, Row
-from tests.engine.stand_in import HeldDense, NoWaits, StandIn, Streams
+from tests.engine.stand_in import NoWaits, StandIn, Streams
 from tests.spec.conftest import MakeWorker
 
 PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
 SHAPES = {"chain": {"depth": 3, "topk": 1, "nodes": 4}, "tree": {"depth": 3, "topk": 3, "nodes": 9}}
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Workers are built for it; their graphs are recorded for few buckets, so that this takes a second."""
-    made = StandIn()
-    monkeypatch.setattr("aerie.native.kernels.table.missing", lambda: "a stand-in has none")  # they are a CPU's
-    monkeypatch.setattr("aerie.spec.build.runtime_of", lambda device: made)
-    monkeypatch.setattr("aerie.engine.build.runtime_of", lambda device: made)
-    monkeypatch.setattr("aerie.spec.drafters.head_drafter.make_attention", HeldDense)
-    monkeypatch.setattr("aerie.engine.build.make_attention", HeldDense)
-    for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
-        monkeypatch.setattr(f"{module}.row_buckets", lambda most: [2, 4])
-    return made
 
 
 EDITS: dict[str, Any] = {"frequency_penalty": 1.5, "repetition_penalty": 1.3, "logit_bias": {3: 2.0}}
