@@ -1,7 +1,7 @@
 """Brings vLLM and SGLang to a GPU's machine without a network, in parts that fit one transfer each, and measures them.
 
     python scripts/gpu_peers.py fetch vllm          # with a network: wheels under build/gpu-peers/vllm/wheels
-    python scripts/gpu_peers.py cut vllm            # part-00, part-01, ... of at most 60 MiB, and manifest.json
+    python scripts/gpu_peers.py cut vllm            # part-00, part-01, ... of at most 56 MiB, and manifest.json
     python scripts/gpu_peers.py join vllm           # there, once all parts are in that folder: unpacks them
     python scripts/gpu_peers.py try vllm            # imports it; says what is missing
     python scripts/gpu_peers.py measure --out peers.json
@@ -20,54 +20,18 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpu_peer_sets import DECODING, ENGINES, PEERS, STUB
+
 HOME = Path(__file__).resolve().parents[1]
 FOLDER = HOME / "build/gpu-peers"
-MOST = 60 << 20
-"""Bytes of a part."""
+MOST = 56 << 20
+"""Bytes of a part: with the sources (scripts/gpu_set.py) it fits in 64 MiB."""
 _GLIBC = ("2_17", "2_27", "2_28", "2_31", "2_34", "2_35")
 
 Cell = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    module: str
-    pins: tuple[str, ...]
-    """Its wheel, and what it imports at once and machines with PyTorch and transformers lack."""
-    dropped: tuple[str, ...]
-    """Patterns of files that stay behind."""
-    left_out: str
-    """What that costs, for reports."""
-    engine: str = "*"
-    """Of its module, what answers requests: its import finds what is missing."""
-
-
-PEERS = {
-    "vllm": Peer(
-        "vllm",
-        (
-            *("vllm==0.25.1", "openai-harmony", "cbor2", "cachetools", "pybase64", "partial-json-parser"),
-            *("watchfiles", "model-hosting-container-standards"),
-        ),
-        ("vllm/vllm_flash_attn/_vllm_fa2_C*", "vllm/*tests/*"),
-        "FlashAttention 2; FlashAttention 3 serves this GPU",
-        "LLM",
-    ),
-    "sglang": Peer(
-        "sglang",
-        (
-            *("sglang==0.5.17", "sglang-kernel==0.4.5", "transformers==5.12.1", "pybase64", "partial-json-parser"),
-            *("ipython", "dill", "orjson", "soundfile", "setproctitle", "compressed-tensors"),
-        ),
-        ("sgl_kernel/sm[!9]*", "sgl_kernel/sm100*", "sgl_kernel/flash_ops*", "sgl_kernel/spatial*"),
-        "FlashAttention 3, its default on this GPU: attention is FlashInfer's or Triton's",
-        "Engine",
-    ),
-}
 
 
 def fetch(name: str, python: str) -> None:
@@ -124,6 +88,9 @@ def join(name: str) -> str | None:
     with tarfile.open(whole) as archive:
         archive.extractall(home / "site", filter="data")
     whole.unlink()
+    for stub in PEERS[name].stubs:
+        (home / "site" / stub).parent.mkdir(exist_ok=True)
+        (home / "site" / stub).write_text(STUB, encoding="utf-8")
     return None
 
 
@@ -158,46 +125,14 @@ def _last_line(done: "subprocess.CompletedProcess[str] | None", seconds: float) 
     return lines[-1]
 
 
-_DECODING = """
-import json, time
-from {module} import {engine} as Engine
-engine = Engine({arguments})
-rows = []
-for batch in {batches}:
-    prompts = [[(7 * row + place) % 4000 + 2 for place in range({prompt})] for row in range(batch)]
-    taken = []
-    for count in ({few}, {many}):
-        {answer}
-        began = time.perf_counter()
-        {answer}
-        taken.append(time.perf_counter() - began)
-    rows.append((batch, (taken[1] - taken[0]) / ({many} - {few})))
-print("CELLS " + json.dumps(rows))
-"""
-_ENGINES = {
-    "vllm": (
-        "model='{shape}', load_format='dummy', skip_tokenizer_init=True, max_model_len=2048, "
-        "enable_prefix_caching=False",
-        "engine.generate([dict(prompt_token_ids=ids) for ids in prompts], __import__('vllm').SamplingParams("
-        "temperature=0, max_tokens=count, ignore_eos=True, detokenize=False), use_tqdm=False)",
-    ),
-    "sglang": (
-        "model_path='{shape}', load_format='dummy', skip_tokenizer_init=True, context_length=2048, "
-        "disable_radix_cache=True, attention_backend='flashinfer'",
-        "engine.generate(input_ids=prompts, sampling_params=dict(temperature=0, max_new_tokens=count, "
-        "ignore_eos=True))",
-    ),
-}
-
-
 def measure(name: str, shape: Path, batches: str, seconds: float) -> list[Cell]:
     """Greedy plain decoding: seconds a step are the difference of answers of two lengths."""
     origin: Cell = {"peer": name, "pins": PEERS[name].pins[:2], "left_out": PEERS[name].left_out}
     reason = importable(name)
     if reason is not None:
         return [origin | {"not_measured": reason}]
-    arguments, answer = _ENGINES[name]
-    code = _DECODING.format(
+    arguments, answer = ENGINES[name]
+    code = DECODING.format(
         module=PEERS[name].module, engine=PEERS[name].engine, arguments=arguments.format(shape=shape),
         answer=answer, batches=f"({batches},)", prompt=1000, few=20, many=80,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """Peers in parts: cut, joined, imported, and left out where something is missing, without an error."""
 
+import importlib
 import importlib.util
 import json
 import zipfile
@@ -10,6 +11,17 @@ import pytest
 
 from tests.house import HOME
 
+USES = """
+import absent_here as absent
+from absent_here.parts import Some
+from pydantic import BaseModel
+
+
+class Holds(BaseModel):
+    part: Some | None = None
+    other: absent.Other | None = None
+"""
+
 
 @pytest.fixture
 def peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
@@ -17,15 +29,19 @@ def peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("gpu_peers", HOME / "scripts/gpu_peers.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.syspath_prepend(HOME / "scripts")
     monkeypatch.setitem(__import__("sys").modules, "gpu_peers", module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "FOLDER", tmp_path)
-    toy = module.Peer("toy_peer", ("toy==1", "other"), ("toy_peer/large*",), "the large one")
+    stubs = ("absent_here/__init__.py", "absent_here/parts.py")
+    toy = importlib.import_module("gpu_peer_sets").Peer(
+        "toy_peer", ("toy==1", "other"), ("toy_peer/large*",), "the large one", stubs
+    )
     monkeypatch.setattr(module, "PEERS", {"toy": toy})
     wheels = tmp_path / "toy/wheels"
     wheels.mkdir(parents=True)
     with zipfile.ZipFile(wheels / "toy-1.whl", "w") as wheel:
-        wheel.writestr("toy_peer/__init__.py", "import json\n")
+        wheel.writestr("toy_peer/__init__.py", USES)
         wheel.writestr("toy_peer/large.so", "x" * 1000)
         wheel.writestr("toy_peer/noise.txt", str([number * 7919 % 1009 for number in range(3000)]))
     return module
@@ -36,7 +52,7 @@ def test_a_cut_set_is_joined_and_imported(peers: ModuleType, tmp_path: Path) -> 
     parts = sorted(path.name for path in (tmp_path / "toy").glob("part-*"))
     assert parts == sorted(json.loads((tmp_path / "toy/manifest.json").read_text()))
     assert all(path.stat().st_size <= 1000 for path in (tmp_path / "toy").glob("part-*"))
-    assert peers.importable("toy") is None
+    assert peers.importable("toy") is None, "with stubs for what it imports and does not use"
     assert (tmp_path / "toy/site/toy_peer/noise.txt").is_file()
     assert not (tmp_path / "toy/site/toy_peer/large.so").exists()
 
