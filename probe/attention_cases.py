@@ -45,6 +45,10 @@ class Backends:
                     self.made[name] = make_attention(name, self.shape)
             except (ConfigError, ImportError) as error:
                 self.missing[name] = str(error)
+        if "flashinfer" in self.made:
+            from aerie.engine.attention.flashinfer import FlashInferAttention
+
+            self.made["flashinfer, dependent launch"] = FlashInferAttention(self.shape, dependent=True)
 
     def fits(self, rows: int, length: int) -> bool:
         """Whether the pages of such rows take less than half of the free memory."""

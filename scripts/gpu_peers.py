@@ -29,6 +29,8 @@ HOME = Path(__file__).resolve().parents[1]
 FOLDER = HOME / "build/gpu-peers"
 MOST = 56 << 20
 """Bytes of a part: with the sources (scripts/gpu_set.py) it fits in 64 MiB."""
+_PATIENT = 600
+"""Seconds of an import that is tried alone: a busy machine without a GPU takes minutes."""
 _GLIBC = ("2_17", "2_27", "2_28", "2_31", "2_34", "2_35")
 
 Cell = dict[str, Any]
@@ -162,7 +164,7 @@ def main() -> int:
         elif given.command == "cut":
             print(f"{name}: {cut(name)} parts under {FOLDER / name}")
         elif given.command in ("join", "try"):
-            reason = join(name) if given.command == "join" else importable(name)
+            reason = join(name) if given.command == "join" else importable(name, _PATIENT)
             print(f"{name}: {reason or 'is there'}")
         else:
             cells += measure(name, given.shape, "1" if given.quick else given.batches, given.seconds)

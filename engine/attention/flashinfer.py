@@ -85,8 +85,17 @@ class FlashInferAttention:
 
     name = "flashinfer"
 
-    def __init__(self, shape: AttentionShape, module: Module | None = None, processors: int | None = None) -> None:
-        """`module` and `processors` default to the device's own; tests replace them. Raises ConfigError."""
+    def __init__(
+        self,
+        shape: AttentionShape,
+        module: Module | None = None,
+        processors: int | None = None,
+        *,
+        dependent: bool = False,
+    ) -> None:
+        """`module` and `processors` default to the device's own. `dependent` lets a kernel start before the one before
+        it has ended; it is only measured. Raises ConfigError.
+        """
         reason = refusal(shape)
         if reason is not None:
             raise ConfigError(
@@ -97,6 +106,7 @@ class FlashInferAttention:
         self._processors = (
             torch.cuda.get_device_properties(shape.device).multi_processor_count if processors is None else processors
         )
+        self._dependent = dependent
         self._scratch = Scratch(shape.device)
         self._schedule = Schedule(0, 0, shape.device, _EAGER_COPIES)
         self._scale = shape.head_dim**-0.5
@@ -128,10 +138,8 @@ class FlashInferAttention:
         return splittable(rows, queries, self._shape, self._processors)
 
     def hold(self, inputs: AttentionInputs, pages: FixedPages, *, split: bool) -> _Plan:
-        """Row query counts are fixed. Prefix lengths must be int64, since the variant reads them unconverted.
-
-        Without splits the grid depends on no length, so the planner's own padding for graphs is not asked for: its
-        surplus blocks would repeat the first one, and each layer would merge.
+        """Row query counts are fixed. Without splits the grid depends on no length, so the planner's own padding for
+        graphs is not asked for: its surplus blocks would repeat the first one, and each layer would merge.
         """
         counts = _counts(inputs)
         uniform = counts.uniform
@@ -191,7 +199,7 @@ class FlashInferAttention:
             planned.mode,
             _HEADS_LAST,
             _NO_WINDOW,
-            False,  # no programmatic dependent launch
+            self._dependent,
             planned.prefix_lens if planned.words is None else planned.words,
             planned.prefix_lens,
             self._scale,

@@ -158,6 +158,14 @@ def test_a_held_plan_refuses_other_rows(module: EmulatedModule) -> None:
         attention.renew(held, given([5, 130, 7], [4, 4, 4], tree=True)[0].kv_indptr)
 
 
+@pytest.mark.parametrize("dependent", [True, False])
+def test_dependent_launch_is_passed_on(module: EmulatedModule, dependent: bool) -> None:
+    inputs, pool, query = given([20], [3], tree=False)
+    attention = FlashInferAttention(backend(module)._shape, module, PROCESSORS, dependent=dependent)
+    attention.run(attention.plan(inputs), query, pool, 1)
+    assert module.calls[-1][15] is dependent
+
+
 def test_a_plan_that_a_later_one_replaced_is_refused(module: EmulatedModule) -> None:
     inputs, pool, query = given([20], [3], tree=False)
     attention = backend(module)
