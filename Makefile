@@ -30,6 +30,7 @@ GPU_CALLS := first second third
 GPU_OUT ?= bench/results/gpu
 LIMIT ?= 540
 PARTS ?=
+NAMES ?=
 TRITON_TESTS := $(wildcard tests/engine/*/test_triton_*.py tests/spec/*/test_triton_*.py)
 MARCH ?= x86-64-v3
 CPP_TESTS := $(filter-out tests/native/test_library.py tests/native/test_compilation.py tests/native/test_neon.py,$(wildcard tests/native/test_*.py))
@@ -180,8 +181,8 @@ docs: $(STAMP) ## renew the figures and tables of README and docs from bench/res
 claims: $(STAMP) ## whether every figure of README and docs has a result that is sound and not older than its code
 	@$(BIN)/python -m aerie.bench.claims
 
-experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (docs/training.md; hours)
-	@$(BIN)/python -m aerie.experiments
+experiments: $(STAMP) ## repeat the papers' claims about training on a small pair (NAMES=; docs/training.md; hours)
+	@$(BIN)/python -m aerie.experiments $(NAMES)
 
 demo-model: $(STAMP) ## train a pair like the demo's: target and head (docs/training.md says how long)
 	@$(BIN)/aerie train all configs/train/demo.yaml

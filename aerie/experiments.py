@@ -5,6 +5,7 @@ and NAME.png after each. It can be stopped at any time and resumes where it was.
 """
 
 import itertools
+import json
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,7 +33,7 @@ def run(
     configs: Annotated[Path, typer.Option(help="Folder of the configs.")] = CONFIGS,
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = RESULTS,
 ) -> None:
-    """Run experiments that have no results yet."""
+    """Run experiments that have no results of their configs yet."""
     from aerie.bench.origin import STEPS
     from aerie.probe.report import provenance
     from aerie.train.experiments.plots import draw
@@ -48,7 +49,7 @@ def run(
     pair = prepare(proxy)
     for name in names or found:
         experiment, out = load_experiment(found[name]), results / f"{name}.json"
-        if out.exists():
+        if out.exists() and _answers(json.loads(out.read_text(encoding="utf-8")), proxy, experiment):
             typer.echo(f"{out} is there; kept")
             continue
         table = run_experiment(proxy, pair, experiment, measure)
@@ -59,6 +60,15 @@ def run(
         )
         draw(out.with_suffix(".png"), table, along=experiment.along)
         typer.echo(f"{out} is written")
+
+
+def _answers(results: dict[str, Any], proxy: Proxy, experiment: Experiment) -> bool:
+    """Whether the results are those of these configs; older ones are made again."""
+    arms = [arm.model_dump(mode="json") for arm in experiment.arms]
+    made = results["provenance"].get("proxy")
+    return bool(
+        results["arms"] == arms and results["steps"] == experiment.steps and made == proxy.model_dump(mode="json")
+    )
 
 
 def measure(

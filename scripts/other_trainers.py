@@ -4,8 +4,8 @@
     python scripts/other_trainers.py --speculators VENV/bin/python --json bench/results/trainers.json
 
 The other trainer lives in an environment of its own, whose Python is named. It learns from the features of the proxy
-pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused direct` of ablation.yaml, as it
-comes and with Aerie's rates. What is done is kept under build/trainers; stop and start again at will.
+pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `training-time test` of ablation.yaml, as
+it comes and with Aerie's rates. What is done is kept under build/trainers; stop and start again at will.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from aerie.train.experiments.table import identity, means, run_experiment, write
 from aerie.train.experiments.teaching import Teacher
 from aerie.train.heads.head import default_boundaries
 
-OURS = "fused direct"
+OURS = "training-time test"
 WORK = Path("build/trainers")
 SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {

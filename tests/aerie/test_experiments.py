@@ -8,11 +8,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from aerie.experiments import app
+from aerie.experiments import _answers, app
+from aerie.train.experiments.config import load_experiment, load_proxy
 
 ARCHITECTURE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 2}
 ARMS = [
-    {"name": "top + feature loss", "taps": "top", "loss": "feature", "depth": 1, "answers": 8},
+    {"name": "top + feature loss", "taps": "top", "loss": "feature", "depth": 1, "rows": "frozen", "answers": 8},
     {"name": "stale", "mask": "stale", "template": "none", "depth": 2, "answers": 8, "loss": "lk_alpha"},
     {"name": "peagle", "kind": "peagle", "depth": 3, "layers": 2, "answers": 8, "domains": ["prose"]},
 ]
@@ -70,6 +71,10 @@ def test_an_experiment_is_trained_measured_killed_and_gone_on_with(
     assert (tmp_path / "results/tiny.png").exists()
     kept = CliRunner().invoke(app, words)
     assert "kept" in kept.output and len(trained) == 4
+    proxy, experiment = load_proxy(configs / "proxy.yaml"), load_experiment(configs / "tiny.yaml")
+    assert _answers(results, proxy, experiment)
+    others = (proxy.model_copy(update={"parts": 3}), experiment), (proxy, experiment.model_copy(update={"steps": 99}))
+    assert not any(_answers(results, *other) for other in others), "results of other configs are made again"
 
 
 def test_an_unknown_experiment_is_named(configs: Path) -> None:

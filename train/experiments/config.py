@@ -26,6 +26,10 @@ class Proxy(Section):
     held_out: float = Field(gt=0, lt=1)
     """Share of the names that no head is trained on."""
     draft_vocabulary: int
+    parts: int = Field(ge=1)
+    """Into which the names that may be learned are divided. Each part is asked about in turn, so that more answers are
+    about more names.
+    """
     questions: int
     """Held-out questions of each domain that heads are measured on."""
     max_tokens: int
@@ -43,6 +47,10 @@ class Arm(Section):
     """EAGLE-3's three taps, or only the last layer's output, as in EAGLE-1 and 2."""
     loss: str = "cross_entropy"
     """One of train/heads/objectives.py, or `feature`: regression on the target's next final state (EAGLE-1 and 2)."""
+    rows: Literal["trained", "frozen"] = "trained"
+    """Whether the head learns its norm and output rows, or keeps the target's."""
+    norms: bool = False
+    """EAGLE-3.1's norms on the taps and on what the head feeds back."""
     mask: Literal["right", "stale"] = "right"
     """`right` counts drafts as `train/heads/loss.py` does; `stale` is the mask of EAGLE's trainer, 1-2 columns late."""
     template: Literal["right", "none"] = "right"
@@ -57,8 +65,8 @@ class Arm(Section):
     def _possible(self) -> "Arm":
         if self.loss not in (*OBJECTIVES, "feature"):
             raise ValueError(f"loss is {self.loss!r}; it is one of {', '.join((*OBJECTIVES, 'feature'))}")
-        if self.loss == "feature" and (self.kind, self.taps, self.depth) != ("eagle3", "top", 1):
-            raise ValueError("the feature loss is that of a head with taps: top and depth: 1")
+        if self.loss == "feature" and (self.kind, self.taps, self.depth, self.rows) != ("eagle3", "top", 1, "frozen"):
+            raise ValueError("the feature loss is that of a head with taps: top, depth: 1 and rows: frozen")
         if (self.kind == "eagle3") != (self.layers == 1):
             raise ValueError("EAGLE-3 heads have 1 layer here; P-EAGLE heads more")
         return self
@@ -86,6 +94,8 @@ class Experiment(Section):
     shapes: tuple[str, ...] = ("5,1,6",)
     """depth,topk,nodes"""
     temperatures: tuple[float, ...] = (0.0, 1.0)
+    beside: Literal["first", "previous"] = "first"
+    """The arm that an arm is compared with."""
     along: Literal["name", "answers"] = "name"
     """The x axis of the plot."""
     speed: Speed | None = None

@@ -1,9 +1,9 @@
 """The proxy pair's target: it learns docstrings (prose) and sources of functions (code), and answers about both.
 
 A name with `()` asks for the source. Every head learns from the target's answers at T=1 to taught phrasings about names
-that are not held out; a smaller amount is a prefix of a larger one. Sources are read from the running Python, so their
-text differs between releases: results name the release. Everything is made once and kept in the proxy's work folder; a
-kill loses no more than one chunk.
+that are not held out. A smaller amount is a prefix of a larger one, and a larger one is about more names. Sources are
+read from the running Python, so their text differs between releases: results name the release. Everything is made once
+and kept in the proxy's work folder; a kill loses no more than one chunk.
 """
 
 import importlib
@@ -96,10 +96,10 @@ def answers(proxy: Proxy, pair: Pair, domain: str, count: int) -> list[Sample]:
     found: list[Sample] = []
     while len(found) < count:
         number = len(found) // _CHUNK
-        path = Path(proxy.work) / "answers" / f"{domain}-{number}.safetensors"
+        path = Path(proxy.work) / "answers" / f"{domain}-{number}-of-{proxy.parts}.safetensors"
         if not path.exists():
             model = LlamaForCausalLM.from_pretrained(pair.folder, dtype=torch.float32).eval()
-            asked = _questions(pair.taught[domain], domain, number)
+            asked = _questions(_part(pair.taught[domain], number, proxy.parts), domain, number)
             save_samples(answer(model, pair.tokenizer, asked, temperature=1.0, seed=number), path)
         found += load_samples(path)
     return found[:count]
@@ -113,6 +113,12 @@ def held_out_prompts(proxy: Proxy, pair: Pair) -> dict[str, list[list[int]]]:
         chosen = rng.sample(entries, min(proxy.questions, len(entries)))
         prompts[domain] = [renderer.prompt(ask(entry, rng.choice(HELD_OUT))) for entry in chosen]
     return prompts
+
+
+def _part(entries: list[Entry], number: int, parts: int) -> list[Entry]:
+    """The names that chunk `number` is about; where there are fewer names than parts, all of them."""
+    spread = random.Random("parts").sample(entries, len(entries))
+    return spread[number % parts :: parts] or entries
 
 
 def _questions(entries: list[Entry], domain: str, number: int) -> list[tuple[Entry, str]]:

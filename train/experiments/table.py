@@ -7,6 +7,7 @@ checkpoint.
 
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ Measure = Callable[[Proxy, Experiment, Path, Path, Prompts], Iterator[Cell]]
 and tokens_per_s.
 """
 
+_T975 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Student's t at 0.975 by the number of seeds."""
 _KEYS = ("arm", "task", "shape", "temperature", "depth", "concurrency")
 _FIGURES = ("acceptance_length", "tokens_per_s", "chain_length")
 
@@ -39,13 +42,15 @@ def run_experiment(proxy: Proxy, pair: Pair, experiment: Experiment, measure: Me
                 train_arm(proxy, pair, experiment, arm, seed, folder)
             found = _measured(proxy, pair, experiment, folder, prompts, measure)
             cells += [{"arm": arm.name, "seed": seed, "answers": arm.answers, **cell} for cell in found]
+    summed = means(cells)
+    compare(summed, [arm.name for arm in experiment.arms], experiment.beside)
     return {
         "experiment": experiment.name,
         "claim": experiment.claim,
         "arms": [arm.model_dump() for arm in experiment.arms],
         "seeds": list(experiment.seeds),
         "steps": experiment.steps,
-        "means": means(cells),
+        "means": summed,
         "cells": cells,
     }
 
@@ -92,6 +97,24 @@ def means(cells: list[Cell]) -> list[Cell]:
                 row[f"{figure}_deviation"] = round(statistics.stdev(values), 4) if len(values) > 1 else 0.0
         summed.append(row)
     return summed
+
+
+def compare(rows: list[Cell], arms: list[str], beside: str) -> None:
+    """Adds to each mean length the arm that it stands `beside`, the difference, and whether that is within the noise:
+    less than its 95 % interval over seeds (Welch's, with the freedom of the smaller sample); None for a single seed.
+    """
+    others = {arm: arms[0] if beside == "first" else arms[at - 1] for at, arm in enumerate(arms) if at}
+    known = {tuple(row.get(key) for key in _KEYS): row for row in rows if "acceptance_length" in row}
+    for row in known.values():
+        other = known.get((others.get(row["arm"]), *(row.get(key) for key in _KEYS[1:])))
+        if other is None:
+            continue
+        count = min(row["seeds"], other["seeds"])
+        deviations = [one["acceptance_length_deviation"] for one in (row, other)]
+        difference = row["acceptance_length"] - other["acceptance_length"]
+        half = _T975[count] * math.hypot(*deviations) / count**0.5 if count in _T975 else None
+        row |= {"beside": other["arm"], "difference": round(difference, 4)}
+        row["within_noise"] = None if half is None else abs(difference) <= half
 
 
 def write_results(path: Path, results: dict[str, Any], provenance: dict[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """One arm of an experiment with one seed: a head from initialization to export; resumes after a kill.
 
 Called by `table`. Every head starts at random except for the target's final norm and output rows, so that arms differ
-only in their configs. Heads of the feature loss keep both frozen: their features are the target's states.
+only in their configs. Heads of the feature loss keep both frozen, as their features are the target's states.
 """
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -95,6 +96,7 @@ def _boundaries(arm: Arm, pair: Pair) -> tuple[int, ...]:
 
 def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: DraftVocabulary) -> Head | ParallelHead:
     shape = shape_for(teacher.end.model, teacher.boundaries, proxy.draft_vocabulary)
+    shape = replace(shape, tap_norms=arm.norms, norm_output=arm.norms)
     head: Head | ParallelHead
     if arm.kind == "eagle3":
         head = Head(shape)
@@ -103,7 +105,7 @@ def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: Dra
     with torch.no_grad():
         head.norm.weight.copy_(teacher.end.norm_weight)
         head.lm_head.weight.copy_(teacher.end.output[vocabulary.draft_to_target])
-    if arm.loss == "feature":
+    if arm.rows == "frozen":
         head.norm.requires_grad_(False)
         head.lm_head.requires_grad_(False)
     return head

@@ -1,5 +1,6 @@
 """What experiments are made of: the stale mask, bare texts, the last tap, the feature loss, identities, means."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import yaml
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo.batches import Sample
+from aerie.train.demo.corpus.docstrings import Entry
 from aerie.train.experiments.config import Arm, Experiment, load_experiment, load_proxy
 from aerie.train.experiments.plots import draw
-from aerie.train.experiments.proxy import collect
-from aerie.train.experiments.table import identity, means, write_results
+from aerie.train.experiments.proxy import _part, collect
+from aerie.train.experiments.table import compare, identity, means, write_results
 from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
@@ -94,8 +96,8 @@ def test_arms_that_differ_in_name_only_are_one_head() -> None:
 
 
 def test_arms_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="taps: top and depth: 1"):
-        Arm(name="a", loss="feature")
+    with pytest.raises(ValueError, match="depth: 1 and rows: frozen"):
+        Arm(name="a", loss="feature", taps="top", depth=1)
     with pytest.raises(ValueError, match="one of cross_entropy"):
         Arm(name="a", loss="hope")
     with pytest.raises(ValueError, match="1 layer here"):
@@ -116,7 +118,11 @@ def test_the_shipped_table_loads_and_shares_its_baseline() -> None:
         for seed in reported.seeds
     }
     arms = sum(len(reported.arms) for reported in found.values())
-    assert (arms, len(heads)) == (24, 3 * 19)  # the baseline has five names, EAGLE-2's head two
+    assert (arms, len(heads)) == (27, 3 * 22)  # the baseline has five names, EAGLE-2's head two
+    chain = found["ablation"].arms
+    for before, after in itertools.pairwise(chain):
+        changed = [key for key in Arm.model_fields if getattr(before, key) != getattr(after, key)]
+        assert len(changed) == 2 and changed[0] == "name", "one difference at a time"
 
 
 def test_means_say_the_spread_and_the_count() -> None:
@@ -128,6 +134,31 @@ def test_means_say_the_spread_and_the_count() -> None:
     assert (first["acceptance_length"], first["acceptance_length_deviation"], first["seeds"]) == (2.5, 0.5, 3)
     assert (second["tokens_per_s"], second["tokens_per_s_deviation"], second["concurrency"]) == (100.0, 0.0, 2)
     assert "task" not in second
+
+
+def test_a_difference_says_whether_it_is_noise() -> None:
+    lengths = {"first": (2.0, 2.1, 2.2), "near": (2.1, 2.2, 2.3), "far": (3.0, 3.1, 3.2), "single": (4.0,)}
+    rows = means(
+        [
+            {"arm": arm, "seed": seed, "answers": 8, "task": "prose", "temperature": 0.0, "acceptance_length": length}
+            for arm, found in lengths.items()
+            for seed, length in enumerate(found)
+        ]
+    )
+    compare(rows, list(lengths), "first")
+    noise = [row.get("within_noise") for row in rows]
+    assert noise == [None, True, False, None] and "beside" not in rows[0]
+    compare(rows, list(lengths), "previous")
+    assert [row.get("beside") for row in rows] == [None, "first", "near", "far"]
+    assert rows[2]["difference"] == pytest.approx(0.9)
+
+
+def test_more_answers_are_about_more_names() -> None:
+    names = [Entry(f"name{number}", "function", "text") for number in range(20)]
+    parts = [{entry.name for entry in _part(names, number, 4)} for number in range(5)]
+    assert set.union(*parts) == {entry.name for entry in names} and parts[4] == parts[0]
+    assert sum(map(len, parts[:4])) == 20, "no name is in two parts"
+    assert _part(names[:2], 3, 4) == names[:2]
 
 
 @pytest.mark.parametrize("along", ["name", "answers"])
