@@ -89,7 +89,8 @@ def _table(results: Results, spec: str, root: str) -> str:
     groups: dict[tuple[str, ...], list[Cell]] = {}
     for cell in cells:
         groups.setdefault(tuple(_filled(text, [cell], everything) for text in labels), []).append(cell)
-    head, rows = [], [[] for _ in groups]
+    head: list[str] = []
+    rows: list[list[str]] = [[] for _ in groups]
     for title, _, text in titled:
         spread = values if title.startswith("by ") else [None]
         head += [title if value is None else _plain(value) for value in spread]
