@@ -18,8 +18,8 @@ def pages(home: Path) -> list[Path]:
     return [home / "README.md", *sorted((home / "docs").rglob("*.md"))]
 
 
-def faults(home: Path, results: Results, *, stale: bool) -> Iterator[str]:
-    """Everything that is wrong with the figures of the pages; `stale` includes results older than their code."""
+def faults(home: Path, results: Results, *, strict: bool) -> Iterator[str]:
+    """Everything that is wrong with the figures of the pages; `strict` includes what `published` says."""
     used: set[str] = set()
     for page in pages(home):
         text, place = page.read_text(encoding="utf-8"), page.relative_to(home).as_posix()
@@ -32,7 +32,7 @@ def faults(home: Path, results: Results, *, stale: bool) -> Iterator[str]:
         except ClaimError as error:
             yield f"{place}: {error}"
     try:
-        yield from published(results, used, stale=stale)
+        yield from published(results, used, strict=strict)
     except ClaimError as error:
         yield str(error)
 
@@ -55,7 +55,7 @@ def main() -> int:
     if chosen.write:
         write(HOME, results)
         return 0
-    found = list(faults(HOME, results, stale=True))
+    found = list(faults(HOME, results, strict=True))
     print("\n".join([*found, f"{len(found)} faults"]))
     return 1 if found else 0
 

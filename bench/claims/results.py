@@ -92,20 +92,19 @@ def at(cell: Cell, key: str) -> Any:
     return value
 
 
-def published(results: Results, names: set[str], *, stale: bool) -> Iterator[str]:
-    """Faults of results that pages use and no exception excuses, and exceptions that nothing needs.
+def published(results: Results, names: set[str], *, strict: bool) -> Iterator[str]:
+    """Faults of results that pages use and no exception excuses.
 
-    `stale` includes results that are older than what they measured.
+    `strict` includes results that are older than what they measured, and exceptions that nothing needs any more.
     """
     excused = results.exceptions()
     for name in sorted(names):
         faults, allowed = results.faults(name), set(excused.get(name, {}).get("faults", ()))
-        yield from (f"{name} {faults[word]}" for word in faults if word not in allowed and (stale or word != "stale"))
-        yield from (
-            f"{EXCEPTIONS} excuses {name} for {word!r}, which it is not" for word in sorted(allowed - set(faults))
-        )
+        yield from (f"{name} {faults[word]}" for word in faults if word not in allowed and (strict or word != "stale"))
+        needless = sorted(allowed - set(faults)) if strict else []
+        yield from (f"{EXCEPTIONS} excuses {name} for {word!r}, which it is not" for word in needless)
     for name, exception in excused.items():
-        if name not in names:
+        if strict and name not in names:
             yield f"{EXCEPTIONS} excuses {name}, which no page uses"
         if missing := {"since", "faults", "why", "renew"} - set(exception):
             yield f"{EXCEPTIONS}: {name} lacks {', '.join(sorted(missing))}"

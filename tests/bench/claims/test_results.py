@@ -72,8 +72,8 @@ def test_older_results_say_it_in_their_commit(results: Results, publish: Publish
 def test_code_that_changed_makes_a_result_stale(home: Path, results: Results, publish: Publish) -> None:
     publish()
     (home / "engine/step.py").write_text("step = 2\n")
-    assert list(published(results, {"a.json"}, stale=True)) == ["a.json is older than engine"]
-    assert not list(published(results, {"a.json"}, stale=False))
+    assert list(published(results, {"a.json"}, strict=True)) == ["a.json is older than engine"]
+    assert not list(published(results, {"a.json"}, strict=False))
 
 
 def test_an_exception_excuses_what_it_names_and_nothing_else(results: Results, publish: Publish) -> None:
@@ -81,16 +81,20 @@ def test_an_exception_excuses_what_it_names_and_nothing_else(results: Results, p
     entry = {"since": "2026-11-23", "faults": ["dirty"], "why": "w", "renew": "r"}
     path = results.folder / EXCEPTIONS
     path.write_text(yaml.safe_dump({"a.json": entry}))
-    (fault,) = published(results, {"a.json"}, stale=True)
+    (fault,) = published(results, {"a.json"}, strict=True)
     assert "cannot be checked" in fault
     path.write_text(yaml.safe_dump({"a.json": entry | {"faults": ["dirty", "unchecked"]}}))
-    assert not list(published(results, {"a.json"}, stale=True))
+    assert not list(published(results, {"a.json"}, strict=True))
 
 
 def test_an_exception_that_nothing_needs_is_a_fault(results: Results, publish: Publish) -> None:
     publish()
     path = results.folder / EXCEPTIONS
     path.write_text(yaml.safe_dump({"a.json": {"faults": ["dirty"], "why": "w"}, "b.json": {}}))
-    found = "\n".join(published(results, {"a.json"}, stale=True))
+    found = "\n".join(published(results, {"a.json"}, strict=True))
     for part in ("a.json for 'dirty'", "a.json lacks renew, since", "b.json, which no page uses"):
         assert part in found
+    assert list(published(results, {"a.json"}, strict=False)) == [
+        f"{EXCEPTIONS}: a.json lacks renew, since",
+        f"{EXCEPTIONS}: b.json lacks faults, renew, since, why",
+    ]
