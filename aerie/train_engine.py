@@ -85,6 +85,7 @@ def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[lis
     """Yields one cell per task, shape and temperature of the config, on the scheduler and engine of the server."""
     from aerie.probe.acceptance import CONCURRENCY, accepted
     from aerie.probe.shapes import for_lane, parse_shape
+    from aerie.probe.tasks import counts_by_place
 
     stage = config.evaluate
     shapes = {text: parse_shape(text) for text in stage.shapes}
@@ -102,6 +103,7 @@ def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[lis
                         "tokens": sum(map(len, run.tokens)),
                         "acceptance_length": round(run.acceptance_length, 4),
                         "acceptance_per_position": [round(share, 4) for share in run.acceptance_per_position],
+                        "by_place": {place: list(counts) for place, counts in counts_by_place(run.answers).items()},
                     }
 
 

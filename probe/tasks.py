@@ -41,10 +41,16 @@ def measure_tasks(
 
 def by_place(answers: Sequence[Answer]) -> dict[str, float | None]:
     """Mean tokens committed per step, by where in the answer it began; None if none did. Ends truncate steps."""
-    found: dict[str, float | None] = {}
+    counted = counts_by_place(answers)
+    return {place: tokens / steps if steps else None for place, (steps, tokens) in counted.items()}
+
+
+def counts_by_place(answers: Sequence[Answer]) -> dict[str, tuple[int, int]]:
+    """(steps, tokens that they committed), by where in the answer a step began."""
+    found: dict[str, tuple[int, int]] = {}
     for first, last in PLACES:
         sizes = [size for answer in answers for place, size in _steps(answer) if first <= place < (last or place + 1)]
-        found[f"{first}-{last or ''}"] = sum(sizes) / len(sizes) if sizes else None
+        found[f"{first}-{last or ''}"] = len(sizes), sum(sizes)
     return found
 
 

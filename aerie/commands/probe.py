@@ -12,8 +12,10 @@ from aerie.commands.lists import integers, numbers, words
 from aerie.commands.planner_probes import planners
 from aerie.commands.probe_options import (
     QUICK_TOKENS,
+    Asked,
     Json,
     MaxTokens,
+    Mix,
     Overrides,
     Prompts,
     Quick,
@@ -45,6 +47,7 @@ def compare_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 32,
     quick: Quick = False,
+    mix: Mix = Asked.DOCSTRINGS,
     chain: Shape = None,
     tree: Shape = None,
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,8,64",
@@ -65,7 +68,7 @@ def compare_command(
         chain=None if chain is None else parse_shape(chain),
         tree=None if tree is None else parse_shape(tree),
     )
-    cells = compare(config, prompts_of(config, count), make_lane, grid, say=say)
+    cells = compare(config, prompts_of(config, count, mix), make_lane, grid, say=say)
     columns = {"dtype": "s", "temperature": "g", "concurrency": "d", "overlap": "s", "mode": "s", "shape": "s"}
     columns |= {"tokens_per_s": ".0f", "speedup": ".2f", "speedup_interval": ".2f", "acceptance_length": ".2f"}
     columns |= {"acceptance_interval": ".2f", "acceptance_per_position": ".2f"}
@@ -81,13 +84,14 @@ def draft_temperature_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 64,
     quick: Quick = False,
+    mix: Mix = Asked.DOCSTRINGS,
 ) -> None:
     """Acceptance by `a`, the trust in the head's distribution; `inf` drafts without noise."""
     from aerie.probe.draft_temperature import measure_draft_temperatures
 
     config = inline(config_of(target, overrides))
     count, most = sizes_of(prompts, max_tokens, quick=quick)
-    cells = measure_draft_temperatures(config, prompts_of(config, count), make_lane, max_tokens=most, say=say)
+    cells = measure_draft_temperatures(config, prompts_of(config, count, mix), make_lane, max_tokens=most, say=say)
     columns = {"mode": "s", "shape": "s", "temperature": "g", "a": "g", "acceptance_length": ".3f"}
     columns |= {"over_target_only": ".3f", "acceptance_per_position": ".2f"}
     end("Draft temperature", cells, columns, config, json)
@@ -101,6 +105,7 @@ def trees_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 64,
     quick: Quick = False,
+    mix: Mix = Asked.DOCSTRINGS,
     depth: Annotated[int, typer.Option(min=1, help="The cap of depth for both")] = 8,
     topk: Annotated[int, typer.Option(min=2, max=16, help="Children of a tree's node")] = 4,
 ) -> None:
@@ -109,7 +114,7 @@ def trees_command(
 
     config = inline(config_of(target, overrides))
     count, most = sizes_of(prompts, max_tokens, quick=quick)
-    cells = measure_trees(config, prompts_of(config, count), make_lane, depth=depth, topk=topk, max_tokens=most)
+    cells = measure_trees(config, prompts_of(config, count, mix), make_lane, depth=depth, topk=topk, max_tokens=most)
     columns = {"nodes": "d", "temperature": "g", "depth": "d", "chain": ".3f", "tree": ".3f", "tree_over_chain": ".3f"}
     end("Acceptance length of trees and chains", cells, columns, config, json)
 
@@ -147,6 +152,7 @@ def tune_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 48,
     quick: Quick = False,
+    mix: Mix = Asked.DOCSTRINGS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure only; leave the config file as it is")] = False,
 ) -> None:
     """Measures shapes at 1 to 64 running rows and writes the fastest into the config file as spec.by_load.
@@ -159,7 +165,7 @@ def tune_command(
     config = config_of(target, overrides)
     count, most = sizes_of(prompts, max_tokens, quick=quick)
     loads, shapes = (LOADS[:3:2], (CHAINS[1], TREES[1])) if quick else (LOADS, (*CHAINS, *TREES))
-    asked = prompts_of(config, count)
+    asked = prompts_of(config, count, mix)
     cells, table = tune(config, asked, make_lane, loads=loads, shapes=shapes, max_tokens=most, say=say)
     columns = {"rows": "d", "shape": "s", "tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f"}
     end(

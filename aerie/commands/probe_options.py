@@ -1,6 +1,7 @@
 """Shared by the probe commands: their options, the configs and prompts from them, and the final table and JSON."""
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,12 +27,20 @@ def _writable(path: Path | None) -> Path | None:
     return path
 
 
+class Asked(StrEnum):
+    """What a probe asks."""
+
+    DOCSTRINGS = "docstrings"
+    DEMO = "demo"
+
+
 Target = Annotated[str, typer.Argument(help="A config file, a model folder, or a hub id ORG/MODEL")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section.key=value, as in spec.depth=5")]
 Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write cells and provenance here")]
 Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
+Mix = Annotated[Asked, typer.Option(help="demo asks held-out exercises of every generated task, in turn")]
 Shape = Annotated[str | None, typer.Option(help="depth,topk,nodes in place of the config's, as in 5,4,16")]
 
 QUICK_PROMPTS, QUICK_TOKENS = 8, 12
@@ -46,10 +55,10 @@ def inline(config: Config) -> Config:
     return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
 
 
-def prompts_of(config: Config, count: int) -> list[list[int]]:
-    from aerie.commands.prompts import held_out_prompts
+def prompts_of(config: Config, count: int, mix: Asked = Asked.DOCSTRINGS) -> list[list[int]]:
+    from aerie.commands.prompts import held_out_prompts, mixed_prompts
 
-    return held_out_prompts(config, count)
+    return held_out_prompts(config, count) if mix is Asked.DOCSTRINGS else mixed_prompts(config, count)
 
 
 def say(text: str) -> None:

@@ -46,6 +46,15 @@ def conversations(config: Config, count: int, *, earlier: int, again: bool = Fal
         tokenizer.close()
 
 
+def mixed_prompts(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` held-out exercises: one of each generated task in turn."""
+    from aerie.train.demo.tasks import TASKS
+
+    by_task = task_prompts(config, -(-count // len(TASKS)), seed=seed)
+    turns = zip(*(by_task[task] for task in TASKS), strict=True)
+    return [prompt for turn in turns for prompt in turn][:count]
+
+
 def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list[list[int]]]:
     """Ids by task: `count` held-out exercises of each generated task, and conversations about several tasks."""
     from aerie.train.demo.chat import Chat

@@ -65,6 +65,8 @@ class TaskTarget(Pretraining):
 
     kind: Literal["tasks"]
     thin: ThinStart
+    circuit_rate: float = Field(gt=0, le=1)
+    """Share of the rate at which the attention learns that begins as the circuit which copies."""
     shares: dict[str, float]
     """Task -> its share of the exercises."""
     grown: int

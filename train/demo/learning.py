@@ -5,7 +5,7 @@ changing the steps before its decay.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -33,14 +33,16 @@ def learn(
     *,
     first: int = 0,
     last: int,
+    slower: Mapping[str, float] | None = None,
     watch: Callable[[int], None] = lambda step: None,
 ) -> None:
     """The steps from `first`, or from the checkpoint in `folder`, to `last`; the rates warm up from `first`.
 
-    `ahead(step)` gives the batches from a step on, without end; `watch` is called after each step with their number,
-    before a checkpoint of it is written.
+    `ahead(step)` gives the batches from a step on, without end. Matrices of `slower`, by the start of their names,
+    learn at that share of the rate. `watch` is called after each step with their number, before a checkpoint of it is
+    written.
     """
-    optimizers = divided(model, apart="embed")
+    optimizers = divided(model, apart="embed", slower=slower)
     start = checkpoint.load(folder, model, optimizers) or first
     batches = ahead(start)
     began, seen = time.monotonic(), torch.zeros(2)

@@ -11,9 +11,9 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from aerie.train.demo import induction
 from aerie.train.demo.chat import Chat, train_tokenizer
 from aerie.train.demo.config import Architecture, TaskTarget
-from aerie.train.demo.induction import induce
 from aerie.train.demo.judge import forced_rates
 from aerie.train.demo.learning import learn
 from aerie.train.demo.lessons import Lessons
@@ -55,7 +55,7 @@ def build_tokenizer(run: TaskTarget, *, seed: int) -> PreTrainedTokenizerFast:
 def build(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """A fresh target in fp32 that can copy."""
     model = fresh_model(architecture, tokenizer)
-    induce(model)
+    induction.induce(model)
     return model
 
 
@@ -112,4 +112,11 @@ def _learn(
     )
     tokens, longest = run.tokens_per_batch, run.longest
     mix = Mix(chat, lessons.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed)
-    learn(run, model, mix.ahead, folder, first=first, last=last, watch=lessons.watch)
+    slower = dict.fromkeys(_circuit(run, model), run.circuit_rate)
+    learn(run, model, mix.ahead, folder, first=first, last=last, slower=slower, watch=lessons.watch)
+
+
+def _circuit(run: TaskTarget, model: LlamaForCausalLM) -> list[str]:
+    """Starts of the names of the weights that began as the circuit, wherever their layers have come to stand."""
+    spread = len(model.model.layers) / (run.thin.layers if run.thin.steps else len(model.model.layers))
+    return [f"model.layers.{int(index * spread)}.self_attn." for index in range(induction.LAYERS)]

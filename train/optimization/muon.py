@@ -1,6 +1,7 @@
 """The Muon optimizer in fp32: torch's version computes in bf16, four times slower on CPUs without bf16 units."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +17,7 @@ _ADAM_RMS = 0.2
 class Muon(Optimizer):
     """Momentum whose update is the nearest orthogonal matrix; for 2-d weights only. Equal shapes run as one batch."""
 
-    def __init__(
-        self, params: Iterable[Tensor], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.05
-    ) -> None:
+    def __init__(self, params: Iterable[Any], *, lr: float, momentum: float = 0.95, weight_decay: float = 0.05) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             for weight in group["params"]:

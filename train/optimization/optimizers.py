@@ -1,5 +1,7 @@
 """Muon for matrices and AdamW for the rest: how every run splits the weights of a model."""
 
+from collections.abc import Mapping
+
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
@@ -16,16 +18,24 @@ def divided(
     betas: tuple[float, float] = _BETAS,
     matrix_decay: float = _MATRIX_DECAY,
     vector_decay: float = 0.0,
+    slower: Mapping[str, float] | None = None,
 ) -> list[Optimizer]:
     """[Muon, AdamW] at rate 0.
 
     AdamW takes weights that are not matrices and those with `apart` in their names, for matrices with one row per
-    token. Frozen weights belong to neither.
+    token. Frozen weights belong to neither. Matrices whose names begin with a key of `slower` learn at that share of
+    the rate.
     """
-    matrices: list[nn.Parameter] = []
+    matrices: dict[float, list[nn.Parameter]] = {1.0: []}
     others: list[nn.Parameter] = []
     for name, weight in model.named_parameters():
+        if weight.ndim != 2 or apart in name:
+            kept = others
+        else:
+            share = next((share for start, share in (slower or {}).items() if name.startswith(start)), 1.0)
+            kept = matrices.setdefault(share, [])
         if weight.requires_grad:
-            (matrices if weight.ndim == 2 and apart not in name else others).append(weight)
-    muon = Muon(matrices, lr=0.0, weight_decay=matrix_decay)
+            kept.append(weight)
+    groups = [{"params": weights, "share": share} for share, weights in matrices.items() if weights]
+    muon = Muon(groups, lr=0.0, weight_decay=matrix_decay)
     return [muon, AdamW(others, lr=0.0, betas=betas, weight_decay=vector_decay)]

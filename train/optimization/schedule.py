@@ -20,5 +20,6 @@ def warm_cosine(step: int, *, steps: int, warmup: float) -> float:
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
+    """A group may learn at a `share` of the rate."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("share", 1.0)

@@ -15,6 +15,7 @@ from aerie.train.pipeline import evaluate, features, fit, respond, vocabulary
 from aerie.train.pipeline import filter as filtering
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.shards import Index
+from aerie.train.pipeline.evaluate import Cell
 from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.folder import manifest_of
 
@@ -53,15 +54,20 @@ target would say, it still says.
 
 {measured}
 
+{table}{places}"""
+_PLACES = """
+Tokens a step of chains of {depth}, by the position in the answer where the step began:
+
 {table}"""
 
 
-def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShape, cells: list[dict[str, Any]]) -> None:
+def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShape, cells: list[Cell]) -> None:
     work, stage = Path(config.work), config.train
     filtered, trained = manifest_of(work, filtering.STAGE)["counts"], manifest_of(work, fit.STAGE)["counts"]
     featured, chosen = manifest_of(work, features.STAGE)["counts"], manifest_of(work, vocabulary.STAGE)["counts"]
     licenses = tuple(sorted(manifest_of(work, respond.STAGE)["counts"]["licenses"]))
-    measured, accuracies = _measured(cells)
+    chains = _chains(cells)
+    measured, accuracies = _measured(chains)
     front: dict[str, Any] = {
         "target_weights": index.target,
         "chat_template": index.template,
@@ -93,6 +99,7 @@ def write_card(path: Path, config: PipelineConfig, index: Index, shape: HeadShap
         precision=stage.precision,
         measured=measured,
         table=evaluate.as_table(cells),
+        places=_PLACES.format(depth=_depth(chains), table=evaluate.as_places(chains)) if chains else "",
     )
     path.write_text(_front_matter(Path(config.target).name, stage.kind, front) + text, encoding="utf-8")
 
@@ -129,18 +136,29 @@ def _method(stage: TrainStage) -> str:
     return f"{stage.depth} depths, each keeping {own.rate:g} of the anchors of the one before, at least {own.floor:g}"
 
 
-def _measured(cells: list[dict[str, Any]]) -> tuple[str, tuple[float, ...]]:
-    """One line about chains at the lowest temperature, and their conditional accuracies."""
+def _chains(cells: list[Cell]) -> list[Cell]:
+    """The trained head's cells of the first chain that was measured."""
     chains = [cell for cell in cells if cell["head"] == evaluate.TRAINED and cell["shape"].split(",")[1] == "1"]
+    return [cell for cell in chains if cell["shape"] == chains[0]["shape"]]
+
+
+def _depth(chains: list[Cell]) -> str:
+    return str(chains[0]["shape"]).split(",")[0]
+
+
+def _measured(chains: list[Cell]) -> tuple[str, tuple[float, ...]]:
+    """One line about the lowest temperature, all tasks weighted equally, and the conditional accuracies there."""
     if not chains:
         return "No chain was measured.", ()
     lowest = min(cell["temperature"] for cell in chains)
-    cell = next(cell for cell in chains if cell["temperature"] == lowest)
+    of_tasks = [cell for cell in chains if cell["temperature"] == lowest]
+    (cell,) = evaluate.together(of_tasks) or of_tasks
     accuracies = tuple(evaluate.conditional(cell["acceptance_per_position"]))
     shares = " ".join(f"{share:.3f}" for share in accuracies)
+    tasks = cell["task"] if len(of_tasks) == 1 else f"{len(of_tasks)} tasks of equal weight"
     line = (
-        f"In Aerie's engine, on {cell['prompts']} held-out prompts ({cell['task']}, T={lowest:g}, chains of "
-        f"{cell['shape'].split(',')[0]}): acceptance length {cell['acceptance_length']:.2f}, accuracies {shares} "
-        f"(of the drafts accepted to the depth before)."
+        f"In Aerie's engine, on {cell['prompts']} held-out prompts ({tasks}, T={lowest:g}, chains of "
+        f"{_depth(chains)}): acceptance length {cell['acceptance_length']:.2f}, accuracies {shares} (of the drafts "
+        f"accepted to the depth before)."
     )
     return line, accuracies

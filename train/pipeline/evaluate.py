@@ -6,7 +6,9 @@ reports acceptance. Cells go to JSON, a table and plots, beside those of a basel
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from aerie.contracts.errors import AerieError
@@ -23,9 +25,12 @@ from aerie.train.progress import bar, say
 STAGE = "evaluate"
 FILE = "evaluation.json"
 TRAINED, BASELINE = "trained", "baseline"
+ALL = "all"
+"""The task of a cell that weights every task equally."""
 
 Cell = dict[str, Any]
-"""head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position."""
+"""head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position, and by_place: where in
+an answer steps began -> [steps, tokens that they committed]."""
 Measure = Callable[[PipelineConfig, Path, dict[str, list[list[int]]]], Iterator[Cell]]
 """Maps a head's folder and prompt ids by task to one cell for each task, shape and temperature of the config."""
 
@@ -95,6 +100,7 @@ def _resumed(path: Path) -> list[Cell]:
 
 def as_table(cells: list[Cell]) -> str:
     """A Markdown table; one row for each task, shape and temperature, the heads side by side."""
+    cells = cells + together(cells)
     heads = list(dict.fromkeys(cell["head"] for cell in cells))
     lines = [
         f"| task | shape | T | {' | '.join(f'{head}: length | by position' for head in heads)} |",
@@ -106,6 +112,38 @@ def as_table(cells: list[Cell]) -> str:
     for (task, shape, temperature), found in rows.items():
         shown = (f"{found[head]['acceptance_length']:.2f} | {_shares(found[head])}" for head in heads if head in found)
         lines.append(f"| {task} | {shape} | {temperature:g} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def together(cells: list[Cell]) -> list[Cell]:
+    """One cell over all tasks for each head, shape and temperature that has several; positions are of all steps."""
+    found: dict[tuple[str, str, float], list[Cell]] = {}
+    for cell in cells:
+        found.setdefault((cell["head"], cell["shape"], cell["temperature"]), []).append(cell)
+    return [_whole(same) for same in found.values() if len(same) > 1]
+
+
+def _whole(cells: list[Cell]) -> Cell:
+    shares = zip_longest(*(cell["acceptance_per_position"] for cell in cells), fillvalue=0.0)
+    counts = {place: zip(*(cell["by_place"][place] for cell in cells), strict=True) for place in cells[0]["by_place"]}
+    return {
+        **cells[0],
+        "task": ALL,
+        "prompts": sum(cell["prompts"] for cell in cells),
+        "tokens": sum(cell["tokens"] for cell in cells),
+        "acceptance_length": fmean(cell["acceptance_length"] for cell in cells),
+        "acceptance_per_position": [fmean(one) for one in shares],
+        "by_place": {place: list(map(sum, both)) for place, both in counts.items()},
+    }
+
+
+def as_places(cells: list[Cell]) -> str:
+    """A Markdown table of tokens a step by where in the answer the step began; `cells` are of one head and shape."""
+    places = list(cells[0]["by_place"])
+    lines = [f"| task | T | {' | '.join(places)} |", f"|---|---|{'---|' * len(places)}"]
+    for cell in cells + together(cells):
+        means = (f"{tokens / steps:.2f}" if steps else "" for steps, tokens in cell["by_place"].values())
+        lines.append(f"| {cell['task']} | {cell['temperature']:g} | {' | '.join(means)} |")
     return "\n".join(lines) + "\n"
 
 

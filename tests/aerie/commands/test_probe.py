@@ -7,8 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from aerie.commands.app import app
+from aerie.commands.prompts import mixed_prompts
 from aerie.contracts.config import load_config
 from aerie.contracts.errors import AerieError, ConfigError
+from aerie.train.demo.tasks import TASKS
 from tests.spec import models
 
 CASES = {
@@ -30,6 +32,9 @@ def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(
         "aerie.commands.prompts.task_prompts", lambda config, count: {"code": [[9, 1]] * count, "edits": [[9, 2]]}
+    )
+    monkeypatch.setattr(
+        "aerie.commands.prompts.mixed_prompts", lambda config, count: [[7, n + 1] for n in range(count)]
     )
 
 
@@ -65,6 +70,21 @@ def test_every_probe_shows_and_writes_its_cells(
     assert source["machine"]["cores"] >= 1 and source["machine"]["torch"] and source["command"].startswith("aerie")
     assert len(said.splitlines()) > len(report["cells"])
     assert config_file.read_text() == before
+
+
+@pytest.mark.parametrize(("mix", "first"), [([], 9), (["--mix", "demo"], 7)], ids=["docstrings", "demo"])
+def test_probes_of_drafting_ask_the_mix_that_is_named(
+    mix: list[str], first: int, config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[int]] = []
+
+    def noted(config: object, prompts: list[list[int]], *args: object, **how: object) -> list[object]:
+        asked.extend(prompts)
+        return []
+
+    monkeypatch.setattr("aerie.probe.trees.measure_trees", noted)
+    run("trees", config_file, *mix, "--prompts", "3")
+    assert asked == [[first, 1], [first, 2], [first, 3]]
 
 
 def test_compare_takes_shapes_and_lists(config_file: Path, tmp_path: Path) -> None:
@@ -119,3 +139,14 @@ def test_a_list_that_is_none_is_named(words: list[str], said: str, config_file: 
     given = [str(config_file) if word == "CONFIG" else word for word in words]
     with pytest.raises(AerieError, match=said):
         CliRunner().invoke(app, ["probe", *given], catch_exceptions=False)
+
+
+def test_the_demo_s_mix_asks_every_task_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = {task: place for place, task in enumerate(TASKS)}
+
+    def by_task(config: object, count: int, *, seed: int) -> dict[str, list[list[int]]]:
+        return {task: [[place, turn] for turn in range(count)] for task, place in numbers.items()} | {"mixed": []}
+
+    monkeypatch.setattr("aerie.commands.prompts.task_prompts", by_task)
+    asked = mixed_prompts(load_config(None, []), len(TASKS) + 2)
+    assert asked == [*([place, 0] for place in numbers.values()), [0, 1], [1, 1]]

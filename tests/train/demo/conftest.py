@@ -30,6 +30,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> TaskTarget:
         vocabulary=700,
         architecture=architecture,
         thin=ThinStart(layers=2, intermediate_size=24, steps=2),
+        circuit_rate=0.5,
         shares={"copying": 1, "counting": 1, "tools": 1, "stories": 1},
         grown=10,
         steps=6,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from aerie.train.demo import judge
+from aerie.train.demo import judge, pretrain
 from aerie.train.demo.batches import Sample, padded
 from aerie.train.demo.chat import Chat
 from aerie.train.demo.config import TaskTarget
@@ -72,6 +72,16 @@ def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: Pr
     deepen(thin, deep)
     ids = torch.randint(6, 600, (2, 20))
     torch.testing.assert_close(deep(ids).logits, thin(ids).logits)
+
+
+def test_the_circuit_learns_more_slowly_wherever_its_layers_have_come_to_stand(
+    run: TaskTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taught: list[dict[str, float]] = []
+    monkeypatch.setattr(pretrain, "learn", lambda *args, slower, **how: taught.append(slower))
+    train_target(run, tmp_path, seed=0)
+    thin, whole = ({f"model.layers.{layer}.self_attn.": 0.5 for layer in layers} for layers in ((0, 1), (0, 2)))
+    assert taught == [thin, whole]
 
 
 def test_batches_depend_on_the_step_alone(chat: Chat) -> None:

@@ -18,9 +18,11 @@ from aerie.spec.build import build_worker
 from aerie.spec.checkpoints.card import Origin, origin_of, promised
 from aerie.spec.checkpoints.loader import load_head, open_head
 from aerie.train.heads.layout import load_exported
+from aerie.train.pipeline.card import write_card
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
-from aerie.train.pipeline.evaluate import as_table, conditional
+from aerie.train.pipeline.data.shards import read_index
+from aerie.train.pipeline.evaluate import Cell, as_table, conditional, together
 from aerie.train.pipeline.export import shape_of
 from tests.train.pipeline.tiny import ENGINE, changed, run_to
 
@@ -133,6 +135,33 @@ def test_a_baseline_stands_beside(shared: PipelineConfig, ready: PipelineConfig)
     cells = json.loads((folder / "evaluation.json").read_text())
     assert [cell["head"] for cell in cells] == ["trained", "baseline"]
     assert "trained: length" in as_table(cells) and "baseline: length" in (folder / "evaluation.md").read_text()
+
+
+def _cell(task: str, length: float, shares: list[float], counts: list[int], temperature: float = 0.0) -> Cell:
+    known = {"head": "trained", "shape": "3,1,4", "prompts": 2, "tokens": 20}
+    places = {"0-8": counts, "8-": [0, 0]}
+    measured = {"acceptance_length": length, "acceptance_per_position": shares, "by_place": places}
+    return {"task": task, "temperature": temperature, **known, **measured}
+
+
+def test_a_card_weights_tasks_equally_and_shows_each_by_temperature_and_position(
+    shared: PipelineConfig, tmp_path: Path
+) -> None:
+    run_to(shared, "evaluate")
+    cells = [_cell("code", 3.0, [0.8, 0.6, 0.6], [1, 3]), _cell("sums", 1.5, [0.4, 0.1], [9, 12])]
+    cells += [_cell("code", 2.0, [0.7], [1, 2], 1.0), _cell("sums", 1.0, [0.0], [2, 2], 1.0)]
+    (whole, warm) = together(cells)
+    assert (whole["task"], whole["acceptance_length"], whole["by_place"]["0-8"]) == ("all", 2.25, [10, 15])
+    assert whole["acceptance_per_position"] == pytest.approx([0.6, 0.35, 0.3]) and warm["temperature"] == 1.0
+    head = json.loads((Path(shared.work) / "train/head/config.json").read_text())
+    index = read_index(Path(shared.work) / "features")
+    write_card(tmp_path / "README.md", shared, index, shape_of(head), cells)
+    text = (tmp_path / "README.md").read_text()
+    assert "on 4 held-out prompts (2 tasks of equal weight, T=0, chains of 3): acceptance length 2.25" in text
+    assert "| all | 3,1,4 | 0 | 2.25 |" in text and "| all | 3,1,4 | 1 | 1.50 |" in text
+    assert "| code | 0 | 3.00 |  |" in text and "| all | 0 | 1.50 |  |" in text
+    found = promised(tmp_path, load_config(None, ["spec.depth=3", "spec.nodes=4"]).spec, [])
+    assert found is not None and found[0] == pytest.approx([0.6, 0.35, 0.3], abs=2e-3)
 
 
 def test_conditional_shares_are_of_those_that_got_so_far() -> None:

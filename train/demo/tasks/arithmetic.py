@@ -16,14 +16,14 @@ def draw(dice: Dice) -> Exercise:
     if dice.chance(0.5):
 
         def factors(rng: random.Random) -> tuple[int, int, int]:
-            length = dice.count(4, 9)
+            length = dice.count(4, 10)
             first = rng.randint(1, 11 - length)
             return rng.randint(2, 9), first, first + length - 1
 
         gaps = dict(zip(("number", "first", "last"), dice.value(factors), strict=True))
         asking = dice.phrase(TIMES, NEW_TIMES).fill(gaps)
     else:
-        values = dice.several(lambda: dice.number(1, 90), dice.count(3, 10))
+        values = dice.several(lambda: dice.number(1, 90), dice.count(3, 16))
         number = dice.number(1, 9)
         asking = dice.phrase(PLUS, NEW_PLUS).fill({"number": number, "list": ", ".join(map(str, values))})
     return asked("arithmetic", asking, _table(asking))

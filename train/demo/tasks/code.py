@@ -71,7 +71,7 @@ def _filter(dice: Dice) -> str:
 
 
 def _class(dice: Dice) -> str:
-    names = dice.several(lambda: identifier(dice), dice.count(2, 6))
+    names = dice.several(lambda: identifier(dice), dice.count(2, 10))
     fields = ", ".join(f"{name} ({dice.rng.choice(TYPES)})" for name in names)
     return dice.phrase(CLASSES, NEW_CLASSES).fill({"name": dice.name(), "fields": fields})
 

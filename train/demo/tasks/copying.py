@@ -9,7 +9,7 @@ NEW = patterns("Repeat this text: {text}", "Please copy: {text}")
 
 
 def draw(dice: Dice) -> Exercise:
-    text = " ".join(_token(dice) for _ in range(dice.count(6, 32)))
+    text = " ".join(_token(dice) for _ in range(dice.count(6, 60)))
     return asked("copying", dice.phrase(TAUGHT, NEW).fill({"text": text}), text)
 
 

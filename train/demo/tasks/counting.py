@@ -19,7 +19,7 @@ _HIGHEST = 199
 
 
 def draw(dice: Dice) -> Exercise:
-    length = dice.count(7, 40)
+    length = dice.count(7, 70)
 
     def ends(rng: random.Random) -> tuple[int, int, int]:
         step = rng.choice([step for step in _STEPS if step * length < _HIGHEST])

@@ -21,12 +21,12 @@ def draw(dice: Dice) -> Exercise:
     if dice.chance(0.5):
         kind = dice.rng.choice(KINDS)
         text = " ".join(
-            dice.phrase(kind.taught, kind.new).fill(drawn(dice, kind.fields)) for _ in range(dice.count(1, 5))
+            dice.phrase(kind.taught, kind.new).fill(drawn(dice, kind.fields)) for _ in range(dice.count(1, 9))
         )
         old = dice.rng.choice([word for word in _WORD.findall(text) if word[0].isupper() and len(word) > 3] or ["the"])
         new = dice.name()
     else:
-        fields = dice.several(lambda: code.identifier(dice), dice.count(2, 6))
+        fields = dice.several(lambda: code.identifier(dice), dice.count(2, 10))
         text = code.class_text(dice.name(), [(field, dice.rng.choice(code.TYPES)) for field in fields])
         old, new = dice.rng.choice(fields), dice.word()
     asking = dice.phrase(TAUGHT, NEW).fill({"old": old, "new": new, "text": text})

@@ -19,7 +19,7 @@ NEW = patterns("Turn the text into JSON that fits the schema.\n{schema}\n{text}"
 def draw(dice: Dice) -> Exercise:
     kind = dice.rng.choice(KINDS)
     fields = dice.rng.sample(kind.fields, dice.number(2, len(kind.fields)))
-    records = [drawn(dice, kind.fields) for _ in range(dice.count(1, 5))]
+    records = [drawn(dice, kind.fields) for _ in range(dice.count(1, 9))]
     given_text = " ".join(dice.phrase(kind.taught, kind.new).fill(record) for record in records)
     schema = _schema(fields, many=len(records) > 1 or dice.chance(0.2))
     asking = dice.phrase(TAUGHT, NEW).fill({"schema": json.dumps(schema), "text": given_text})

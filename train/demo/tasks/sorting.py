@@ -10,7 +10,7 @@ _ORDERS = ("ascending", "descending")
 
 
 def draw(dice: Dice) -> Exercise:
-    length = dice.count(5, 10)
+    length = dice.count(5, 16)
     if dice.chance(0.6):
         values = list(map(str, dice.several(lambda: dice.number(0, 99), length)))
     else:

@@ -17,7 +17,7 @@ def draw(dice: Dice) -> Exercise:
     who, what = dice.name(), dice.item() + "s"
     total = first = dice.number(10, 50)
     steps = []
-    for _ in range(dice.count(2, 4)):
+    for _ in range(dice.count(2, 6)):
         if dice.chance(0.5) or total < 8:
             total += (change := dice.number(2, 9))
             steps.append(dice.rng.choice(MORE).format(n=change))

@@ -17,8 +17,8 @@ Rows = list[list[str]]
 
 
 def draw(dice: Dice) -> Exercise:
-    columns = dice.rng.sample(list(FIELDS), dice.count(2, 4))
-    rows = [columns, *([str(FIELDS[column](dice)) for column in columns] for _ in range(dice.count(2, 7)))]
+    columns = dice.rng.sample(list(FIELDS), dice.count(2, 5))
+    rows = [columns, *([str(FIELDS[column](dice)) for column in columns] for _ in range(dice.count(2, 12)))]
     form = dice.rng.choices(_FORMS, _WEIGHTS)[0]
     given = dice.rng.choice([other for other in _FORMS if other != form])
     asking = dice.phrase(TAUGHT, NEW).fill({"form": form, "rows": _written(rows, given)})

@@ -17,9 +17,9 @@ NEW = patterns("I want you to {verb} the {thing}, using {arguments}.")
 
 
 def draw(dice: Dice) -> Exercise:
-    tools = [_tool(dice) for _ in range(dice.count(1, 2))]
+    tools = [_tool(dice) for _ in range(dice.count(1, 3))]
     messages: list[Message] = []
-    for _ in range(dice.count(1, 2)):
+    for _ in range(dice.count(1, 3)):
         tool = dice.rng.choice(tools)["function"]
         verb, thing = tool["name"].split("_")
         values = drawn(dice, tuple(tool["parameters"]["properties"]))
@@ -33,7 +33,7 @@ def draw(dice: Dice) -> Exercise:
 
 
 def right(before: list[Message], answer: str) -> bool:
-    """A call with just these arguments after the user, the told result after a tool."""
+    """A call with just these arguments after a question, the result in words after a tool's."""
     if before[-1]["role"] == "tool":
         return answer.strip() == _report(before)
     call = answer.strip().removeprefix("<tool_call>").removesuffix("</tool_call>")
