@@ -174,6 +174,13 @@ def test_the_recipe_is_read_and_names_every_task() -> None:
     assert isinstance(run, TaskTarget) and set(run.shares) == set(TASKS) and run.architecture.head_dim == 64
 
 
+def test_a_p_eagle_head_is_of_the_same_target_and_data() -> None:
+    first, parallel = load_pipeline(CONFIG), load_pipeline(CONFIG.with_name("tasks-peagle.yaml"))
+    assert (parallel.train.kind, parallel.target) == ("peagle", first.target) and not parallel.trains_target
+    for part in ("pretrain", "prompts", "filter", "respond", "features", "vocabulary"):
+        assert getattr(parallel, part) == getattr(first, part)
+
+
 def test_a_target_s_folder_is_judged_by_task(run: TaskTarget, words: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     run = run.model_copy(update={"shares": {"counting": 1.0, "tools": 1.0}})
     torch.manual_seed(0)
