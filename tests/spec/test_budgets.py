@@ -38,6 +38,7 @@ KINDS = {
     "greedy": SamplingParams(temperature=0, max_tokens=40),
     "sampled": SamplingParams(temperature=0.8, seed=2, max_tokens=40),
     "filtered": SamplingParams(temperature=0.8, top_k=20, top_p=0.9, seed=2, max_tokens=40),
+    "edited": SamplingParams(temperature=0.8, top_k=20, presence_penalty=0.5, logit_bias={3: 1.0}, max_tokens=40),
 }
 CHAIN = {"depth": 3, "topk": 1, "nodes": 4}
 
@@ -199,12 +200,14 @@ def test_launches_of_a_layer(step_of: Callable[..., Step], triton: bool, most: i
         (CHAIN, "greedy", 148, 8),
         (CHAIN, "sampled", 169, 19),
         (TREE, "filtered", 260, 28),
+        (None, "edited", 65, 2),
+        (CHAIN, "edited", 191, 25),
     ],
 )
 def test_launches_of_a_step(
     step_of: Callable[..., Step], shape: dict[str, int] | None, kind: str, launches: int, wide: int
 ) -> None:
-    """With Triton's kernels: two layers of the target, and the head's one at each level."""
+    """With Triton's kernels: two layers of the target, and the head's one at each level. Edits are part of `choose`."""
     step = step_of(kind, triton=True, shape=shape)
     assert step.launches <= launches, step.names
     assert step.wide <= wide, f"passes over the vocabulary: {step.wide_names}"
