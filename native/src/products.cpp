@@ -31,7 +31,8 @@ struct Product {
 
 std::atomic<long> tile_rows{kMostRows};
 
-// `tokens` rows of a product, in tiles of the maximum size and one of the rest.
+// `tokens` rows of a product, in tiles of the maximum size and one of the rest: what a full tile computes hides the time
+// to read its weights.
 struct Cut {
   explicit Cut(long tokens) : tokens(tokens), most(tile_rows), tiles((tokens + most - 1) / most) {}
   long first(long tile) const { return tile * most; }
@@ -40,7 +41,7 @@ struct Cut {
 };
 
 template <class Weight>
-using Tile = void (*)(float*, long, const float*, const Weight*, long, long);
+using Tile = void (*)(float*, long, bool, const float*, const Weight*, long, long);
 
 // By rows: a tile of one panel, and a tile of as many panels as are computed at once.
 template <class Weight, int... Before>
@@ -64,31 +65,12 @@ void arrange(std::vector<float>& blocks, const float* x, long tokens, long input
       std::memcpy(to, x + token * inputs + first, std::min(kDepth, inputs - first) * sizeof(float));
 }
 
-// Adds to sums [tokens, kPitch] over the inputs from `first` on, for the panels from `panel` on.
+// Writes sums [rows, kPitch], whose first row and column are `row` and `output` of the product.
 template <class Weight>
-void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
-  const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
-  const Weight* weights = product.panels + panel * apart + first * kPanel;
-  const long group = panels_at_once(cut.rows(0));  // panels that stay in the cache for all rows
-  for (long begin = 0; begin < panels; begin += group) {
-    const long end = std::min(begin + group, panels);
-    for (long part = 0; part < cut.tiles; ++part) {
-      const long row = cut.first(part), rows = cut.rows(part), many = panels_at_once(rows);
-      for (long at = begin; at < end;) {
-        const bool wide = at + many <= end;
-        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
-        tile(sums + row * kPitch + at * kPanel, kPitch, x + row * kStride, weights + at * apart, apart,
-             count);
-        at += wide ? many : 1;
-      }
-    }
-  }
-}
-
-template <class Weight>
-void put(float* sums, const Product<Weight>& product, long tokens, long output, long count) {
-  float* out = product.out + output;
-  for (long token = 0; token < tokens; ++token, out += product.outputs, sums += kPitch) {
+void put(float* sums, const Product<Weight>& product, long row, long rows, long output, long count) {
+  count = std::min(count, product.outputs - output);
+  float* out = product.out + row * product.outputs + output;
+  for (; rows > 0; --rows, out += product.outputs, sums += kPitch) {
     for (long i = 0; product.scales && i < count; ++i) sums[i] *= product.scales[output + i];
     for (long i = 0; product.bias && i < count; ++i) sums[i] += product.bias[output + i];
     if (product.adds)
@@ -98,18 +80,39 @@ void put(float* sums, const Product<Weight>& product, long tokens, long output, 
   }
 }
 
+// The inputs from `first` on, of all tokens of a cut, for the panels from `panel` on. Sums [tokens, kPitch] are kept
+// between the calls for all inputs; the last one puts them.
+template <class Weight>
+void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
+  const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
+  const Weight* weights = product.panels + panel * apart + first * kPanel;
+  const long group = panels_at_once(cut.rows(0));  // panels that stay in the cache for all rows
+  const bool fresh = first == 0, done = first + count == product.inputs;
+  for (long begin = 0; begin < panels; begin += group) {
+    const long end = std::min(begin + group, panels);
+    for (long part = 0; part < cut.tiles; ++part) {
+      const long row = cut.first(part), rows = cut.rows(part), many = panels_at_once(rows);
+      for (long at = begin, next; at < end; at = next) {
+        const bool wide = at + many <= end;
+        next = at + (wide ? many : 1);
+        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
+        float* const own = fresh && done ? sums : sums + row * kPitch + at * kPanel;  // one place stays in the cache
+        tile(own, kPitch, fresh, x + row * kStride, weights + at * apart, apart, count);
+        if (done) put(own, product, row, rows, (panel + at) * kPanel, (next - at) * kPanel);
+      }
+    }
+  }
+}
+
 // The panels from `begin` to `end` of a product, for tokens in blocks.
 template <class Weight>
 void multiply(const Product<Weight>& product, const float* blocks, const Cut& cut, long begin, long end) {
   static thread_local std::vector<float> sums;
   sums.resize(cut.tokens * kPitch);
-  for (long panel = begin; panel < end; panel += kStrip) {
-    const long panels = std::min(kStrip, end - panel);
-    for (long token = 0; token < cut.tokens; ++token) std::fill_n(&sums[token * kPitch], panels * kPanel, 0.0f);
+  for (long panel = begin; panel < end; panel += kStrip)
     for (long first = 0; first < product.inputs; first += kDepth)
-      sum_up(sums.data(), blocks + first / kDepth * cut.tokens * kStride, product, cut, panel, panels, first);
-    put(sums.data(), product, cut.tokens, panel * kPanel, std::min(panels * kPanel, product.outputs - panel * kPanel));
-  }
+      sum_up(sums.data(), blocks + first / kDepth * cut.tokens * kStride, product, cut, panel,
+             std::min(kStrip, end - panel), first);
 }
 
 template <class Weight>

@@ -16,45 +16,63 @@ constexpr long kSums = kRegisters - 4;  // the others hold a pair of weights, a 
 constexpr long kMostRows = kSums / 2;
 constexpr long kDepth = 1024;        // inputs at a time
 constexpr long kStride = kDepth + 16;  // for rows of x: at 4 KB all of them would share a few cache sets
-template <class Weight>
-constexpr long kAhead = 2048 / (kPanel * static_cast<long>(sizeof(Weight)));  // inputs to prefetch
 
 // Few rows take more panels at once, so that sums do not wait for each other.
 constexpr long panels_at_once(long rows) { return std::clamp(kSums / (2 * rows), 1L, 4L); }
 
-inline void widen(Floats* pair, const uint16_t* from) {
+// Of each panel, to prefetch.
+constexpr long bytes_ahead(long panels) { return std::clamp(8192 / panels, 2048L, 4096L); }
+
+// With AVX2, multiply-adds have two ports, which shifts and masks would take from them, and shuffles have a third. Of
+// several panels the third is the busiest, so there one of both is a shift.
+template <int Panels>
+void widen(Floats* pair, const uint16_t* from) {
+#if defined(__AVX2__) && !defined(__AVX512F__)
+  const __m256i both = load<__m256i>(from);
+  const __m256i lower = _mm256_setr_epi32(0x01008080, 0x05048080, 0x09088080, 0x0D0C8080,  // bytes of each float, 80 is 0
+                                          0x01008080, 0x05048080, 0x09088080, 0x0D0C8080);
+  pair[0] = same_bits<Floats>(Panels == 1 ? _mm256_shuffle_epi8(both, lower) : _mm256_slli_epi32(both, 16));
+  pair[1] = same_bits<Floats>(_mm256_blend_epi16(_mm256_setzero_si256(), both, 0xAA));
+#else
   const Words both = load<Words>(from);
   pair[0] = same_bits<Floats>(both << 16);
   pair[1] = same_bits<Floats>(both & 0xFFFF0000u);
+#endif
 }
 
-inline void widen(Floats* pair, const int8_t* from) {
+template <int Panels>
+void widen(Floats* pair, const int8_t* from) {
   pair[0] = widened(from);
   pair[1] = widened(from + kLanes);
 }
 
-// Adds to sums [Rows, Panels, kPanel], whose rows are `pitch` apart, the products of `count` inputs: x [Rows, kStride]
-// and `panels`, which are `apart` from each other. Every sum is over the inputs in order, for any number of rows and
-// panels.
+// Adds to sums [Rows, Panels, kPanel], whose rows are `pitch` apart, or writes there if they are `fresh`, the products of
+// `count` inputs: x [Rows, kStride] and `panels`, which are `apart` from each other. Every sum is over the inputs in
+// order, for any number of rows and panels.
 template <class Weight, int Rows, int Panels>
-void tile(float* kept, long pitch, const float* x, const Weight* panels, long apart, long count) {
-  Floats sums[Rows][2 * Panels];
+void tile(float* kept, long pitch, bool fresh, const float* x, const Weight* panels, long apart, long count) {
+  constexpr long inputs_ahead = bytes_ahead(Panels) / (kPanel * static_cast<long>(sizeof(Weight)));
+  constexpr bool full = Panels > 1 && 2 * Rows * Panels + Rows + 3 > kRegisters;
+  Floats sums[Rows][2 * Panels] = {};
+  if (!fresh) {
 #pragma GCC unroll 16
-  for (int r = 0; r < Rows; ++r)
+    for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
-    for (int v = 0; v < 2 * Panels; ++v) sums[r][v] = load(kept + r * pitch + v * kLanes);
+      for (int v = 0; v < 2 * Panels; ++v) sums[r][v] = load(kept + r * pitch + v * kLanes);
+  }
   // Prefetches from these panels and, near their end, from those that follow them.
-  const long last = std::max(count - kAhead<Weight>, 0L);
-  for (long begin = 0, end = last, ahead = kAhead<Weight> * kPanel; begin < count;
+  const long last = std::max(count - inputs_ahead, 0L);
+  for (long begin = 0, end = last, ahead = inputs_ahead * kPanel; begin < count;
        begin = end, end = count, ahead = Panels * apart - last * kPanel) {
 #pragma GCC unroll 2
     for (long i = begin; i < end; ++i) {
 #pragma GCC unroll 16
       for (int p = 0; p < Panels; ++p) {  // one after the other, so that only one pair of weights needs registers
+        if (full) asm volatile("" ::: "memory");  // read the factors again: kept in registers, they would displace sums
         const Weight* from = panels + p * apart + i * kPanel;
         Floats pair[2];
         __builtin_prefetch(from + ahead);
-        widen(pair, from);
+        widen<Panels>(pair, from);
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r) {
           const float factor = x[r * kStride + i];
