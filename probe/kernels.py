@@ -12,19 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aerie.engine.model.packing import HalfPacked
 from aerie.native.choice import choose
 from aerie.native.library import library, library_name, missing
 from aerie.native.march import LEVELS, lacking
-from aerie.native.trials import FP16, PANELS, PanelTrial, TorchTrial, Trial, tile_sizes
+from aerie.native.pages import LargePages
+from aerie.native.trials import FP16, PANELS
+from aerie.probe.layouts import Layout, bytes_of, is_ours, layouts_of, tiled
 
 Cell = dict[str, Any]
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
@@ -76,149 +75,119 @@ def measure_marches(measure: Measure, marches: Sequence[str]) -> list[Cell]:
 
 @torch.inference_mode()
 def measure_kernels(measure: Measure) -> list[Cell]:
-    """The least microseconds of one multiplication, over rounds in which the layouts alternate; Aerie's are called as
-    in a step, all matrices in one call. Shares are of the most multiply-adds and bytes a second that one thread did
-    in registers and from memory in any round. `over_torch` is over the best of torch's layouts; `of_best_choice`, of
-    what serves by default, over the best that could be chosen.
+    """The least microseconds of one multiplication, over rounds in which all cells and layouts take turns; Aerie's are
+    called as in a step, all matrices in one call. Shares are of the most multiply-adds and bytes a second that one
+    thread did in registers and from memory, beside the cell's runs. `over_torch` is over the best of torch's layouts;
+    `of_best_choice`, of what serves by default, over the best that could be chosen.
     """
     torch.set_num_threads(measure.threads)
-    ours = missing() is None
-    if ours:
+    limits, chosen = None, None
+    if missing() is None:
         library().use_threads(measure.threads)
-    cells = []
-    for name, (out, wide) in measure.shapes.items():
-        copies = max(1, min(measure.layers, _COPIES // (out * wide)))
-        weights = [_weight(out, wide) for _ in range(copies)]
-        trials = _trials(weights, fp16=measure.fp16)
-        chosen = _chosen(measure) if ours else None
-        for count in measure.tokens:
-            passes = max(1, round(measure.work / (out * wide * count * copies)))
-            least, peak, bandwidth = _least(trials, count, passes, measure.rounds, limits=ours)
-            seconds = {layout: taken / passes / copies for layout, taken in least.items()}
-            theirs = min(taken for layout, taken in seconds.items() if not _is_ours(layout))
-            best = min(taken for layout, taken in seconds.items() if not ours or layout == FP16 or _is_ours(layout))
-            cells += [
-                {
-                    "matrix": name,
-                    "out": out,
-                    "in": wide,
-                    "tokens": count,
-                    "threads": measure.threads,
-                    "layout": layout,
-                    "microseconds": taken * 1e6,
-                    "gmacs": out * wide * count / taken / 1e9,
-                    "of_peak": None if peak is None else out * wide * count / taken / peak,
-                    "of_bandwidth": None if bandwidth is None else _bytes(layout) * out * wide / taken / bandwidth,
-                    "over_columns": seconds["columns"] / taken,
-                    "over_torch": theirs / taken,
-                    "of_best_choice": best / taken if layout == chosen else None,
-                    "kernel_set": library_name() if _is_ours(layout) else None,
-                }
-                for layout, taken in seconds.items()
-            ]
-    return cells
+        limits, chosen = _Limits(), _chosen(measure)
+    clock = (
+        time.thread_time if measure.threads == 1 else time.perf_counter
+    )  # what others do beside it costs no CPU time
+    timings = [timing for name in measure.shapes for timing in _timings(measure, name)]
+    for _ in range(measure.rounds):
+        for timing in timings:
+            timing.run(limits, clock)
+    return [cell for timing in timings for cell in timing.cells(measure.threads, chosen)]
 
 
-def _is_ours(layout: str) -> bool:
-    return layout.startswith(PANELS)
+class _Limits:
+    """What this CPU can do on one thread."""
+
+    def __init__(self) -> None:
+        self._numbers = torch.full((64,), 1e-3)
+        self._floats = LargePages().keep(torch.zeros(_FLOATS))
+
+    def peak(self, clock: Callable[[], float]) -> float:
+        """Multiply-adds a second. The first ones slow a CPU down that lowers its frequency for them."""
+        best = 0.0
+        for _ in range(2):
+            self._numbers.fill_(1e-3)
+            began = clock()
+            done = library().multiply_adds(self._numbers.data_ptr(), _ROUNDS)
+            best = max(best, done / (clock() - began))
+        return best
+
+    def bandwidth(self, clock: Callable[[], float]) -> float:
+        """Bytes a second."""
+        began = clock()
+        library().read_through(self._floats.data_ptr(), self._floats.numel())
+        return 4 * self._floats.numel() / (clock() - began)
 
 
-def _bytes(layout: str) -> int:
-    """Of a weight."""
-    return 2 if layout == FP16 or _is_ours(layout) else 4
+class _Timing:
+    """One matrix at one number of tokens, in every layout."""
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, int],
+        copies: int,
+        count: int,
+        trials: Mapping[str, Layout],
+        passes: int,
+    ) -> None:
+        self._name, self._count, self._copies, self._passes = name, count, copies, passes
+        self._out, self._in = shape
+        self._runs = {layout: trial.prepare(count) for layout, trial in trials.items()}
+        self._least = dict.fromkeys(trials, float("inf"))
+        self._peak, self._bandwidth = 0.0, 0.0
+
+    def run(self, limits: _Limits | None, clock: Callable[[], float]) -> None:
+        for layout, run in self._runs.items():
+            run()  # with weights in the cache as a step finds them, whatever ran before
+            began = clock()
+            for _ in range(self._passes):
+                run()
+            self._least[layout] = min(self._least[layout], clock() - began)
+        if limits is not None:
+            self._peak = max(self._peak, limits.peak(clock))
+            self._bandwidth = max(self._bandwidth, limits.bandwidth(clock))
+
+    def cells(self, threads: int, chosen: str | None) -> list[Cell]:
+        seconds = {layout: least / self._passes / self._copies for layout, least in self._least.items()}
+        theirs = min(taken for layout, taken in seconds.items() if not is_ours(layout))
+        best = min(taken for layout, taken in seconds.items() if not self._peak or layout == FP16 or is_ours(layout))
+        weights = self._out * self._in
+        return [
+            {
+                "matrix": self._name,
+                "out": self._out,
+                "in": self._in,
+                "tokens": self._count,
+                "threads": threads,
+                "layout": layout,
+                "microseconds": taken * 1e6,
+                "gmacs": weights * self._count / taken / 1e9,
+                "of_peak": weights * self._count / taken / self._peak if self._peak else None,
+                "of_bandwidth": bytes_of(layout) * weights / taken / self._bandwidth if self._bandwidth else None,
+                "over_columns": seconds["columns"] / taken,
+                "over_torch": theirs / taken,
+                "of_best_choice": best / taken if layout == chosen else None,
+                "kernel_set": library_name() if is_ours(layout) else None,
+            }
+            for layout, taken in seconds.items()
+        ]
+
+
+def _timings(measure: Measure, name: str) -> list[_Timing]:
+    out, wide = shape = measure.shapes[name]
+    copies = max(1, min(measure.layers, _COPIES // (out * wide)))
+    trials = layouts_of([_weight(out, wide) for _ in range(copies)], fp16=measure.fp16)
+    return [
+        _Timing(name, shape, copies, count, trials, max(1, round(measure.work / (out * wide * count * copies))))
+        for count in measure.tokens
+    ]
 
 
 def _chosen(measure: Measure) -> str:
     """The layout that serves this model by default."""
     way = choose(list(measure.shapes.values()), measure.layers, threads=measure.threads, pinned=True).way
-    return _tiled(way.tile_rows) if way.product == PANELS else FP16
-
-
-def _tiled(rows: int) -> str:
-    return f"{PANELS} in tiles of {rows}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Tiled:
-    """Aerie's own products in tiles of up to so many tokens."""
-
-    trial: PanelTrial
-    rows: int
-
-    def prepare(self, tokens: int) -> Callable[[], None]:
-        run = self.trial.prepare(tokens)
-
-        def tiled() -> None:
-            library().use_tile_rows(self.rows)
-            run()
-
-        return tiled
-
-
-def _least(
-    trials: Mapping[str, Trial | _Tiled], count: int, passes: int, rounds: int, *, limits: bool
-) -> tuple[dict[str, float], float | None, float | None]:
-    """The least seconds of each layout's passes, and the CPU's most multiply-adds and bytes a second."""
-    runs = {layout: trial.prepare(count) for layout, trial in trials.items()}
-    least = dict.fromkeys(runs, float("inf"))
-    numbers, peak, bandwidth = torch.full((64,), 1e-3), 0.0, 0.0
-    floats = torch.zeros(_FLOATS if limits else 0)
-    for number in range(rounds + 1):  # the first warms up
-        for layout, run in runs.items():
-            taken = _seconds(run, passes if number else 1)
-            least[layout] = min(least[layout], taken) if number else float("inf")
-        if limits:
-            began = time.perf_counter()
-            done = library().multiply_adds(numbers.fill_(1e-3).data_ptr(), _ROUNDS)
-            between = time.perf_counter()
-            library().read_through(floats.data_ptr(), floats.numel())
-            peak = max(peak, done / (between - began))
-            bandwidth = max(bandwidth, 4 * floats.numel() / (time.perf_counter() - between))
-    return least, peak or None, bandwidth or None
-
-
-def _seconds(run: Callable[[], None], times: int) -> float:
-    began = time.perf_counter()
-    for _ in range(times):
-        run()
-    return time.perf_counter() - began
-
-
-def _trials(weights: list[Tensor], *, fp16: bool) -> dict[str, Trial | _Tiled]:
-    trials: dict[str, Trial | _Tiled] = {
-        "rows": TorchTrial([_product(weight.t()) for weight in weights], weights),
-        "columns": TorchTrial([_product(weight.t().contiguous()) for weight in weights], weights),
-    }
-    if fp16 and (packed := [form for form in map(HalfPacked.of, weights) if form is not None]):
-        trials[FP16] = TorchTrial([partial(form, bias=None) for form in packed], weights)
-    with suppress(RuntimeError, AttributeError):  # a torch without MKL
-        trials["mkl"] = TorchTrial([_MklPacked(weight) for weight in weights], weights)
-    if missing() is None:
-        panels = PanelTrial(weights)
-        trials |= {_tiled(rows): _Tiled(panels, rows) for rows in tile_sizes()}
-    return trials
-
-
-def _product(matrix: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x: x.mm(matrix)
-
-
-class _MklPacked:
-    """MKL's packed form, which is for one number of tokens."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._weight = weight
-        self._packed: tuple[int, Tensor] = (1, self._pack(1))
-
-    def _pack(self, tokens: int) -> Tensor:
-        packed: Tensor = torch.ops.mkl._mkl_reorder_linear_weight(self._weight.to_mkldnn(), tokens)
-        return packed
-
-    def __call__(self, x: Tensor) -> Tensor:
-        if x.shape[0] != self._packed[0]:
-            self._packed = (x.shape[0], self._pack(x.shape[0]))
-        product: Tensor = torch.ops.mkl._mkl_linear(x, self._packed[1], self._weight, None, x.shape[0])
-        return product
+    return tiled(way.tile_rows) if way.product == PANELS else FP16
 
 
 def _weight(out: int, wide: int) -> Tensor:

@@ -260,11 +260,13 @@ def test_products_of_bf16_are_rounded_once(biased: bool) -> None:
 @needs_cpp
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 6, 14, 15, 33])
 def test_a_row_s_product_does_not_depend_on_how_many_there_are(tokens: int) -> None:
-    weight, x = torch.randn(100, 72).bfloat16().float(), torch.randn(tokens, 72)
-    for panels in (pack(weight), pack_int8(rounded(weight))):
-        assert isinstance(panels, Panels)
-        whole = panels(x, None)
-        assert all(torch.equal(panels(x[row : row + 1], None)[0], whole[row]) for row in range(tokens))
+    for outputs, inputs in ((100, 72), (40, 2100)):
+        weight, x = torch.randn(outputs, inputs).bfloat16().float(), torch.randn(tokens, inputs)
+        for panels in (pack(weight), pack_int8(rounded(weight))):
+            assert isinstance(panels, Panels)
+            whole = panels(x, None)
+            assert all(torch.equal(panels(x[row : row + 1], None)[0], whole[row]) for row in range(tokens))
+            torch.testing.assert_close(whole, x @ panels.weight.t(), atol=1e-3, rtol=1e-3)
 
 
 @needs_cpp
