@@ -51,10 +51,11 @@ def choose(
     threads: int,
     pinned: bool = False,
     product: str | None = None,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
 ) -> Choice:
     """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
-    so many. `product` pins the product.
+    so many. `product` pins the product. By default the clock is CPU time if all ways have one thread: what else runs on
+    this machine must not decide.
     """
     ways = _ways(threads, pinned=pinned, product=product)
     if len({(way.product, way.threads) for way in ways}) == 1:
@@ -65,6 +66,8 @@ def choose(
     kept = _kept(key, ways)
     if kept is not None:
         return kept
+    if clock is None:
+        clock = time.thread_time if all(way.threads == 1 for way in ways) else time.perf_counter
     choice = _best(_trials(ways, shapes, layers), clock)
     _keep(key, choice)
     return choice

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -142,6 +143,21 @@ def test_trials_end_in_time() -> None:
     runs.clear()
     least_seconds({way: Slow()}, (1, 4), seconds=3.5, clock=lambda: now[0])  # type: ignore[dict-item]
     assert runs == [1, 4] * 4
+
+
+@pytest.mark.parametrize(("threads", "clock"), [(1, time.thread_time), (2, time.perf_counter)])
+def test_what_else_runs_does_not_decide(
+    threads: int, clock: Callable[[], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = []
+
+    def measured(ways: Mapping[Way, object], counts: Sequence[int], **given: object) -> dict[Way, dict[int, float]]:
+        clocks.append(given["clock"])
+        return {way: dict.fromkeys(counts, 1.0) for way in ways}
+
+    monkeypatch.setattr(choice, "least_seconds", measured)
+    choose(SHAPES, LAYERS, threads=threads)
+    assert clocks == [clock]
 
 
 def test_real_trials_choose(kept_here: Path, caplog: pytest.LogCaptureFixture) -> None:
