@@ -81,10 +81,10 @@ def measure_kernels(measure: Measure) -> list[Cell]:
     `of_best_choice`, of what serves by default, over the best that could be chosen.
     """
     torch.set_num_threads(measure.threads)
-    limits, chosen = None, None
-    if missing() is None:
+    ours = missing() is None
+    if ours:
         library().use_threads(measure.threads)
-        limits, chosen = _Limits(), _chosen(measure)
+    limits, chosen = (_Limits(), _chosen(measure)) if ours else (None, None)
     clock = (
         time.thread_time if measure.threads == 1 else time.perf_counter
     )  # what others do beside it costs no CPU time
