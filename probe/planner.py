@@ -34,7 +34,7 @@ from aerie.probe.slices import Contestant, Slice, contestant
 OFF, NULL, PLANNER, FIXED = "off", "off again", "planner", "fixed"
 _SLICE = 0.015
 """Seconds of a slice of no speculation, about."""
-_FEWEST, _BETWEEN = 24, 8
+_FEWEST, _BETWEEN = 64, 8
 """Rounds of a cell at the least, and between two looks at its intervals."""
 
 Cell = dict[str, Any]

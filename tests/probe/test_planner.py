@@ -44,7 +44,7 @@ def test_a_cell_ends_once_its_intervals_are_narrow(config: Config) -> None:
     own = config.model_copy(update={"engine": engine})
     place = grid([LOAD], [(0.0,)], [1])
     [cells] = measure_planner(own, make_lane, place, measured=600.0, warm=2, narrow=1e6)
-    assert cells[0]["rounds"] == 24
+    assert cells[0]["rounds"] == 64
 
 
 def test_no_cell_begins_when_the_time_is_over(config: Config) -> None:
