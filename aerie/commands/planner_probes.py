@@ -115,7 +115,7 @@ def replay_command(
     asked = ask(held_out_prompts(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
     recordings = record(config, asked, make_lane, depth=depth)
     cells = measure_replays(
-        config, recordings, make_lane, depths=integers(chains), depth=depth, loads=integers(concurrency), say=say
+        config, recordings, make_lane, statics=integers(chains), depth=depth, loads=integers(concurrency), say=say
     )
     columns = {"machine": "s", "arrivals": "s", "rows": "d", "policy": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
     columns |= {"over_best_static": ".3f", "latency_over_off": ".3f"}
