@@ -169,8 +169,8 @@ class Hostile:
         return (None, self._dice.random() < 0.5, self._one(_NUMBERS), self._text())[kind]
 
     def _broken(self, data: Json) -> Json:
-        """One time in five with a part that is gone, or is something else."""
-        if self._dice.random() > 0.2:
+        """One time in fifteen with a part that is gone, or is something else."""
+        if self._dice.random() > 1 / 15:
             return data
         key = self._one(tuple(data))
         rest = {name: value for name, value in data.items() if name != key}
@@ -184,7 +184,11 @@ class Hostile:
         return self._one(_PATTERNS) * self._dice.choice((1, 1, 1, 40))
 
     def _name(self) -> str:
-        return self._one(("get_weather", "city", "days", "a", "x" * 64)) if self._dice.random() < 0.9 else self._text()
+        return (
+            self._one((*"abcdefgh", "get_weather", "city", "days", "x" * 64))
+            if self._dice.random() < 0.96
+            else self._text()
+        )
 
     def _text(self) -> str:
         return self._one(_TEXTS)

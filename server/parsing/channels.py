@@ -91,8 +91,9 @@ class ChannelParser(AnswerParser):
         recipient = _RECIPIENT.search(header)
         found = _WORD.match(header.partition(family.channel)[2])
         channel = found[1] if found else ""
-        if recipient is not None and recipient[1].startswith(family.recipient):
-            self._log.open(recipient[1].removeprefix(family.recipient))
+        to, prefix, name = ("", "", "") if recipient is None else recipient[1].partition(family.recipient)
+        if prefix and name and not to:
+            self._log.open(name)
             self._calling, self._put, self._arguments = True, self._argue, ""
             return
         self._put = self._log.reasoning if channel == family.reasoning else self._log.content

@@ -39,6 +39,7 @@ DIALOGUES: dict[str, tuple[str, tuple[str, str, list[Any]]]] = {
     ),
     "two thoughts": (THOUGHT + THOUGHT, ("User asks.\nI look.\nUser asks.\nI look.", "", [])),
     "a tool of nobody": ("<|channel|>commentary to=python<|message|>1 + 1<|call|>", ("", "1 + 1", [])),
+    "a call of nothing": ("<|channel|>commentary to=functions. json<|message|>{}", ("", "{}", [])),
     "no header": ("Just words.", ("", "Just words.", [])),
     "no header, long": ("words " * MAX_HEADER, ("", "words " * MAX_HEADER, [])),
     "a header without a text": ("<|channel|>fin", ("", "", [])),
