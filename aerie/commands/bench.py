@@ -105,7 +105,7 @@ def fuzz_command(
     except SweepError as error:
         raise AerieError(str(error)) from None
     if json_file is not None:
-        cell = {"kind": kind, "seed": seed, **asdict(outcome)}
+        cell = {"kind": kind, "seed": seed, **asdict(outcome), "params": dict(outcome.params)}
         json_file.write_text(json.dumps({"cells": [cell], "provenance": origin}) + "\n")
     for fault in outcome.faults:
         typer.echo(fault, err=True)

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from typer.testing import CliRunner
 
 from aerie.bench.config import SweepError, Target
 from aerie.bench.fuzz import GROWTH_MIB, Outcome, fuzz, fuzz_server, resident_mib
 from aerie.bench.loads.hostile import Hostile
 from aerie.bench.targets import Server
+from aerie.commands.app import app
 
 DEMO = f"{sys.executable} -m aerie serve configs/serve/demo.yaml server.chat_template=configs/serve/demo-tools.jinja"
 NAMED = {"error": {"message": "no", "param": "tools[0].function.name"}}
@@ -76,6 +78,19 @@ def test_a_seed_makes_the_same_bodies(kind: str) -> None:
 def test_an_unknown_kind_is_named(tmp_path: Path) -> None:
     with pytest.raises(SweepError, match="there are no hostile 'prompts'; known are schemas, tools"):
         fuzz_server("prompts", "true {port}", 10, 0, tmp_path)
+
+
+@pytest.mark.parametrize("faults", [[], ["500 oh"]])
+def test_what_came_of_them_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[str]) -> None:
+    outcome = Outcome(requests=10, refused=10, faults=faults, faulty=len(faults), resident_mib=[5.0])
+    outcome.params["tools"] += 10
+    monkeypatch.setattr("aerie.bench.fuzz.fuzz_server", lambda *_: (outcome, {"commit": "c"}))
+    file = tmp_path / "out.json"
+    done = CliRunner().invoke(app, ["bench", "fuzz", "tools", "--json", str(file)])
+    assert done.exit_code == len(faults) and "10 refused by field" in done.output, done.output
+    written = json.loads(file.read_text())
+    assert written["provenance"] == {"commit": "c"}
+    assert (written["cells"][0]["params"], written["cells"][0]["kind"]) == ({"tools": 10}, "tools")
 
 
 def test_the_demo_server_stands_them(tmp_path: Path) -> None:
