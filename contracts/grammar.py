@@ -45,9 +45,11 @@ class Masking:
     masks: int = 0
     """Masks made for them."""
     seconds: float = 0.0
-    """Time to make them."""
+    """CPU time to make them."""
     forbidden: int = 0
     """Drafted tokens that the target would have chosen, were they allowed."""
+    forced: int = 0
+    """Drafted tokens that were forced by a grammar, so that no head had to guess them."""
     late: int = 0
     """Rows that committed nothing, because their mask was not ready."""
 
@@ -56,6 +58,7 @@ class Masking:
         self.masks += other.masks
         self.seconds += other.seconds
         self.forbidden += other.forbidden
+        self.forced += other.forced
         self.late += other.late
 
 

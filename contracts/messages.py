@@ -161,6 +161,7 @@ class GrammarSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Masks made for them."""
     mask_seconds: float = 0.0
     forbidden: int = 0
+    forced: int = 0
     """Drafted tokens that the target would have chosen, were they allowed."""
     late: int = 0
     """Rows that committed nothing in a step, because a mask was not ready."""

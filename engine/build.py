@@ -15,6 +15,7 @@ from aerie.engine.cuda import Cuda, Runtime
 from aerie.engine.device import device_name
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.grammars.matcher import Vocabulary
+from aerie.engine.lanes.cores import usable_cores
 from aerie.engine.memory import Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig, read_json, read_model_config
 from aerie.engine.model.decoder import Decoder
@@ -30,6 +31,9 @@ from aerie.engine.step.graphs import capturable, recording
 from aerie.engine.step.plain_graphs import PlainGraphs
 from aerie.engine.step.plain_worker import PlainWorker
 from aerie.engine.step.state import make_state
+
+_MASK_THREADS = 8
+"""The most that make masks beside a GPU."""
 
 
 def read_target(config: Config) -> ModelConfig:
@@ -152,26 +156,32 @@ def make_capacity(
         reserve=sizes.reserve,
         edit_slots=sizes.edit_slots,
         tail=tail,
-        grammars=_takes_grammars(config, target, sizes),
+        grammars=_takes_grammars(config, target),
         report=report,
     )
 
 
-def _takes_grammars(config: Config, target: LoadedTarget, sizes: Sizes) -> bool:
-    """Choices are held to grammars where the host may look at them, and where acceptance is the target's."""
+def _takes_grammars(config: Config, target: LoadedTarget) -> bool:
+    """Choices are held to grammars where one rank makes them, and where acceptance is the target's."""
     return (
-        sizes.device.type == "cpu"
-        and not isinstance(target, RankedTarget)
+        (not isinstance(target, RankedTarget) or target.ranks == 1)
         and config.spec.simulate_acceptance is None
         and (Path(config.model.path) / "tokenizer.json").is_file()
     )
 
 
-def make_guides(config: Config, capacity: Capacity) -> Guides | None:
+def make_guides(config: Config, capacity: Capacity, device: torch.device) -> Guides | None:
     if not capacity.grammars:
         return None
     folder = Path(config.model.path)
-    return Guides(lambda: Vocabulary.of_model(folder, capacity.vocabulary, capacity.end_ids))
+    return Guides(
+        lambda: Vocabulary.of_model(folder, capacity.vocabulary, capacity.end_ids), first_masks=device.type != "cpu"
+    )
+
+
+def mask_threads() -> int:
+    """Of a GPU's host: the scheduler has a core too."""
+    return max(1, min(_MASK_THREADS, int(usable_cores()) - 1))
 
 
 def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker:
@@ -183,7 +193,8 @@ def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWo
     state = make_state(
         target,
         capacity,
-        guides=make_guides(config, capacity),
+        guides=make_guides(config, capacity, sizes.device),
+        mask_threads=mask_threads(),
         poison=config.scheduler.poison,
         kernels=kernels,
         runtime=runtime_of(sizes.device),

@@ -136,7 +136,8 @@ class NativeWorker:
         state.transfer.begin()
         committed = answer_of(plan, work.depth + 1, state.clock.start())
         worker.catch_up(plan)
-        given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, plan, work))
+        forced = self._state.forced(work)
+        given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, plan, work, forced))
         with phase("draft"):
             stage_changes(plan, state.tables, state.transfer)()
             kernels.round_drafted(committed.words, *given)

@@ -48,6 +48,8 @@ SCHEMAS: list[dict[str, Any]] = [
 ]
 REGEX = r"[A-Z][a-z]{1,9}( [a-z]{1,9}){0,4}\."
 CHOICES = ["yes", "no", "perhaps, if it rains"]
+PLAIN = (1, 3, 5, 6)
+"""Of GRAMMARS: those without strings of a bounded length, whose masks are slow."""
 GRAMMARS = [
     *(Grammar(kind="json_schema", text=json.dumps(schema)) for schema in SCHEMAS),
     Grammar(kind="regex", text=REGEX),
@@ -81,10 +83,11 @@ def measure_structured(
                     run = own.run(_requests(prompts, temperature, sizes, own.speculation), sizes)
                     free = own.run(_free(prompts, temperature, sizes, own.speculation), sizes)
                     first = run.tokens if first is None else first
-                    cells.append(
-                        {"mode": mode, "overlap": overlap, "temperature": temperature, "equal": run.tokens == first}
-                        | _figures(run, free, read, check)
-                    )
+                    cell = {"mode": mode, "overlap": overlap, "temperature": temperature, "equal": run.tokens == first}
+                    cells.append(cell | _figures(run, free, read, check))
+                    if mode == "off":  # a token a step, with a grammar and without
+                        plain = own.run(_requests(prompts, temperature, sizes, False, PLAIN), sizes)
+                        cells[-1]["plain_over_free"] = _lane_ms(plain) / _lane_ms(free)
     return cells
 
 
@@ -109,7 +112,13 @@ def _free(prompts: Prompts, temperature: float, sizes: Sizes, speculation: bool)
     return ask(prompts, [temperature], max_tokens=length, speculation=speculation, ignore_eos=True)
 
 
-def _requests(prompts: Prompts, temperature: float, sizes: Sizes, speculation: bool) -> list[Generate]:
+def _requests(
+    prompts: Prompts,
+    temperature: float,
+    sizes: Sizes,
+    speculation: bool,
+    which: Sequence[int] = range(len(GRAMMARS)),
+) -> list[Generate]:
     asked = ask(prompts, [temperature], max_tokens=sizes.max_tokens, speculation=speculation)
     return [
         Generate(
@@ -117,7 +126,7 @@ def _requests(prompts: Prompts, temperature: float, sizes: Sizes, speculation: b
             prompt=one.prompt,
             sampling=_sampled(one.sampling, sizes),
             speculation=one.speculation,
-            grammar=GRAMMARS[index % len(GRAMMARS)],
+            grammar=GRAMMARS[which[index % len(which)]],
         )
         for index, one in enumerate(asked)
     ]
@@ -139,6 +148,8 @@ def _figures(run: Run, free: Run, read: Read, check: Check) -> Cell:
         "masks_a_choice": run.masking.masks / max(run.masking.choices, 1),
         "mask_us": 1e6 * run.masking.seconds / max(run.masking.masks, 1),
         "forbidden_drafts": run.masking.forbidden,
+        "forced_drafts": run.masking.forced,
+        "tokens_over_free": run.acceptance_length / free.acceptance_length,
         "over_free": _lane_ms(run) / _lane_ms(free),
     }
 

@@ -53,7 +53,8 @@ class Settler:
         columns.settled[rows] = output.lengths
         columns.bounds[rows] += output.counts - (work.depth + 1)
         columns.pledged[rows] += output.counts - 1
-        columns.accepted_steps[rows, output.accepted] += 1
+        committed = output.counts > 0  # a row whose grammar's mask came too late has had no step
+        columns.accepted_steps[rows[committed], output.accepted[committed]] += 1
         if work.depth:
             columns.drafted[rows] += output.drafted
 

@@ -82,6 +82,7 @@ class Stats:
             masks=masking.masks,
             mask_seconds=masking.seconds,
             forbidden=masking.forbidden,
+            forced=masking.forced,
             late=masking.late,
             builds=self.builds,
             build_seconds=self.build_seconds,

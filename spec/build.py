@@ -12,7 +12,15 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import MAX_NODES
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.build import build_plain_worker, load_target, make_capacity, make_guides, read_target, runtime_of
+from aerie.engine.build import (
+    build_plain_worker,
+    load_target,
+    make_capacity,
+    make_guides,
+    mask_threads,
+    read_target,
+    runtime_of,
+)
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig
@@ -62,7 +70,8 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     state = make_state(
         target,
         capacity,
-        guides=make_guides(config, capacity),
+        guides=make_guides(config, capacity, device),
+        mask_threads=mask_threads(),
         seed_width=needs.seed_width,
         seed_dtype=sizes.dtype,
         poison=config.scheduler.poison,

@@ -1,9 +1,8 @@
 """The speculative worker: one round of draft, verify, accept and extend for a batch.
 
 Implements contracts.step.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
-either. It runs each step as one of four kinds, `draft_step`, `extend_step`, `decode_step` or `prefill_step`, or as a
-recorded graph. If no row extends the drafter, the step *is* the plain
-worker's.
+either. It runs each step as one of three kinds, `draft_step`, `extend_step` or `plain_step`, or as a recorded graph. If
+no row extends the drafter, the step *is* the plain worker's.
 """
 
 from collections.abc import Callable
@@ -13,17 +12,18 @@ import torch
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
+from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.clock import ReadTimes
-from aerie.engine.step.decode import decode_step
+from aerie.engine.step.masked import Sent, choose_then
 from aerie.engine.step.plain_graphs import PlainGraphs
-from aerie.engine.step.prefill import prefill_step
+from aerie.engine.step.plain_step import plain_step
 from aerie.engine.step.results import Pending, send
 from aerie.spec.drafters.drafter import Drafter
 from aerie.spec.round.extend_step import extend_step
 from aerie.spec.round.graphs import RoundGraphs
 from aerie.spec.round.round import Round
-from aerie.spec.round.step import Sent, draft_step
+from aerie.spec.round.step import draft_step
 from aerie.spec.round.tails import Tails, rest_step
 
 
@@ -93,7 +93,7 @@ class SpecWorker:
                 self.tails.catch_up(self.state, self.drafter, plan)
 
     def close(self) -> None:
-        """Releases nothing: the process's end does."""
+        self.state.close()
 
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         self.catch_up(plan)
@@ -108,25 +108,31 @@ class SpecWorker:
                 change = stage_changes(plan, state.tables, state.transfer)
             change()
             renew()
-            rounds.draft(bucket)
+            trees = rounds.draft(bucket)
         with phase("verify"):
-            answer, words = rounds.verify(bucket)
-            pending = send(answer, state.transfer, plan, times, words)
-        sent(pending)
-        with phase("extend"):
-            rounds.extend(bucket)
+            words = rounds.run(bucket)
+
+        def rest(sent: Sent, masks: Masks | None) -> None:
+            chosen = words
+            if masks is not None:  # at the addresses that the recording reads
+                with phase("verify"):
+                    chosen = rounds.choose(bucket)
+            sent(send(rounds.answer(bucket), state.transfer, plan, times, chosen))
+            with phase("extend"):
+                rounds.extend(bucket)
+
+        choose_then(state, sent, rest, lambda: rounds.places(bucket, plan), trees)
 
     def _plain(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
         if plan.resting is not None and self.tails is not None:
             sent(rest_step(self.state, self.tails, plan, times))
         elif self._plain_graphs is not None and bucket is not None:
-            sent(self._plain_graphs.launch(bucket, plan, times))
+            self._plain_graphs.launch(bucket, plan, times, sent)
         elif any(plan.drafting):
             extend_step(self.state, self.drafter, plan, times, sent)
         else:
-            step = decode_step if plan.prefill is None else prefill_step
-            sent(step(self.state, plan, times))
+            plain_step(self.state, plan, times, sent)
 
 
 def drafts(plan: StepPlan) -> bool:

@@ -1,9 +1,9 @@
 """The rows of a lane whose answers must match a grammar, and how their choices are held to it.
 
 Masks are lazy and exact: if the likeliest of all tokens is allowed, it is the likeliest of those allowed. So a row
-walks along the path that the unmasked choices take, and makes a mask only where a choice is not allowed. A row with
-filters needs one at each node of its path, since its support depends on the mask. Nodes off the path are never
-accepted.
+walks along the path that the unmasked choices take, and makes a mask only where a choice is not allowed and another is
+not forced. A row with filters needs one at each node of its path, since its support depends on the mask. Nodes off the
+path are never accepted.
 
 A matcher belongs to a row until the row's next owner. It moves with the walk, and back over what the end of the row has
 cut off: after a step it has taken exactly the tokens of the answer.
@@ -18,14 +18,14 @@ import numpy as np
 
 from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
-from aerie.contracts.step import Bools, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.contracts.step import Bools, DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 
 Chosen = Callable[[int, Bools], int]
 """What the target chooses at a node of the row among the tokens [V] that are allowed."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Guided:
     """A row whose answer must match a grammar."""
 
@@ -42,9 +42,12 @@ class Guided:
 
 
 class Guides:
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """`vocabulary` is made when the first grammar arrives."""
+    def __init__(self, vocabulary: Callable[[], Vocabulary], *, first_masks: bool = False) -> None:
+        """`vocabulary` is made when the first grammar arrives. With `first_masks` a grammar is there when its first
+        mask is.
+        """
         self._make_vocabulary = vocabulary
+        self._first_masks = first_masks
         self._vocabulary: Vocabulary | None = None
         self._made: dict[int, Matcher] = {}
         """By request: matchers that have taken nothing yet."""
@@ -78,12 +81,29 @@ class Guides:
         return bool(self._step)
 
     @property
+    def step(self) -> dict[int, Guided]:
+        """The rows that choose under a grammar in the step begun last, by their place in it."""
+        return self._step
+
+    @property
     def places(self) -> list[int]:
         """Places of the step's rows that choose under a grammar."""
         return list(self._step)
 
     def chooses(self, place: int) -> bool:
         return place in self._step
+
+    def forced(self, work: DecodeWork) -> Longs | None:
+        """[rows, depth] of the step in progress: tokens that must come next, -1 elsewhere; None if none must."""
+        found: Longs | None = None
+        for place, guided in self._step.items():
+            room = min(work.depth, int(work.nodes[place]) - 1)
+            tokens = guided.matcher.forced()[:room] if room > 0 else []
+            if tokens:
+                found = np.full((len(work.nodes), work.depth), -1, dtype=np.int64) if found is None else found
+                found[place, : len(tokens)] = tokens
+                self._masking.forced += len(tokens)
+        return found
 
     def walk(self, place: int, tokens: Longs, parents: Longs, chosen: Longs, among: Chosen) -> None:
         """Holds the choices of a row to its grammar: overwrites `chosen` [nodes] along the accepted path. `tokens` and
@@ -124,9 +144,13 @@ class Guides:
         self._masking.choices += 1
         if not guided.filtered and guided.matcher.allows(token):
             return token
-        started = time.perf_counter()
+        forced = [] if guided.filtered else guided.matcher.forced()
+        if forced:  # the mask would allow the first of them alone
+            self._masking.forbidden += _child(node, token, tokens, parents) >= 0
+            return forced[0]
+        started = time.thread_time()
         mask = guided.matcher.mask()
-        self._masking.seconds += time.perf_counter() - started
+        self._masking.seconds += time.thread_time() - started
         self._masking.masks += 1
         if not mask[token]:
             self._masking.forbidden += _child(node, token, tokens, parents) >= 0
@@ -148,7 +172,10 @@ class Guides:
     def _prepare(self, request: int, grammar: Grammar) -> Prepared:
         started = time.perf_counter()
         try:
-            self._made[request] = self._known().matcher(grammar)
+            matcher = self._known().matcher(grammar)
+            if self._first_masks:
+                matcher.words()
+            self._made[request] = matcher
         except Exception as error:  # noqa: BLE001  of any kind: a request waits for the answer
             return Prepared(request, time.perf_counter() - started, str(error))
         return Prepared(request, time.perf_counter() - started)

@@ -12,6 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from aerie.contracts.grammar import Grammar, vocabulary_of, written
 from aerie.contracts.step import Bools
+from aerie.engine.sampling.masks import mask_words
 
 
 class GrammarFailed(Exception):
@@ -25,6 +26,9 @@ class Matcher(Protocol):
 
     def mask(self) -> Bools:
         """[V] which tokens may follow. Raises GrammarFailed if none may, or at a limit."""
+
+    def words(self) -> bytes:
+        """The same, a bit for each token in words of 32. Other threads run meanwhile."""
 
     def take(self, token: int) -> None:
         """Takes a token that is allowed and ends nothing. Raises GrammarFailed at a limit."""
@@ -45,6 +49,7 @@ class Vocabulary:
         """`size` is the width of the logits. Raises GrammarFailed for a tokenizer that cannot be read."""
         self._added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
         self.size = size
+        self.mask_bytes = 4 * mask_words(size)
         self.end_ids = frozenset(end_ids)
         try:
             self._tokens = LLTokenizer(vocabulary_of(tokenizer.to_str()), n_vocab=size, eos_token=list(end_ids))
@@ -67,9 +72,11 @@ class Vocabulary:
 class _Matcher:
     """llguidance's. A stopped one has an end token as its only continuation, which it must not take."""
 
-    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary) -> None:
+    def __init__(self, matcher: LLMatcher, vocabulary: Vocabulary, words: bytes | None = None) -> None:
         self._matcher = matcher
         self._vocabulary = vocabulary
+        self._words = words
+        """The mask, if it has been made since the last move."""
 
     def allows(self, token: int) -> bool:
         if self._matcher.is_stopped():
@@ -78,28 +85,36 @@ class _Matcher:
         return self._matcher.validate_tokens([token]) == 1
 
     def mask(self) -> Bools:
-        words = self._matcher.compute_bitmask()
-        self._check()  # at a limit the mask allows the end tokens alone
-        bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8), bitorder="little", count=self._vocabulary.size)
-        if not bits.any():
-            raise GrammarFailed("no token of the model continues the text so far")
-        return bits.view(np.bool_)
+        bits = np.frombuffer(self.words(), dtype=np.uint8)
+        return np.unpackbits(bits, bitorder="little", count=self._vocabulary.size).view(np.bool_)
+
+    def words(self) -> bytes:
+        if self._words is None:
+            words: bytes = self._matcher.compute_bitmask()[: self._vocabulary.mask_bytes]
+            self._check()  # at a limit the mask allows the end tokens alone
+            if not any(words):
+                raise GrammarFailed("no token of the model continues the text so far")
+            self._words = words
+        return self._words
 
     def take(self, token: int) -> None:
+        self._words = None
         if not self._matcher.consume_token(token):
             self._check()
             raise GrammarFailed(f"token {token} was chosen and is not allowed")
 
     def undo(self, count: int) -> None:
-        if count and not self._matcher.rollback(count):
-            self._check()
+        if count:
+            self._words = None
+            if not self._matcher.rollback(count):
+                self._check()
 
     def forced(self) -> list[int]:
         found: list[int] = self._matcher.compute_ff_tokens()
         return found
 
     def copy(self) -> "Matcher":
-        return _Matcher(self._matcher.deep_copy(), self._vocabulary)
+        return _Matcher(self._matcher.deep_copy(), self._vocabulary, self._words)
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -55,6 +55,7 @@ class CudaLane(Preparing):
         assert len(self._flying) < _IN_FLIGHT, "two steps are in flight already; settle first"
         try:
             with self._runtime.active():
+                self._proceed()  # a first step, before which none was settled
                 self._flying.append(self._worker.launch(plan))
         except Exception as error:  # of any kind: Triton's are no RuntimeErrors, and libraries assert
             raise _dead(error) from error
@@ -62,9 +63,16 @@ class CudaLane(Preparing):
     def settle(self) -> StepOutput:
         pending = self._flying.popleft()
         try:
-            return pending.output()
+            with self._runtime.active():
+                output = pending.output()
+                self._proceed()  # the masks of the next step depend on what this one has committed
+            return output
         except Exception as error:
             raise _dead(error) from error
+
+    def _proceed(self) -> None:
+        for pending in self._flying:
+            pending.proceed()
 
     def close(self) -> None:
         """Releases weights, pools and graphs, so that the process may load another model."""

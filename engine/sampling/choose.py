@@ -1,8 +1,8 @@
 """Chooses the target's token: argmax(logits / T + g) over the support that the request's filters leave.
 
-The order, as in vLLM: logit_bias, repetition, frequency and presence penalty, bans, temperature, min-p, top-k, top-p.
-Temperature 0 uses neither noise nor filters. Both workers choose here and the drafter draws the same noise, so
-speculation cannot change a seeded answer.
+The order, as in vLLM: logit_bias, repetition, frequency and presence penalty, bans, the grammar, temperature, min-p,
+top-k, top-p. Temperature 0 uses neither noise nor filters. Both workers choose here and the drafter draws the same
+noise, so speculation cannot change a seeded answer.
 """
 
 from collections.abc import Callable

@@ -28,8 +28,6 @@ class _Slot:
         self.coming_out = runtime.pinned(size)
         self.read: Event = runtime.event()
         """Passed once the device has read the inputs."""
-        self.written: Event = runtime.event()
-        """Passed once the device has written the outputs."""
         self.extra: list[Tensor] = []
         """Page-locked copies of values that did not fit."""
 
@@ -47,6 +45,7 @@ class PinnedTransfer:
         self._slots = (_Slot(runtime, size), _Slot(runtime, size))
         self._current = 0
         self._used = 0
+        self._fetched = 0
         self._waiting: int | None = None
         """Inside `together`: the start of the part that has not been sent."""
 
@@ -55,7 +54,7 @@ class PinnedTransfer:
         slot = self._slots[self._current]
         slot.read.synchronize()
         slot.extra.clear()
-        self._used = 0
+        self._used = self._fetched = 0
 
     def put(self, values: NDArray[Any], kind: DTypeLike = np.int64) -> Tensor:
         wanted = np.dtype(kind)
@@ -82,15 +81,17 @@ class PinnedTransfer:
                 self._send(first, self._used)
 
     def fetch(self, words: Tensor) -> Fetch:
-        slot, count = self._slots[self._current], words.numel()
-        if 4 * count > self._size:
-            slot.coming_out = self._runtime.pinned(4 * count)
-        target = slot.coming_out[: 4 * count].view(torch.int32)  # [n]
+        locked, first = self._slots[self._current].coming_out, self._fetched
+        end = self._fetched = first + 4 * words.numel()
+        target = (locked[first:end] if end <= self._size else self._runtime.pinned(end - first)).view(
+            torch.int32
+        )  # [n]
         target.copy_(words, non_blocking=True)
-        slot.written.record()
+        written = self._runtime.event()
+        written.record()
 
         def read() -> Words:
-            slot.written.synchronize()
+            written.synchronize()
             return target.numpy().copy()
 
         return read

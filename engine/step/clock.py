@@ -31,6 +31,12 @@ class Clock(Protocol):
 
     def phase(self, name: str) -> AbstractContextManager[None]: ...
 
+    def cut(self) -> None:
+        """The device may stand idle until `begin`."""
+
+    def begin(self) -> None:
+        """Call it right before the device gets the first work of a step, or the first after a cut."""
+
     def stop(self) -> None: ...
 
 
@@ -60,6 +66,12 @@ class StepClock:
         began = self._phase_time()
         yield
         self._phases[name] = self._phases.get(name, 0.0) + self._phase_time() - began
+
+    def cut(self) -> None:
+        """The host is the device."""
+
+    def begin(self) -> None:
+        """As above."""
 
     def stop(self) -> None:
         now = self._cpu_time()
@@ -103,8 +115,10 @@ class EventClock:
         self._last = None
         return lambda: self._read(marks)
 
+    def cut(self) -> None:
+        self._last = None
+
     def begin(self) -> None:
-        """Call it right before the device gets the first work of a step."""
         if self._last is None:
             self._last = self._event()
 

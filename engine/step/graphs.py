@@ -9,7 +9,7 @@ functions, launched one by one, and the same tokens.
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, cast
 
@@ -30,11 +30,27 @@ class Family(StrEnum):
 
     DRAFT = "draft"
     VERIFY = "verify"
+    FORWARD = "forward"
+    """The first part of VERIFY, up to the logits, if masks are made before the choice."""
+    CHOOSE = "choose"
+    """The second part."""
     EXTEND = "extend"
 
 
-Sampling = StrEnum("Sampling", ["GREEDY", "SAMPLED", "FILTERED", "EDITED"])
-"""What the rows of a step need. Steps that ban stop ids alone or return log probabilities run eagerly."""
+class Sampling(StrEnum):
+    """What the rows of a step need. Steps that ban stop ids alone or return log probabilities run eagerly."""
+
+    GREEDY = "greedy"
+    SAMPLED = "sampled"
+    FILTERED = "filtered"
+    EDITED = "edited"
+    MASKED = "masked"
+
+    @property
+    def checks(self) -> Family:
+        """The family that runs the target."""
+        return Family.FORWARD if self is Sampling.MASKED else Family.VERIFY
+
 
 NEEDS = {
     Sampling.GREEDY: Needs(noise=False, filters=False, bans=False),
@@ -44,15 +60,23 @@ NEEDS = {
 }
 
 
-def sampling_of(needs: Needs) -> Sampling | None:
+def sampling_of(state: DeviceState, plan: StepPlan) -> Sampling | None:
+    """Of the step in progress."""
+    needs = state.needs.of(plan.rows)
+    if state.masked is not None and state.masked.wanted:
+        return Sampling.MASKED
     if needs.edits:
         return Sampling.EDITED
     return next((kind for kind, own in NEEDS.items() if own == needs), None)
 
 
-def kinds(state: DeviceState) -> list[Sampling]:
+def kinds(state: DeviceState) -> dict[Sampling, Needs]:
     """Those that steps of this device can need."""
-    return [kind for kind, own in NEEDS.items() if state.capacity.edit_slots or not own.edits]
+    edits = state.capacity.edit_slots > 0
+    found = {kind: own for kind, own in NEEDS.items() if edits or not own.edits}
+    if state.masked is not None:
+        found[Sampling.MASKED] = replace(NEEDS[Sampling.EDITED], edits=edits)
+    return found
 
 
 def row_buckets(most: int) -> list[int]:
@@ -89,7 +113,7 @@ class Graphs:
         return self._recorded[family, bucket].outputs
 
     def __contains__(self, bucket: Hashable) -> bool:
-        return (Family.VERIFY, bucket) in self._recorded
+        return any((family, bucket) in self._recorded for family in (Family.VERIFY, Family.CHOOSE))
 
     def __len__(self) -> int:
         return len(self._recorded)

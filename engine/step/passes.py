@@ -1,5 +1,6 @@
 """The target's two passes without drafts: a prefill chunk, and one token for each row. Both workers run them: `stage_*`
-first, which copies, then the pass, which only launches.
+first, which copies, then the pass and the choice, which only launch. Where a grammar's masks are made beside the
+device, the step is cut between these two.
 """
 
 from dataclasses import dataclass
@@ -11,13 +12,41 @@ from torch import Tensor
 from aerie.contracts.step import StepPlan
 from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.grammars.choice import hold
+from aerie.engine.grammars.masked import Places
 from aerie.engine.sampling.choose import Needs, choose, token_logprobs
 from aerie.engine.sampling.ending import Committed, cut
+from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import Cover, Layout, attention_inputs, cover, layout, uniform_layout
 from aerie.engine.step.state import DeviceState
 
 Ranked = tuple[Tensor, Tensor, Tensor]
 """Log probabilities of the chosen tokens [n], the most likely ids and their log probabilities [n, count]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A pass over n rows, up to its logits."""
+
+    rows: Tensor
+    logits: Tensor
+    """[n, V] fp32 after each row's last token."""
+    lengths: Tensor
+    """[n] true lengths; those of a prefill have its chunk."""
+    closed: Tensor
+    """[n] bool: rows that commit nothing."""
+    root: tuple[Tensor, Tensor] | None
+    """[n] the tokens that a decode ran, which its lengths do not count, and the draft seeds [n, H]; None in a prefill.
+    """
+    taps: Tensor | None
+    layout: Layout
+    positions: Tensor
+    slots: Tensor
+    inputs: AttentionInputs
+
+    def places(self) -> Places:
+        """Of the logits."""
+        count = self.layout.counts.size
+        return Places(np.ones(count, dtype=np.int32), np.arange(count, dtype=np.int32), count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +70,8 @@ class PassResult:
     """[tokens] slots of the positions."""
     inputs: AttentionInputs
     ranked: Ranked | None
+    late: tuple[Tensor, Tensor] | None = None
+    """[n] bool: rows that commit nothing, since their mask is missing, and the draft seeds [n, H] that they keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +108,14 @@ def stage_prefill(state: DeviceState, plan: StepPlan) -> Chunks:
     )
 
 
-def prefill(state: DeviceState, plan: StepPlan, chunks: Chunks, *, taps: bool) -> PassResult:
+def prefill(state: DeviceState, chunks: Chunks, *, taps: bool) -> Passed:
     """Runs a chunk of each row. Rows at their last chunk choose their first token; the others commit nothing."""
-    rows, lay, lengths = chunks.rows, chunks.layout, chunks.ends
+    rows, lay = chunks.rows, chunks.layout
     positions = chunks.starts[lay.owners] + lay.places  # [tokens], as slots
     slots = state.tables.slots(rows[lay.owners], positions)
     inputs = attention_inputs(state.tables, rows, chunks.starts, chunks.cover, lay.indptr)
     out = state.target.forward(chunks.token_ids, positions, slots, inputs, lay.lasts, taps=taps)
-    needs = state.needs.of(plan.rows)
-    chosen = _choose(state, out.logits, rows, lengths, needs)
-    committed = state.kernels[cut](chosen[:, None], chunks.is_last.long(), lengths, ~chunks.is_last, rows, state.tables)
-    if needs.edits:
-        state.tables.edits.count(rows, chosen[:, None], committed.counts)
-    return PassResult(
-        rows=rows,
-        tokens=chosen,
-        committed=committed,
-        lengths=lengths,
-        done=committed.done,
-        taps=out.taps,
-        layout=lay,
-        positions=positions,
-        slots=slots,
-        inputs=inputs,
-        ranked=_ranked(out.logits, chosen, plan.logprobs),
-    )
+    return Passed(rows, out.logits, chunks.ends, ~chunks.is_last, None, out.taps, lay, positions, slots, inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,45 +142,61 @@ def stage_decode(state: DeviceState, plan: StepPlan) -> DecodeRows:
     )
 
 
-def decode(state: DeviceState, places: DecodeRows, needs: Needs, *, taps: bool, logprobs: int = -1) -> PassResult:
-    """Runs the root of each row and chooses the next token. Rows that were done write to the dummy page and commit
-    nothing.
-    """
+def decode(state: DeviceState, places: DecodeRows, *, taps: bool) -> Passed:
+    """Runs the root of each row. Rows that were done write to the dummy page and commit nothing."""
     rows, lay = places.rows, places.layout
-    roots, lengths, done, _ = read_rows(state, rows, places.generations, places.real)
+    roots, lengths, done, seeds = read_rows(state, rows, places.generations, places.real)
     owners = torch.where(done, state.tables.dummy_row, rows)  # [n], as slots
     slots = state.tables.slots(owners, lengths)
     prefix = lengths if places.prefix_lens is None else places.prefix_lens.copy_(lengths)
     inputs = attention_inputs(state.tables, rows, prefix, places.cover, lay.indptr)
     out = state.target.forward(roots, lengths, slots, inputs, None, taps=taps)
-    chosen = _choose(state, out.logits, rows, lengths + 1, needs)
-    committed = state.kernels[cut](chosen[:, None], torch.ones_like(lengths), lengths + 1, done, rows, state.tables)
+    return Passed(rows, out.logits, lengths, done, (roots, seeds), out.taps, lay, lengths, slots, inputs)
+
+
+def choose_next(
+    state: DeviceState, passed: Passed, needs: Needs, *, masks: Masks | None = None, logprobs: int = -1
+) -> PassResult:
+    """Chooses each row's next token and commits it, unless its mask is missing."""
+    rows, lengths, closed, known = passed.rows, passed.lengths, passed.closed, passed.lengths
+    if passed.root is not None:
+        known = known + 1
+    chosen = _choose(state, passed.logits, rows, known, needs, masks)
+    late = None
+    if masks is not None and passed.root is not None:
+        late = masks.missing, passed.root[1]
+        closed, chosen = closed | late[0], torch.where(late[0], passed.root[0], chosen)
+    committed = state.kernels[cut](chosen[:, None], torch.ones_like(known), known, closed, rows, state.tables)
     if needs.edits:
         state.tables.edits.count(rows, chosen[:, None], committed.counts)
     return PassResult(
         rows=rows,
         tokens=chosen,
         committed=committed,
-        lengths=lengths + committed.counts,
-        done=done | committed.done,
-        taps=out.taps,
-        layout=lay,
-        positions=lengths,
-        slots=slots,
-        inputs=inputs,
-        ranked=_ranked(out.logits, chosen, logprobs),
+        lengths=lengths if passed.root is None else lengths + committed.counts,
+        done=passed.closed | committed.done,
+        taps=passed.taps,
+        layout=passed.layout,
+        positions=passed.positions,
+        slots=passed.slots,
+        inputs=passed.inputs,
+        ranked=_ranked(passed.logits, chosen, logprobs),
+        late=late,
     )
 
 
-def _choose(state: DeviceState, logits: Tensor, rows: Tensor, positions: Tensor, needs: Needs) -> Tensor:
+def _choose(
+    state: DeviceState, logits: Tensor, rows: Tensor, positions: Tensor, needs: Needs, masks: Masks | None
+) -> Tensor:
     """logits [n, V] of rows [n] -> the tokens [n] at positions [n], held to the rows' grammars."""
-    chosen = state.kernels[choose](logits, rows, positions, state.tables, needs)
+    allowed = None if masks is None else masks.allowed(logits.shape[1])
+    chosen = state.kernels[choose](logits, rows, positions, state.tables, needs, allowed=allowed)
 
     def among(row: int, allowed: Tensor) -> Tensor:
         own = slice(row, row + 1)
         return state.kernels[choose](logits[own], rows[own], positions[own], state.tables, needs, allowed=allowed)
 
-    if state.guides is not None:
+    if state.guides is not None and state.masked is None:
         hold(state.guides, chosen, among)
     return state.agree(chosen)
 
@@ -183,10 +213,10 @@ def read_rows(
     return torch.where(real, tokens, 0), torch.where(real, lengths, 0), done | ~real, seeds
 
 
-def plain_pass(state: DeviceState, plan: StepPlan, staged: Chunks | DecodeRows, *, taps: bool) -> PassResult:
+def plain_pass(state: DeviceState, staged: Chunks | DecodeRows, *, taps: bool) -> Passed:
     if isinstance(staged, Chunks):
-        return prefill(state, plan, staged, taps=taps)
-    return decode(state, staged, state.needs.of(plan.rows), taps=taps, logprobs=plan.logprobs)
+        return prefill(state, staged, taps=taps)
+    return decode(state, staged, taps=taps)
 
 
 def publish(state: DeviceState, staged: Chunks | DecodeRows, result: PassResult, seeds: Tensor | None = None) -> None:
@@ -197,6 +227,9 @@ def publish(state: DeviceState, staged: Chunks | DecodeRows, result: PassResult,
 
     def of(values: Tensor) -> Tensor:
         return values if kept is None else values.index_select(0, kept)
+
+    if result.late is not None and seeds is not None:
+        seeds = torch.where(result.late[0][:, None], result.late[1], seeds)
 
     state.futures.publish(
         of(1 - staged.generations),

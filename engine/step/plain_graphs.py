@@ -2,16 +2,17 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from aerie.contracts.step import StepPlan
 from aerie.engine.attention import Capturable
+from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import stage_changes, uniform_layout
 from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.graph_pass import GraphPages, GraphPass, all_short, dummy_positions, lengths_apart
 from aerie.engine.step.graphs import (
-    NEEDS,
     Family,
     Graphs,
     Sampling,
@@ -22,8 +23,9 @@ from aerie.engine.step.graphs import (
     row_buckets,
     sampling_of,
 )
-from aerie.engine.step.passes import DecodeRows, decode, publish
-from aerie.engine.step.results import Answer, Pending, plain_answer, send
+from aerie.engine.step.masked import Sent, choose_then, equal_places
+from aerie.engine.step.passes import DecodeRows, Passed, choose_next, decode, publish
+from aerie.engine.step.results import Answer, plain_answer, send
 from aerie.engine.step.state import DeviceState
 
 
@@ -58,15 +60,15 @@ class PlainGraphs:
         """The bucket of a step that can be replayed, else None. Call it once the host knows the step's changes."""
         if plan.decode is None or plan.drafting.any() or plan.logprobs >= 0:
             return None
-        rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state.needs.of(plan.rows))
+        rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state, plan)
         if rows is None or sampling is None:
             return None
         return PlainBucket(rows, sampling, (rows, True) in self._held and all_short(plan.decode.bounds + 1))
 
-    def launch(self, bucket: PlainBucket, plan: StepPlan, times: ReadTimes) -> Pending:
+    def launch(self, bucket: PlainBucket, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         """Runs the whole step. Call it after the transfer's `begin`: its rows are the first values put."""
         assert plan.decode is not None
-        state, pages = self._state, self._pages[bucket.rows]
+        state, pages, graphs = self._state, self._pages[bucket.rows], self._graphs
         with state.clock.phase("verify"):
             with state.transfer.together():
                 fixed = fix_rows(plan, bucket.rows, None, state.tables.dummy_row, state.transfer)
@@ -75,8 +77,16 @@ class PlainGraphs:
             change()
             pages.fill(fixed.rows, covered)
             self._held[bucket.rows, bucket.short].renew(covered)
-            words = self._graphs.replay(Family.VERIFY, bucket)
-        return send(self._answers[bucket], state.transfer, plan, times, words)
+            words = graphs.replay(bucket.sampling.checks, bucket)
+
+        def rest(sent: Sent, masks: Masks | None) -> None:
+            chosen = words
+            if masks is not None:  # at the addresses that the recording reads
+                with state.clock.phase("verify"):
+                    chosen = graphs.replay(Family.CHOOSE, bucket)
+            sent(send(self._answers[bucket], state.transfer, plan, times, chosen))
+
+        choose_then(state, sent, rest, lambda: equal_places(np.ones_like(plan.rows), 1, bucket.rows))
 
     @torch.inference_mode()
     def _capture(self, bucket: PlainBucket) -> None:
@@ -93,10 +103,26 @@ class PlainGraphs:
             fixed.rows, fixed.generations, lay, self._held[shape].cover, fixed.real, pages.prefix_lens
         )
 
-        def verify() -> Tensor:
-            result = decode(state, places, NEEDS[bucket.sampling], taps=False)
+        passed: list[Passed] = []  # what FORWARD hands on
+
+        def forward() -> None:
+            passed[:] = [decode(state, places, taps=False)]
+
+        def choose(masks: Masks | None) -> Tensor:
+            result = choose_next(state, passed[0], kinds(state)[bucket.sampling], masks=masks)
             publish(state, places, result)
             self._answers[bucket] = plain_answer(result)
             return self._answers[bucket].words()
 
-        self._graphs.record(bucket, {Family.VERIFY: verify})
+        def verify() -> Tensor:
+            forward()
+            return choose(None)
+
+        def choose_masked() -> Tensor:
+            assert state.masked is not None
+            return choose(state.masked.at(bucket.rows))
+
+        if bucket.sampling is Sampling.MASKED:
+            self._graphs.record(bucket, {Family.FORWARD: forward, Family.CHOOSE: choose_masked})
+        else:
+            self._graphs.record(bucket, {Family.VERIFY: verify})

@@ -7,10 +7,8 @@ import torch
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
-from aerie.engine.step.clock import ReadTimes
-from aerie.engine.step.decode import decode_step
 from aerie.engine.step.plain_graphs import PlainGraphs
-from aerie.engine.step.prefill import prefill_step
+from aerie.engine.step.plain_step import plain_step
 from aerie.engine.step.results import Pending
 from aerie.engine.step.state import DeviceState
 
@@ -45,16 +43,14 @@ class PlainWorker:
         self.state.begin(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()
-        pending = self._work(plan, times)
-        self.state.clock.stop()
-        return pending
-
-    def _work(self, plan: StepPlan, times: ReadTimes) -> Pending:
+        sent: list[Pending] = []
         bucket = None if self._graphs is None else self._graphs.bucket(plan)
         if self._graphs is not None and bucket is not None:
-            return self._graphs.launch(bucket, plan, times)
-        step = decode_step if plan.prefill is None else prefill_step
-        return step(self.state, plan, times)
+            self._graphs.launch(bucket, plan, times, sent.append)
+        else:
+            plain_step(self.state, plan, times, sent.append)
+        self.state.clock.stop()
+        return sent[0]
 
     def close(self) -> None:
-        """Nothing to release: the end of the process does it."""
+        self.state.close()

@@ -54,8 +54,11 @@ class Answer:
 
 
 class Pending(Protocol):
+    def proceed(self) -> None:
+        """Launches what is left of the step. Call it once the step before has been settled."""
+
     def output(self) -> StepOutput:
-        """Waits until the answer has arrived. Call it once."""
+        """Waits until the answer has arrived. Call it once; proceeds first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ class Coming:
     logprobs: bool
     trees: bool
     times: ReadTimes
+
+    def proceed(self) -> None:
+        """All of the step has been launched."""
 
     def output(self) -> StepOutput:
         parts = _split(self.fetch(), self.shapes)

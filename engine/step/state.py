@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.step import Capacity, DecodeWork, Longs, StepOutput, StepPlan
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
+from aerie.engine.grammars.masked import MaskedSteps
 from aerie.engine.model.target import RankedTarget, TargetModel
 from aerie.engine.state.edit_tables import EditTables
 from aerie.engine.state.future_map import FutureMap
@@ -43,6 +44,8 @@ class DeviceState:
     """Gives every rank what rank 0 chose: tokens and paths pass through it before any of them is stored."""
     guides: Guides | None = None
     """Rows whose answers must match a grammar; None if no answer can."""
+    masked: MaskedSteps | None = None
+    """Their masks, on a device that runs beside the host."""
 
     @property
     def visible(self) -> bool:
@@ -54,11 +57,26 @@ class DeviceState:
     def begin(self, plan: StepPlan) -> bool:
         """Takes in what the host keeps of a step's rows; says whether one of them chooses under a grammar."""
         self.needs.note(plan)
+        if self.masked is not None:
+            return self.masked.begin(plan)
         return self.guides is not None and self.guides.begin(plan)
+
+    def forced(self, work: DecodeWork) -> Longs | None:
+        """[rows, depth] tokens that grammars force and the step's chains begin with, -1 elsewhere; None if there are
+        none. The host knows them in time only where it is the device.
+        """
+        if self.guides is None or self.masked is not None or work.topk > 1:
+            return None
+        return self.guides.forced(work)
 
     def advanced(self, plan: StepPlan, output: StepOutput) -> StepOutput:
         """The output of a step, with what its grammars took."""
-        return output if self.guides is None else self.guides.advanced(plan, output)
+        return output if self.guides is None or self.masked is not None else self.guides.advanced(plan, output)
+
+    def close(self) -> None:
+        """Ends the threads; the rest ends with the process."""
+        if self.masked is not None:
+            self.masked.close()
 
     @property
     def device(self) -> torch.device:
@@ -75,10 +93,11 @@ def make_state(
     kernels: Kernels = REFERENCES,
     runtime: Runtime | None = None,
     guides: Guides | None = None,
+    mask_threads: int = 1,
 ) -> DeviceState:
     """Empty tables for `capacity.rows` rows. Page tables extend past the longest row by what a step may write.
 
-    Without a `runtime` the device is the host.
+    Without a `runtime` the device is the host; else `mask_threads` make the masks of `guides`.
     """
     longest = capacity.max_length + capacity.reserve + 1
     transfer: Transfer = HostTransfer()
@@ -87,6 +106,12 @@ def make_state(
         clock = events = EventClock(runtime)
         transfer = PinnedTransfer(runtime, _TRANSFER_BYTES, before=events.begin)
     device = transfer.device
+    masked = None
+    if guides is not None and runtime is not None:
+        places = capacity.rows * capacity.reserve
+        masked = MaskedSteps(
+            guides, runtime, capacity.vocabulary, rows=capacity.rows, places=places, threads=mask_threads
+        )
     return DeviceState(
         target=target,
         tables=RowTables(
@@ -108,4 +133,5 @@ def make_state(
         runtime=runtime,
         agree=target.agree if isinstance(target, RankedTarget) else _alone,
         guides=guides,
+        masked=masked,
     )

@@ -48,11 +48,19 @@ class Drafting {
 
 }  // namespace
 
-// The best child of each best child: tokens [rows, depth + 1], the root first. Ends early if the path probability under
-// the head is less than e^floor in every row. Returns the number of levels drafted.
-extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* tables, const Roots* roots, long depth,
-                              float floor) {
+// The best child of each best child: tokens [rows, depth + 1], the root first. forced [rows, depth] has tokens that come
+// in any case, -1 elsewhere; null if there are none. Ends early if the path probability under the head is less than
+// e^floor in every row. Returns the number of levels drafted.
+extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* tables, const Roots* roots,
+                              const int64_t* forced, long depth, float floor) {
   const long rows = roots->rows.count, count = head->body.output.outputs;
+  if (forced && std::all_of(forced, forced + rows * depth, [](int64_t token) { return token >= 0; })) {
+    for (long row = 0; row < rows; ++row) {  // nothing is left for the head to draft
+      tokens[row * (depth + 1)] = roots->tokens[row];
+      std::copy_n(forced + row * depth, depth, tokens + row * (depth + 1) + 1);
+    }
+    return depth;
+  }
   Drafting drafting(*head, *tables, *roots, 1, depth);
   std::vector<int64_t> best(rows), last(rows), words(rows);
   std::vector<float> paths(rows), level_paths(rows);
@@ -62,13 +70,17 @@ extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* t
     const float* logits = drafting.logits.data();
     chosen(best.data(), logits, nullptr, nullptr, rows, count, 0.0f);
     for (long row = 0; row < rows; ++row) {
-      last[row] = head->mapping ? head->mapping[best[row]] : best[row];
+      const int64_t sure = forced ? forced[row * depth + level - 1] : -1;
+      last[row] = sure >= 0 ? sure : head->mapping ? head->mapping[best[row]] : best[row];
       tokens[row * (depth + 1) + level] = last[row];
     }
     if (level == depth) return level;
     likelihood(level_paths.data(), logits, best.data(), roots->temperatures, rows, count);
     bool sure = false;
-    for (long row = 0; row < rows; ++row) sure |= (paths[row] += level_paths[row]) >= floor;
+    for (long row = 0; row < rows; ++row) {
+      if (!forced || forced[row * depth + level - 1] < 0) paths[row] += level_paths[row];
+      sure |= paths[row] >= floor;
+    }
     if (!sure) return level;
     std::fill(words.begin(), words.end(), (int64_t{1} << level) - 1);  // a chain's node sees all nodes before it
     drafting.pass(level, last.data(), words.data());

@@ -43,6 +43,7 @@ struct Drafts {
   const Head* head;
   const float* heats;     // [depth] temperatures of a tree's edges
   const int64_t* tapped;  // [boundaries]
+  const int64_t* forced;  // [count, depth] tokens that a grammar forces, -1 elsewhere; null if it forces none
   const int32_t* nodes;   // [count] to verify in each of the plan's rows, including the root
   const bool* extends;    // [count] rows whose committed tokens extend the head; only they draft
   long boundaries, depth, topk;

@@ -29,9 +29,15 @@ long candidates(long topk, long depth) { return topk == 1 ? 1 + depth : 1 + topk
 // `roots` are those of the rows that draft; in the others the root stands for every node, and is the only one.
 void draft_chains(Round& round, const Step& step, const Drafts& drafts, const Roots& roots, long depth) {
   const long count = round.rows.count();
-  std::vector<int64_t> drafted(roots.rows.count * (depth + 1));
-  const long levels =
-      depth ? drafted_chain(drafted.data(), drafts.head, step.tables, &roots, depth, drafts.floor) : 0;
+  std::vector<int64_t> drafted(roots.rows.count * (depth + 1)), forced;
+  for (const long row : round.drafting)
+    if (drafts.forced) {
+      const int64_t* own = drafts.forced + round.rows.places[row] * drafts.depth;
+      forced.insert(forced.end(), own, own + depth);
+    }
+  const long levels = depth ? drafted_chain(drafted.data(), drafts.head, step.tables, &roots,
+                                            drafts.forced ? forced.data() : nullptr, depth, drafts.floor)
+                            : 0;
   round.width = levels + 1;
   for (long row = 0, own = 0; row < count; ++row) {
     const bool drafts_here = own < roots.rows.count && round.drafting[own] == row;

@@ -68,23 +68,21 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
     copied.assign(logits, logits + tokens * vocabulary);
     logits = copied.data();
   }
+  std::vector<int64_t> rows(tokens);
+  for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
   if (step.edits) {
-    std::vector<int64_t> rows(tokens);
-    for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
     const long width = static_cast<long>(path.size()) / std::max(tokens, 1L);
     edited(logits, logits, rows.data(), width ? path.data() : nullptr, tables.edit_slots, tables.counts, tables.biases,
            columns.repetition_penalty, columns.frequency_penalty, columns.presence_penalty, tokens, vocabulary, width,
            tables.no_slot);
   }
   for (long i = 0; step.bans && i < tokens; ++i)
-    if (positions[i] < tables.min_lengths[owners[of[i]]])
-      ban(logits + i * vocabulary, tables.stop_ids + owners[of[i]] * tables.stops, tables.stops);
+    if (positions[i] < tables.min_lengths[rows[i]])
+      ban(logits + i * vocabulary, tables.stop_ids + rows[i] * tables.stops, tables.stops);
   if (!step.samples) {
     ::chosen(chosen.data(), logits, nullptr, nullptr, tokens, vocabulary, step.greedy_below);
     return;
   }
-  std::vector<int64_t> rows(tokens);
-  for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
   const auto temperatures = picked(columns.temperature, rows);
   const auto keys = picked(tables.noise_keys, rows);
   std::vector<float> least;

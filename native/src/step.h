@@ -35,9 +35,9 @@ class Standing {
   long count() const { return static_cast<long>(owners.size()); }
   const char* seed(const Step& step, long row) const;
 
-  // Chooses what follows tokens of the rows `of` [tokens], for `positions` [tokens]. Overwrites the logits, unless the
-  // rows have grammars. path
-  // [tokens, width] has the drafted ids above and at each token, -1 elsewhere, if something was drafted.
+  // Chooses what follows tokens of the rows `of` [tokens], for `positions` [tokens]. path [tokens, width] has the drafted
+  // ids above and at each token, -1 elsewhere, if something was drafted. Overwrites the logits, unless the rows have
+  // grammars.
   void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
               const std::vector<int64_t>& positions, const std::vector<int64_t>& path = {}) const;
 

@@ -5,7 +5,7 @@ import math
 from ctypes import c_char_p, c_float, c_long, c_void_p
 
 from aerie.contracts.spec_section import SpecConfig
-from aerie.contracts.step import DecodeWork, StepPlan
+from aerie.contracts.step import DecodeWork, Longs, StepPlan
 from aerie.native.structs.head import NativeHead
 from aerie.native.structs.plan import Step
 from aerie.spec.drafters.drafter import Drafter
@@ -14,7 +14,7 @@ from aerie.spec.drafters.eagle3 import Eagle3
 
 class Drafts(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("head", "heats", "tapped")),
+        *((name, c_void_p) for name in ("head", "heats", "tapped", "forced")),
         *((name, c_char_p) for name in ("nodes", "extends")),
         *((name, c_long) for name in ("boundaries", "depth", "topk")),
         ("floor", c_float),
@@ -44,7 +44,10 @@ def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
     return (work.topk == 1 or all(plan.drafting)) and plan.rows.size * work.topk <= head.body.most
 
 
-def drafts_of(head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWork) -> Drafts:
+def drafts_of(
+    head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWork, forced: Longs | None = None
+) -> Drafts:
+    """forced [rows, depth]: tokens that grammars force in chains, -1 elsewhere; None if they force none."""
     heats = None
     if work.topk > 1:
         given = spec.edge_temperatures[: work.depth]
@@ -53,6 +56,7 @@ def drafts_of(head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWo
         ctypes.addressof(head.struct),
         None if heats is None else ctypes.addressof(heats),
         ctypes.addressof(head.taps),
+        None if forced is None else forced.ctypes.data,
         work.nodes.tobytes(),
         plan.drafting.tobytes(),
         len(head.taps),
@@ -60,5 +64,5 @@ def drafts_of(head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWo
         min(work.topk, head.draft_vocabulary),
         math.log(spec.confidence_threshold) if spec.confidence_threshold else -math.inf,
     )
-    made.kept = heats
+    made.kept = heats, forced
     return made

@@ -5,6 +5,7 @@ C++ cannot pass an error of Python on, so it is kept and raised when the step is
 
 import ctypes
 from ctypes import c_float, c_int64, c_long, c_void_p
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,15 +39,13 @@ class Hold:
         if error is not None:
             raise error
 
-    def _held(
-        self, place: int, nodes: int, tokens: int | None, parents: int | None, chosen: int, logits: int, positions: int
-    ) -> None:
+    def _held(self, place: int, *given: Any) -> None:
         guides, plan = self._state.guides, self.plan
         assert guides is not None and plan is not None
         if not guides.chooses(place):
             return
         try:
-            self._walk(guides, plan, place, nodes, tokens, parents, chosen, logits, positions)
+            self._walk(guides, plan, place, *given)
         except Exception as error:  # noqa: BLE001  raised by `check`
             self._error = error
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -20,6 +21,8 @@ from aerie.contracts.grammar import Grammar, vocabulary_of, written
 from aerie.contracts.server_section import LimitsConfig
 from aerie.server.text.tokenizer import Tokenizer
 
+_OTHERS = re.compile(r"[^][(){}]+")
+_STEPS = dict.fromkeys("{[(", 1) | dict.fromkeys("}])", -1)
 _KEPT_BYTES = 8 << 20
 """Of the texts of grammars that were checked."""
 
@@ -45,7 +48,7 @@ class Grammars:
 
     async def checked(self, constraint: Constraint, end_ids: list[int]) -> Grammar:
         """The grammar, known to build with the model's tokens. Raises BadRequest with the field and the reason."""
-        work = asyncio.get_running_loop().run_in_executor(self._thread, self._check, constraint, end_ids)
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self.check, constraint, end_ids)
         try:
             return await asyncio.wait_for(asyncio.shield(work), self._limits.grammar_seconds)
         except TimeoutError:
@@ -57,7 +60,8 @@ class Grammars:
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _check(self, constraint: Constraint, end_ids: list[int]) -> Grammar:
+    def check(self, constraint: Constraint, end_ids: list[int]) -> Grammar:
+        """The same, here and now."""
         try:
             grammar = constraint.make()
             self._check_size(constraint, grammar)
@@ -123,15 +127,11 @@ def _size(asked: Grammar, built: Grammar) -> int:
 
 
 def _nesting(text: str) -> int:
-    """The deepest nesting of brackets, those within strings and expressions included."""
-    depth = deepest = 0
-    for character in text:
-        if character in "{[(":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "}])":
-            depth -= 1
-    return deepest
+    """The deepest nesting of brackets, those within strings and expressions included. Without a loop in Python, which
+    would hold up the event loop beside it.
+    """
+    steps = map(_STEPS.__getitem__, _OTHERS.sub("", text))
+    return max(accumulate(steps), default=0)
 
 
 def _reason(error: str) -> str:

@@ -72,6 +72,9 @@ class Growth:
     confidence_floor: float = -math.inf
     """A drafter may stop once every chain's log probability is below this; trees are drafted whole."""
 
+    forced: Tensor | None = None
+    """[R, depth] tokens that chains begin with in any case, -1 elsewhere; None if there are none."""
+
     def edge_temperature(self, level: int) -> float:
         return self.edge_temperatures[level - 1] if level <= len(self.edge_temperatures) else 1.0
 

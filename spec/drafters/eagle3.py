@@ -78,8 +78,10 @@ def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ran
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):
         best = head.kernels[likeliest](ranking.rank(reading.logits, level))  # [R] draft ids
-        tokens.append(head.target_ids(best))
-        if level == growth.depth or _lost(head, confidence, ranking, reading.logits, best):
+        forced = None if growth.forced is None else growth.forced[:, level - 1]  # [R]
+        guessed = head.target_ids(best)
+        tokens.append(guessed if forced is None else torch.where(forced >= 0, forced, guessed))
+        if level == growth.depth or _lost(head, confidence, ranking, reading.logits, best, forced):
             break
         words = torch.full_like(roots.tokens, (1 << level) - 1)  # [R]: a node of a chain sees all nodes before it
         place = levels.place(level, words)
@@ -87,11 +89,14 @@ def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ran
     return torch.stack(tokens, 1)
 
 
-def _lost(head: Head, confidence: Confidence, ranking: Ranking, logits: Tensor, best: Tensor) -> bool:
-    """Whether no chain is worth another level after `best` [R], read off logits [R, Vd]."""
+def _lost(
+    head: Head, confidence: Confidence, ranking: Ranking, logits: Tensor, best: Tensor, forced: Tensor | None
+) -> bool:
+    """Whether no chain is worth another level after `best` [R], read off logits [R, Vd], or after what is forced."""
     if math.isinf(confidence.floor):
         return False
-    return confidence.lost(head.kernels[log_likelihood](logits, best, ranking.temperatures))
+    level = head.kernels[log_likelihood](logits, best, ranking.temperatures)
+    return confidence.lost(level if forced is None else torch.where(forced >= 0, 0.0, level))
 
 
 def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Candidates:

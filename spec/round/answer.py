@@ -14,13 +14,14 @@ from aerie.spec.round.verify import Verified
 
 def drafted_answer(opened: Opened, outcome: Outcome) -> Answer:
     """What was drafted, accepted and committed."""
+    nothing = opened.done if outcome.late is None else opened.done | outcome.late
     return Answer(
         tokens=outcome.accepted.tokens,
         counts=outcome.committed.counts,
         lengths=outcome.lengths,
         endings=outcome.committed.endings,
         accepted=outcome.accepted.counts,
-        drafted=torch.where(opened.done, 0, opened.staged.counts - 1),
+        drafted=torch.where(nothing, 0, opened.staged.counts - 1),
     )
 
 
@@ -37,6 +38,6 @@ def full_answer(plan: StepPlan, opened: Opened, drafted: Drafted, verified: Veri
 def _path_logprobs(opened: Opened, verified: Verified, outcome: Outcome, count: int) -> Ranked:
     """Along each row's path: [R, W] of the tokens, ids and log probabilities [R, W, count] of the likeliest."""
     flat = path_nodes(opened, verified, outcome)  # [R, W]
-    logits = verified.logits.index_select(0, flat.flatten())  # [R * W, V]
+    logits = verified.passed.logits.index_select(0, flat.flatten())  # [R * W, V]
     own, ids, values = token_logprobs(logits, outcome.accepted.tokens.flatten(), count)
     return own.view(flat.shape), ids.view(*flat.shape, count), values.view(*flat.shape, count)

@@ -1,11 +1,11 @@
-"""Rounds as CUDA graphs, in three families for each bucket: draft, verify with acceptance, extend.
+"""Rounds as CUDA graphs, in three families for each bucket: draft, verify with acceptance, extend; in four for rows
+with grammars, whose masks are made between the pass and the choice.
 
 The worker asks for a bucket, stages, and replays the families in order; `engine.step.graphs` defines buckets. Every row
 of a bucket's pass has the same number of nodes: those past a row's count are computed and never accepted.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,12 @@ from aerie.contracts.shape import NO_DRAFT
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Capturable
-from aerie.engine.step.batch import Cover, uniform_layout
+from aerie.engine.grammars.masked import Places, Trees
+from aerie.engine.sampling.masks import Masks
+from aerie.engine.step.batch import Cover
 from aerie.engine.step.graph_pass import GraphPages, GraphPass, all_short, dummy_positions, lengths_apart
 from aerie.engine.step.graphs import (
-    NEEDS,
     Family,
-    FixedRows,
     Graphs,
     Sampling,
     bucket_for,
@@ -30,60 +30,15 @@ from aerie.engine.step.graphs import (
     padded_bounds,
     sampling_of,
 )
-from aerie.engine.step.passes import read_rows
+from aerie.engine.step.masked import equal_places
 from aerie.engine.step.results import Answer
-from aerie.engine.step.state import DeviceState
 from aerie.spec.drafters.drafter import GraphDrafter
 from aerie.spec.round.answer import drafted_answer
-from aerie.spec.round.nodes import EqualNodes
+from aerie.spec.round.buckets import Passes, RoundBucket, Shape, shape_of, staged_in
 from aerie.spec.round.round import Round
-from aerie.spec.round.rows import EveryRow
-from aerie.spec.round.stage import Covers, Staged, reach
-from aerie.spec.trees.tree import usable_nodes
-
-
-@dataclass(frozen=True, slots=True)
-class RoundBucket:
-    rows: int
-    depth: int
-    topk: int
-    nodes: int
-    """The same for every row."""
-    sampling: Sampling
-    short: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """Attention for a bucket's rows and shape, shared by all its sampling kinds."""
-
-    draft: GraphPass
-    verify: GraphPass
-    extend: GraphPass
-
-    def renew(self, covered: Cover) -> None:
-        for held in (self.draft, self.verify, self.extend):
-            held.renew(covered)
-
-
-@dataclass(frozen=True, slots=True)
-class BucketRows:
-    """A bucket's rows: a plan's, some of which may have no head KV, and surplus rows, which are done at length 0."""
-
-    fixed: FixedRows
-
-    @property
-    def rows(self) -> Tensor:
-        return self.fixed.rows
-
-    @property
-    def generations(self) -> Tensor:
-        return self.fixed.generations
-
-    def read(self, state: DeviceState) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        tokens, lengths, done, seeds = read_rows(state, self.rows, self.generations, self.fixed.real)
-        # Rows without head KV have no seed, and what they draft from must stay finite.
-        return tokens, lengths, done, torch.where(self.fixed.drafts[:, None], seeds, 0)
+from aerie.spec.round.stage import Staged, reach
+from aerie.spec.round.verify import fetch_trees
+from aerie.spec.trees.tree import Tree, usable_nodes
 
 
 class RoundGraphs:
@@ -106,7 +61,7 @@ class RoundGraphs:
         self._attention = attention
         self._sizes = sizes
         self._pages = {rows: GraphPages(self._state, rows) for rows in sizes}
-        self._passes: dict[_Shape, _Passes] = {}
+        self._passes: dict[Shape, Passes] = {}
         self._answers: dict[RoundBucket, Answer] = {}
         self._read: dict[RoundBucket, Staged] = {}
         """Tensors that the recordings read and that must outlive them."""
@@ -124,7 +79,7 @@ class RoundGraphs:
         work = plan.decode
         if work is None or plan.logprobs >= 0 or plan.trees:
             return None
-        rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state.needs.of(plan.rows))
+        rows, sampling = bucket_for(plan.rows.size, self._sizes), sampling_of(self._state, plan)
         if rows is None or sampling is None:
             return None
         topk = min(work.topk, self._needs.draft_vocabulary)
@@ -142,9 +97,8 @@ class RoundGraphs:
     def stage(self, bucket: RoundBucket, plan: StepPlan) -> Callable[[], None]:
         """Must be the step's first transfer. Call the returned function once the step's pages are in the tables."""
         assert plan.decode is not None
-        state, pages, passes = self._state, self._pages[bucket.rows], self._passes[_shape(bucket)]
-        counts = np.where(plan.drafting, usable_nodes(plan.decode.nodes, bucket.topk, plan.decode.depth), 1)
-        fixed = fix_rows(plan, bucket.rows, counts.astype(np.int32), state.tables.dummy_row, state.transfer)
+        state, pages, passes = self._state, self._pages[bucket.rows], self._passes[shape_of(bucket)]
+        fixed = fix_rows(plan, bucket.rows, self._counts(bucket, plan), state.tables.dummy_row, state.transfer)
         positions: Ints = padded_bounds(plan.decode.bounds, bucket.rows) + self._reach(bucket)
         covered = pages.stage(positions)
 
@@ -154,15 +108,35 @@ class RoundGraphs:
 
         return renew
 
-    def draft(self, bucket: RoundBucket) -> None:
-        self._graphs.replay(Family.DRAFT, bucket)
+    def draft(self, bucket: RoundBucket) -> Trees | None:
+        """Returns the trees if masks are made for them."""
+        return fetch_trees(self._state, self._graphs.replay(Family.DRAFT, bucket))
 
-    def verify(self, bucket: RoundBucket) -> tuple[Answer, Tensor]:
-        """Returns the answer and its words."""
-        return self._answers[bucket], self._graphs.replay(Family.VERIFY, bucket)
+    def run(self, bucket: RoundBucket) -> Tensor:
+        """Returns the answer's words, unless the choice has its own recording."""
+        words: Tensor = self._graphs.replay(bucket.sampling.checks, bucket)
+        return words
+
+    def choose(self, bucket: RoundBucket) -> Tensor:
+        """Returns the answer's words."""
+        words: Tensor = self._graphs.replay(Family.CHOOSE, bucket)
+        return words
+
+    def answer(self, bucket: RoundBucket) -> Answer:
+        return self._answers[bucket]
+
+    def places(self, bucket: RoundBucket, plan: StepPlan) -> Places:
+        return equal_places(self._counts(bucket, plan), bucket.nodes, bucket.rows)
 
     def extend(self, bucket: RoundBucket) -> None:
         self._graphs.replay(Family.EXTEND, bucket)
+
+    @staticmethod
+    def _counts(bucket: RoundBucket, plan: StepPlan) -> Ints:
+        """[rows of the plan] nodes to verify."""
+        work = plan.decode
+        assert work is not None
+        return np.where(plan.drafting, usable_nodes(work.nodes, bucket.topk, work.depth), 1).astype(np.int32)
 
     def _shapes(self, spec: SpecConfig) -> list[tuple[int, int, int, int]]:
         """Rows, depth, topk and nodes of every bucket, the largest first."""
@@ -185,36 +159,52 @@ class RoundGraphs:
         state, phases = self._state, self._phases
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
-        pages, shape = self._pages[bucket.rows], _shape(bucket)
+        pages, shape = self._pages[bucket.rows], shape_of(bucket)
         covered = pages.stage(dummy_positions(bucket.rows, self._reach(bucket)))
         pages.fill(fixed.rows, covered)
         if shape not in self._passes:
             self._passes[shape] = self._hold(bucket, pages, covered)
         passes = self._passes[shape]
         passes.renew(covered)
-        staged = self._read[bucket] = _staged(bucket, fixed, passes, state.device)
+        staged = self._read[bucket] = staged_in(bucket, kinds(state)[bucket.sampling], fixed, passes, state.device)
         made: dict[str, Any] = {}  # what families hand on; other buckets may take its memory, being replayed apart
 
-        def draft() -> None:
+        def draft() -> Tree:
             opened = phases.open(staged)
             pages.prefix_lens.copy_(opened.lengths)  # where attention reads them
-            made["drafted"] = opened, phases.draft(opened)
+            drafted = phases.draft(opened)
+            made["drafted"] = opened, drafted
+            return drafted.tree
 
-        def verify() -> Tensor:
+        def forward() -> None:
+            made["passed"] = phases.run(*made["drafted"])
+
+        def choose(masks: Masks | None) -> Tensor:
             opened, drafted = made["drafted"]
-            verified = phases.verify(opened, drafted)
+            verified = phases.choose(opened, drafted, made["passed"], masks)
             outcome = phases.accept(opened, drafted, verified)
             made["verified"] = verified, outcome
             self._answers[bucket] = drafted_answer(opened, outcome)
             return self._answers[bucket].words()
 
+        def verify() -> Tensor:
+            forward()
+            return choose(None)
+
+        def choose_masked() -> Tensor:
+            assert state.masked is not None
+            return choose(state.masked.at(bucket.rows * bucket.nodes))
+
         def extend() -> None:
             opened, (verified, outcome) = made["drafted"][0], made["verified"]
             phases.publish(opened, outcome, phases.extend(opened, verified, outcome))
 
-        self._graphs.record(bucket, {Family.DRAFT: draft, Family.VERIFY: verify, Family.EXTEND: extend})
+        checks: dict[Family, Callable[[], Any]] = {Family.VERIFY: verify}
+        if bucket.sampling is Sampling.MASKED:
+            checks = {Family.FORWARD: forward, Family.CHOOSE: choose_masked}
+        self._graphs.record(bucket, {Family.DRAFT: draft, **checks, Family.EXTEND: extend})
 
-    def _hold(self, bucket: RoundBucket, pages: GraphPages, covered: Cover) -> _Passes:
+    def _hold(self, bucket: RoundBucket, pages: GraphPages, covered: Cover) -> Passes:
         drafted = self._drafter.draft_queries(bucket.topk, bucket.depth)
         extended = bucket.nodes if bucket.topk == 1 else bucket.depth + 1
         own: Any = self._drafter.attention
@@ -222,29 +212,7 @@ class RoundGraphs:
         def held(attention: Capturable, queries: int) -> GraphPass:
             return GraphPass(attention, self._state, pages, covered, queries, split=not bucket.short)
 
-        return _Passes(held(own, drafted), held(self._attention, bucket.nodes), held(own, extended))
+        return Passes(held(own, drafted), held(self._attention, bucket.nodes), held(own, extended))
 
     def _reach(self, bucket: RoundBucket) -> int:
         return reach(bucket.nodes, bucket.depth, bucket.topk, self._needs)
-
-
-_Shape = tuple[int, int, int, int, bool]
-
-
-def _shape(bucket: RoundBucket) -> _Shape:
-    return bucket.rows, bucket.depth, bucket.topk, bucket.nodes, bucket.short
-
-
-def _staged(bucket: RoundBucket, fixed: FixedRows, passes: _Passes, device: torch.device) -> Staged:
-    return Staged(
-        rows=BucketRows(fixed),
-        counts=fixed.counts,
-        nodes=EqualNodes(uniform_layout(bucket.rows, bucket.nodes, device)),
-        drafting=EveryRow(),
-        drafting_counts=fixed.counts,
-        widest=bucket.nodes,
-        covers=Covers(passes.draft.cover, passes.verify.cover, passes.extend.cover),
-        depth=bucket.depth,
-        topk=bucket.topk,
-        needs=NEEDS[bucket.sampling],
-    )

@@ -2,7 +2,8 @@
 
 open     reads each row's generation of the FutureMap
 draft    the drafter's trees, ranked by the round's noise     (spec.drafters, spec.trees)
-verify   the target's choice at every node                    (verify)
+run      the target's pass over every node                    (verify)
+choose   the target's choice at every node                    (verify)
 accept   the path that the target chose, cut where a row ends (acceptance, compact)
 extend   the drafter takes in the committed tokens            (extend)
 publish  writes the other generation of every row
@@ -17,6 +18,7 @@ from torch import Tensor
 from aerie.contracts.spec_section import SpecConfig
 from aerie.engine.sampling.choose import choose
 from aerie.engine.sampling.ending import Committed, cut
+from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import attention_inputs, uniform_layout
 from aerie.engine.step.state import DeviceState
 from aerie.spec.drafters.confidence import confidence_floor
@@ -24,10 +26,13 @@ from aerie.spec.drafters.drafter import Drafter, Growth, Pairs, Roots
 from aerie.spec.round.acceptance import acceptance_of
 from aerie.spec.round.compact import compact
 from aerie.spec.round.stage import Staged, cut_short
-from aerie.spec.round.verify import Verified, verify
+from aerie.spec.round.verify import Passed, Verified, choose_nodes, run
 from aerie.spec.trees.accept import Accepted
 from aerie.spec.trees.ranking import RoundNoise, ranking, step_noise
-from aerie.spec.trees.tree import Tree
+from aerie.spec.trees.tree import Tree, begun_with
+
+NO_TOKEN = -1
+"""What nothing chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class Opened:
     """[R] the roots: each row's last committed token."""
     done: Tensor
     """[R] rows that ended before this step: they write to the dummy page and commit nothing."""
+    seeds: Tensor
+    """[R, H] draft seeds."""
     roots: Roots
     """The r rows that draft."""
 
@@ -63,6 +70,8 @@ class Outcome:
     committed: Committed
     lengths: Tensor
     """[R] true lengths after the round."""
+    late: Tensor | None
+    """[R] bool: rows that commit nothing and stay as they are, since their mask is missing; None without masks."""
 
     @property
     def lasts(self) -> Tensor:
@@ -85,7 +94,7 @@ class Round:
         owners = torch.where(done, self.state.tables.dummy_row, staged.rows.rows)  # [R]
         pick = staged.drafting.pick
         roots = Roots(pick(owners), pick(lengths), pick(tokens), pick(seeds), staged.covers.draft)
-        return Opened(staged, owners, lengths, tokens, done, roots)
+        return Opened(staged, owners, lengths, tokens, done, seeds, roots)
 
     def draft(self, opened: Opened) -> Drafted:
         state, spec, staged, roots = self.state, self.spec, opened.staged, opened.roots
@@ -105,8 +114,11 @@ class Round:
             staged.widest,
             spec.edge_temperatures,
             self._confidence_floor,
+            staged.forced,
         )
         tree = self.drafter.draft(state.tables, roots, growth, rank)
+        if staged.forced is not None:  # not every drafter goes on after such tokens
+            tree = begun_with(tree, staged.forced)
         return Drafted(staged.drafting.spread_tree(tree, opened.tokens), noise)
 
     def _noise(self, opened: Opened) -> RoundNoise:
@@ -127,31 +139,31 @@ class Round:
         """The round of chains that ended early."""
         return replace(opened, staged=cut_short(self.state, opened.staged, drafted.tree.tokens.shape[1]))
 
-    def verify(self, opened: Opened, drafted: Drafted) -> Verified:
-        return verify(
-            self.state,
-            opened.staged,
-            opened.owners,
-            opened.lengths,
-            drafted.tree,
-            drafted.noise,
-            taps=bool(self.drafter.needs.taps),
-        )
+    def run(self, opened: Opened, drafted: Drafted) -> Passed:
+        taps = bool(self.drafter.needs.taps)
+        return run(self.state, opened.staged, opened.owners, opened.lengths, drafted.tree, taps=taps)
+
+    def choose(self, opened: Opened, drafted: Drafted, passed: Passed, masks: Masks | None) -> Verified:
+        return choose_nodes(self.state, opened.staged, passed, drafted.tree, drafted.noise, masks)
 
     def accept(self, opened: Opened, drafted: Drafted, verified: Verified) -> Outcome:
         """Commits the accepted path, cut where the row ends; moves the target's KV of a tree's path to its final
         slots.
         """
-        state, staged = self.state, opened.staged
-        accepted = self._acceptance(state, staged, opened.owners, opened.lengths, drafted.tree, verified.choices)
+        state, staged, tree, closed, late = self.state, opened.staged, drafted.tree, opened.done, None
+        if verified.missing is not None:  # such nodes count as not drafted, and a row of such a root waits
+            late = verified.missing[:, 0]
+            tree = replace(tree, tokens=tree.tokens.masked_fill(verified.missing, NO_TOKEN))
+            closed = closed | late
+        accepted = self._acceptance(state, staged, opened.owners, opened.lengths, tree, verified.choices)
         committed = state.kernels[cut](
-            accepted.tokens, accepted.counts + 1, opened.lengths + 1, opened.done, staged.rows.rows, state.tables
+            accepted.tokens, accepted.counts + 1, opened.lengths + 1, closed, staged.rows.rows, state.tables
         )
         if staged.needs.edits:
             state.tables.edits.count(staged.rows.rows, accepted.tokens, committed.counts)
         if not accepted.is_chain:
             state.kernels[compact](state, opened.owners, opened.lengths, accepted.nodes)
-        return Outcome(accepted, committed, opened.lengths + committed.counts)
+        return Outcome(accepted, committed, opened.lengths + committed.counts, late)
 
     def extend(self, opened: Opened, verified: Verified, outcome: Outcome) -> Tensor:
         """Extends the drafter with the committed tokens -> draft seeds [R, H], zero in rows that do not draft."""
@@ -162,9 +174,10 @@ class Round:
 
     def _all_pairs(self, opened: Opened, verified: Verified, outcome: Outcome) -> Pairs:
         """A pair for every node of the verifying pass, in its layout: all rows drafted chains."""
-        inputs = replace(verified.inputs, held=opened.staged.covers.extend.held)
-        lasts = verified.layout.firsts + outcome.lasts
-        return Pairs(verified.chosen, verified.taps, verified.positions, verified.slots, inputs, lasts)
+        passed = verified.passed
+        inputs = replace(passed.inputs, held=opened.staged.covers.extend.held)
+        lasts = passed.layout.firsts + outcome.lasts
+        return Pairs(verified.chosen, passed.taps, passed.positions, passed.slots, inputs, lasts)
 
     def _path_pairs(self, opened: Opened, verified: Verified, outcome: Outcome) -> Pairs:
         """A pair for every node of the drafting rows' paths, W a row."""
@@ -177,7 +190,7 @@ class Round:
         owners = roots.owners.index_select(0, lay.owners)  # [r * W]
         return Pairs(
             tokens=tokens.reshape(-1),
-            taps=verified.taps.index_select(0, flat.reshape(-1)),
+            taps=verified.passed.taps.index_select(0, flat.reshape(-1)),
             positions=positions,
             slots=tables.slots(owners, positions),
             inputs=attention_inputs(tables, roots.owners, roots.lengths, staged.covers.extend, lay.indptr),
@@ -185,11 +198,14 @@ class Round:
         )
 
     def publish(self, opened: Opened, outcome: Outcome, seeds: Tensor) -> None:
-        rows = opened.staged.rows
+        rows, late = opened.staged.rows, outcome.late
+        bonus = outcome.accepted.tokens.gather(1, outcome.lasts[:, None]).squeeze(1)
+        if late is not None:
+            bonus, seeds = torch.where(late, opened.tokens, bonus), torch.where(late[:, None], opened.seeds, seeds)
         self.state.futures.publish(
             1 - rows.generations,
             rows.rows,
-            bonus=outcome.accepted.tokens.gather(1, outcome.lasts[:, None]).squeeze(1),
+            bonus=bonus,
             lengths=outcome.lengths,
             done=opened.done | outcome.committed.done,
             seeds=seeds,
@@ -199,4 +215,4 @@ class Round:
 def path_nodes(opened: Opened, verified: Verified, outcome: Outcome) -> Tensor:
     """[R, W] flat nodes of the pass along each row's path; entries past the path are some node of the row."""
     counts = opened.staged.counts[:, None]
-    return verified.layout.firsts[:, None] + outcome.accepted.nodes.minimum(counts - 1)
+    return verified.passed.layout.firsts[:, None] + outcome.accepted.nodes.minimum(counts - 1)

@@ -4,14 +4,17 @@ A row that began without the drafter stays without it, so a step may have rows o
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aerie.contracts.step import Bools, Ints
 from aerie.engine.state.transfer import Transfer
 from aerie.spec.trees.tree import Tree, with_plain_rows
+
+Numbers = TypeVar("Numbers", bound=NDArray[Any])
 
 
 class DraftedRows(Protocol):
@@ -21,8 +24,8 @@ class DraftedRows(Protocol):
     def every(self) -> bool:
         """Whether r = R."""
 
-    def of(self, values: Ints) -> Ints:
-        """On the host: [R] -> [r]."""
+    def of(self, values: Numbers) -> Numbers:
+        """On the host: [R, ...] -> [r, ...]"""
 
     def pick(self, values: Tensor) -> Tensor:
         """[R, ...] -> [r, ...]"""
@@ -38,7 +41,7 @@ class DraftedRows(Protocol):
 class EveryRow:
     every: ClassVar[bool] = True
 
-    def of(self, values: Ints) -> Ints:
+    def of(self, values: Numbers) -> Numbers:
         return values
 
     def pick(self, values: Tensor) -> Tensor:
@@ -59,9 +62,8 @@ class SomeRows:
     """The same indices on the device, int64."""
     every: ClassVar[bool] = False
 
-    def of(self, values: Ints) -> Ints:
-        found: Ints = values[self.host]
-        return found
+    def of(self, values: Numbers) -> Numbers:
+        return cast(Numbers, values[self.host])
 
     def pick(self, values: Tensor) -> Tensor:
         return values.index_select(0, self.device)

@@ -71,6 +71,8 @@ class Staged:
     depth: int
     topk: int
     needs: Needs
+    forced: Tensor | None = None
+    """[r, depth] tokens that the chains of the drafting rows begin with in any case, -1 elsewhere."""
 
 
 def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Staged:
@@ -87,7 +89,9 @@ def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Sta
     counted = drafting_counted = put(counts)
     if not drafting.every:
         part, drafting_counted = cover(drafting.of(positions), page, state.transfer), put(own)
+    forced = state.forced(work)
     return Staged(
+        forced=None if forced is None else put(drafting.of(forced[:, :depth])),
         rows=PlannedRows(put(plan.rows), put(plan.generations)),
         counts=counted,
         nodes=lay_nodes(counts, state.transfer),

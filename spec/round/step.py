@@ -1,18 +1,16 @@
 """A whole step that drafts. The speculative worker calls it if no graph was recorded for the plan."""
 
-from collections.abc import Callable
-
 from aerie.contracts.step import StepPlan
+from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import stage_changes
 from aerie.engine.step.clock import ReadTimes
-from aerie.engine.step.results import Pending, send
+from aerie.engine.step.masked import Sent, choose_then, ragged_places
+from aerie.engine.step.results import send
 from aerie.engine.step.skip_finished import rested
 from aerie.spec.round.answer import full_answer
 from aerie.spec.round.round import Round
 from aerie.spec.round.stage import stage_round
-
-Sent = Callable[[Pending], None]
-"""Takes a step's answer as soon as the answer is on its way."""
+from aerie.spec.round.verify import fetch_trees
 
 
 def draft_step(phases: Round, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
@@ -30,12 +28,19 @@ def draft_step(phases: Round, plan: StepPlan, times: ReadTimes, sent: Sent) -> N
         opened = phases.open(staged)
         drafted = phases.draft(opened)
         opened = phases.cut_short(opened, drafted)
+        trees = fetch_trees(state, drafted.tree)
     with state.clock.phase("verify"):
-        verified = phases.verify(opened, drafted)
-    with state.clock.phase("accept"):
-        outcome = phases.accept(opened, drafted, verified)
-        pending = send(full_answer(plan, opened, drafted, verified, outcome), state.transfer, plan, times)
-    sent(pending)
-    with state.clock.phase("extend"):
-        seeds = phases.extend(opened, verified, outcome)
-        phases.publish(opened, outcome, seeds)
+        passed = phases.run(opened, drafted)
+
+    def rest(sent: Sent, masks: Masks | None) -> None:
+        with state.clock.phase("verify"):
+            verified = phases.choose(opened, drafted, passed, masks)
+        with state.clock.phase("accept"):
+            outcome = phases.accept(opened, drafted, verified)
+            pending = send(full_answer(plan, opened, drafted, verified, outcome), state.transfer, plan, times)
+        sent(pending)
+        with state.clock.phase("extend"):
+            seeds = phases.extend(opened, verified, outcome)
+            phases.publish(opened, outcome, seeds)
+
+    choose_then(state, sent, rest, lambda: ragged_places(passed.layout), trees)

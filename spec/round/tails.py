@@ -11,7 +11,7 @@ import torch
 from aerie.contracts.step import Bools, StepPlan
 from aerie.engine.step.batch import attention_inputs, cover, layout, stage_changes
 from aerie.engine.step.clock import ReadTimes
-from aerie.engine.step.passes import PassResult, decode, publish, stage_decode
+from aerie.engine.step.passes import PassResult, choose_next, decode, publish, stage_decode
 from aerie.engine.step.results import Pending, plain_answer, send
 from aerie.engine.step.skip_finished import rested
 from aerie.engine.step.state import DeviceState
@@ -76,7 +76,7 @@ def rest_step(state: DeviceState, tails: Tails, plan: StepPlan, times: ReadTimes
             change = stage_changes(plan, state.tables, state.transfer)
             staged = stage_decode(state, plan)
         change()
-        result = decode(state, staged, state.needs.of(plan.rows), taps=True, logprobs=plan.logprobs)
+        result = choose_next(state, decode(state, staged, taps=True), state.needs.of(plan.rows), logprobs=plan.logprobs)
         tails.keep(plan.resting, result)
         publish(state, staged, result)
         return send(plain_answer(result), state.transfer, plan, times)

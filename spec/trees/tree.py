@@ -8,7 +8,7 @@ Made by drafters; `accept` and the verifying pass read the result. Invariant: a 
 and has a smaller index.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,13 @@ class Tree:
     def parent_nodes(self) -> Tensor:
         """[R, M] the parent of each node; the root is its own."""
         return (self.depths - 1).clamp(min=0) if self.parents is None else self.parents
+
+
+def begun_with(tree: Tree, forced: Tensor) -> Tree:
+    """A chain that begins with the tokens `forced` [R, depth], as far as they are not -1."""
+    own = forced[:, : tree.tokens.shape[1] - 1]
+    drafted = torch.where(own >= 0, own, tree.tokens[:, 1:])
+    return replace(tree, tokens=torch.cat([tree.tokens[:, :1], drafted], 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,7 +175,7 @@ class StandIn:
 
     def capture(self, function: Callable[[], T]) -> Recording[T]:
         function()
-        capture = Capture(set().union(*(earlier.made for earlier in self.captures[-2:])))
+        capture = Capture(set().union(*(earlier.made for earlier in self.captures[-3:])))
         with capture:
             outputs = function()
         capture.spoil()

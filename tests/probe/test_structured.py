@@ -48,6 +48,8 @@ def test_answers_match_and_are_the_same_in_every_cell(
     assert all(cell["valid"] == cell["stopped"] >= len(GRAMMARS) - 2 for cell in cells)
     assert all(cell["tokens_a_step"] > 1 for cell in cells if cell["mode"] != "off")
     assert all(cell["masks_a_choice"] > 0 for cell in cells)
+    assert all((cell["forced_drafts"] > 0) == (cell["mode"] == "chain") for cell in cells)
+    assert all(("plain_over_free" in cell) == (cell["mode"] == "off") for cell in cells)
 
 
 def test_the_check_sees_what_does_not_match() -> None:

@@ -105,14 +105,16 @@ def test_every_mask_is_a_fresh_matcher_s(
         guides.walk(1, tokens, parents, chosen, among)
         path, node, ended = [], 0, False
         while node >= 0 and not ended:  # recomputed from the definition
-            expected = fresh(vocabulary, grammar, answer + path).mask()
+            here = fresh(vocabulary, grammar, answer + path)
+            expected, forced = here.mask(), here.forced()
+            assert not forced or np.flatnonzero(expected).tolist() == forced[:1]
             allowed = bool(expected[raw[node]])
-            assert (node in seen) == (filtered or not allowed)
+            assert (node in seen) == (filtered or not (allowed or forced))
             if node in seen:
                 assert np.array_equal(seen[node], expected)
                 assert chosen[node] == np.where(expected, wanted, -1).argmax()
             else:
-                assert chosen[node] == raw[node]
+                assert chosen[node] == (raw[node] if allowed else forced[0])
             ended = chosen[node] == END
             path.append(int(chosen[node]))
             children = [n for n in range(node + 1, len(tokens)) if parents[n] == node and tokens[n] == chosen[node]]
@@ -148,6 +150,21 @@ def _tree(draw: np.random.Generator, vocabulary: Vocabulary, grammar: Grammar, a
         parents.append(parent)
         texts.append([*texts[parent], token])
     return np.array(tokens), np.array(parents)
+
+
+def test_forced_tokens_begin_a_chain(vocabulary: Vocabulary) -> None:
+    guides = started(vocabulary, Grammar(kind="regex", text="import numpy|import os"))
+    forced = vocabulary.matcher(Grammar(kind="regex", text="import ")).forced()
+    assert guides.begin(step())
+    nodes = np.array([1, 5], np.int32)
+    work = DecodeWork(bounds=nodes, nodes=nodes, depth=4, topk=1)
+    found = guides.forced(work)
+    assert found is not None and found.shape == (2, 4) and (found[0] == -1).all()
+    count = int((found[1] >= 0).sum())
+    assert count and found[1, :count].tolist() == forced[:count] and (found[1, count:] == -1).all()
+    assert guides.forced(DecodeWork(bounds=nodes, nodes=nodes * 0 + 1, depth=4, topk=1)) is None
+    free = started(vocabulary, Grammar(kind="regex", text="[a-z]+"))
+    assert free.begin(step()) and free.forced(work) is None
 
 
 def test_a_resumed_row_goes_on_where_it_was(vocabulary: Vocabulary) -> None:
@@ -203,6 +220,9 @@ class Exhausted:
 
     def mask(self) -> Any:
         raise GrammarFailed("the step took too much fuel")
+
+    def forced(self) -> list[int]:
+        return []
 
     def undo(self, count: int) -> None:
         assert count == 0

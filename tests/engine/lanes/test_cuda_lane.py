@@ -189,6 +189,8 @@ class Failing(EchoWorker):
             raise self._error
         return self
 
+    def proceed(self) -> None: ...
+
     def output(self) -> StepOutput:
         raise self._error
 

@@ -222,4 +222,4 @@ def _unwatched(renew: Callable[..., None], *given: Any) -> None:
 def test_buckets() -> None:
     assert row_buckets(1) == [1] and row_buckets(7) == [1, 2, 4, 7] and row_buckets(64)[-3:] == [32, 48, 64]
     assert bucket_for(5, [2, 4, 8]) == 8 and bucket_for(9, [2, 4, 8]) is None
-    assert [family.value for family in Family] == ["draft", "verify", "extend"]
+    assert [family.value for family in Family] == ["draft", "verify", "forward", "choose", "extend"]
