@@ -31,6 +31,7 @@ def plain_step(state: DeviceState, plan: StepPlan, times: ReadTimes, sent: Sent)
         with state.clock.phase(phase):
             result = choose_next(state, passed, needs, masks=masks, logprobs=plan.logprobs)
             publish(state, staged, result)
-            sent(send(plain_answer(result), state.transfer, plan, times))
+            pending = send(plain_answer(result), state.transfer, plan, times)
+        sent(pending)
 
     choose_then(state, sent, rest, passed.places, late=decodes)

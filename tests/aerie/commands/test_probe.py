@@ -61,6 +61,8 @@ def test_every_probe_shows_and_writes_its_cells(
     command: str, config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["aerie", "probe", command])
+    monkeypatch.setattr("__main__.__spec__", None)
     before = config_file.read_text()
     said = run(command, config_file, "spec.draft_temperature=1.25", *CASES[command], "--json", tmp_path / "out.json")
     report = json.loads((tmp_path / "out.json").read_text())

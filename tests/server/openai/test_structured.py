@@ -1,6 +1,7 @@
 """Which grammar a request asks for, and that every refusal is a 400 with the field before anything is queued."""
 
 import json
+import threading
 from typing import Any
 
 import aiohttp
@@ -10,6 +11,8 @@ import pytest
 
 from aerie.contracts.grammar import Grammar, written
 from aerie.contracts.messages import Failed
+from aerie.server.text.grammars import Grammars
+from tests.patience import PATIENCE
 from tests.server.conftest import Live, Start
 from tests.server.openai.test_events import failing_after
 
@@ -115,9 +118,14 @@ async def test_a_schema_cannot_weaken_its_own_check(live: Live, http: aiohttp.Cl
     assert (await ask(live, http, {"guided_json": schema}))[0] == 400
 
 
-async def test_a_grammar_that_takes_too_long_is_refused(start: Start, http: aiohttp.ClientSession) -> None:
-    async with start(settings={"limits": {"grammar_seconds": 1e-6}}) as live:
+async def test_a_grammar_that_takes_too_long_is_refused(
+    start: Start, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = threading.Event()
+    monkeypatch.setattr(Grammars, "check", lambda *_: refused.wait(PATIENCE))
+    async with start(settings={"limits": {"grammar_seconds": 1e-3}}) as live:
         status, error = await ask(live, http, {"guided_regex": "a+"})
+        refused.set()
         assert (status, error["param"]) == (400, "guided_regex")
         assert "limits.grammar_seconds" in error["message"]
 

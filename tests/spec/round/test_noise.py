@@ -16,9 +16,9 @@ from tests.engine.rounds import Rounds
 from tests.spec.test_worker import SHAPES
 
 
-def own_noise(*given: Any, noise: Tensor | None = None, path: Tensor | None = None) -> Tensor:
+def own_noise(*given: Any, noise: Tensor | None = None, **others: Any) -> Tensor:
     assert noise is None, "this kernel does not read it"
-    return choose(*given, path=path)
+    return choose(*given, **others)
 
 
 @pytest.mark.parametrize("shape", ["chain", "tree"])
