@@ -77,7 +77,7 @@ class Results:
         try:
             text = (self.folder / name).read_text(encoding="utf-8")
         except OSError:
-            raise ClaimError(f"there is no result {name}") from None
+            raise ClaimError(f"the result {name} is missing") from None
         return [json.loads(line) for line in text.splitlines()] if name.endswith(".jsonl") else [json.loads(text)]
 
 

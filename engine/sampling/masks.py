@@ -35,7 +35,7 @@ class Masks:
         return self.of == MISSING
 
     def allowed(self, vocabulary: int) -> Tensor:
-        """[n, V] bool; every token where there is no mask."""
+        """[n, V] bool; without a mask every token is allowed."""
         words = self.words.index_select(0, self.of.clamp(min=0))  # [n, words]
         bits = words[:, :, None] >> torch.arange(_BITS, dtype=torch.int32, device=words.device) & 1
         return bits.flatten(1)[:, :vocabulary].bool() | (self.of < 0)[:, None]

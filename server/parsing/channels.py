@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from aerie.server.parsing.event_log import EventLog, random_id
 from aerie.server.parsing.families import ChannelFamily
-from aerie.server.parsing.regions import AnswerParser, Event
+from aerie.server.parsing.stepping import SteppingParser
 from aerie.server.parsing.typed import is_object
 from aerie.server.text.stops import begun
 
@@ -20,17 +20,14 @@ _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _WORD = re.compile(r"\s*(\w*)")
 
 
-class ChannelParser(AnswerParser):
+class ChannelParser(SteppingParser):
     """The prompt has begun the first message; its header is the beginning of the answer."""
 
     def __init__(
         self, family: ChannelFamily, *, one_call: bool = False, new_id: Callable[[int], str] | None = None
     ) -> None:
         self._family = family
-        self._one_call = one_call
-        self._log = EventLog(new_id or random_id(0))
-        self._buffer = ""
-        self._take: Callable[[bool], bool] = self._header
+        super().__init__(EventLog(new_id or random_id(0)), self._header, one_call=one_call)
         self._put: Callable[[str], None] = self._log.content
         """Where the text of the open message goes."""
         self._calling = False
@@ -39,40 +36,17 @@ class ChannelParser(AnswerParser):
         """Regions that have text; a further message of the same begins on a line of its own."""
 
     @property
-    def calls(self) -> int:  # type: ignore[override]
-        return self._log.calls
-
-    @property
-    def failures(self) -> int:  # type: ignore[override]
-        return self._log.failures
-
-    @property
     def reasoning(self) -> bool:  # type: ignore[override]
         return self._put == self._log.reasoning
 
-    @property
-    def ended(self) -> bool:  # type: ignore[override]
-        return self._one_call and self._log.complete > 0
-
-    def feed(self, text: str) -> list[Event]:
-        self._buffer += text
-        self._drain(last=False)
-        return self._log.take()
-
-    def finish(self) -> list[Event]:
-        self._drain(last=True)
+    def _close(self) -> None:
         if self._calling:  # its end token is not in the text; arguments that the limit cut are no object
             self._close_call(complete=is_object(self._arguments))
-        return self._log.take()
-
-    def _drain(self, *, last: bool) -> None:
-        while not self.ended and self._take(last):
-            pass
 
     def _header(self, last: bool) -> bool:
         header, marker, rest = self._buffer.partition(self._family.message)
         if marker and len(header) <= MAX_HEADER:
-            self._buffer, self._take = rest, self._text
+            self._buffer, self._step = rest, self._text
             self._open(header)
             return True
         if len(header) <= MAX_HEADER and not last:
@@ -81,7 +55,7 @@ class ChannelParser(AnswerParser):
             len(header) > MAX_HEADER or self._family.channel not in header
         ):  # it is none
             self._put = self._log.content
-            self._take = self._text
+            self._step = self._text
             return True
         self._buffer = ""
         return False
@@ -122,7 +96,7 @@ class ChannelParser(AnswerParser):
         self._put = self._log.content
         if mark != self._family.start:
             self._buffer = self._buffer.removeprefix(mark)
-        self._take = self._between
+        self._step = self._between
         return True
 
     def _close_call(self, *, complete: bool) -> None:
@@ -135,9 +109,9 @@ class ChannelParser(AnswerParser):
         """Behind a message: the next one begins, or the answer ends."""
         text, start = self._buffer.lstrip(), self._family.start
         if text.startswith(start):
-            self._buffer, self._take = text.removeprefix(start), self._header
+            self._buffer, self._step = text.removeprefix(start), self._header
             return True
         if not last and start.startswith(text):
             return False
-        self._take = self._text
+        self._step = self._text
         return bool(text)

@@ -15,7 +15,7 @@ from aerie.server.parsing.json_reader import JsonReader
 from aerie.server.parsing.named_reader import NamedReader
 from aerie.server.parsing.python_reader import PythonReader
 from aerie.server.parsing.reader import Reader, Verdict
-from aerie.server.parsing.regions import AnswerParser, Event
+from aerie.server.parsing.stepping import SteppingParser
 from aerie.server.parsing.xml_reader import XmlReader
 from aerie.server.text.stops import begun
 
@@ -33,18 +33,17 @@ class Markup:
     schemas: dict[str, Any] = field(default_factory=dict)
     """Each tool's parameters, by its name."""
     one_call: bool = False
-    """The answer ends behind its first call."""
+    """The answer ends after its first call."""
 
 
-class RegionParser(AnswerParser):
-    """A machine of steps. Each takes what it can from the buffer and returns whether it changed the step; `last` says
-    that no more text will come.
-    """
+class RegionParser(SteppingParser):
+    """Its steps are the places in an answer: before, in and after reasoning, text, calls."""
 
     def __init__(self, markup: Markup, new_id: Callable[[int], str] | None = None) -> None:
         self._markup = markup
-        self._log = EventLog(new_id or random_id(0 if markup.tools is None else markup.tools.id_letters))
-        self._buffer = ""
+        log = EventLog(new_id or random_id(0 if markup.tools is None else markup.tools.id_letters))
+        first = self._before_reasoning if markup.begins_inside else self._at_start
+        super().__init__(log, first, one_call=markup.one_call)
         self._may_reason = markup.reasoning is not None
         self.reasoning = markup.begins_inside
         self._thought = False
@@ -55,35 +54,11 @@ class RegionParser(AnswerParser):
         self._calls_before = 0
         self._after_call = False
         """Only spaces and markers have come since the last call."""
-        self._step: Callable[[bool], bool] = self._before_reasoning if self.reasoning else self._at_start
 
-    @property
-    def calls(self) -> int:  # type: ignore[override]
-        return self._log.calls
-
-    @property
-    def failures(self) -> int:  # type: ignore[override]
-        return self._log.failures
-
-    @property
-    def ended(self) -> bool:  # type: ignore[override]
-        return self._markup.one_call and self._log.complete > 0
-
-    def feed(self, text: str) -> list[Event]:
-        self._buffer += text
-        self._drain(last=False)
-        return self._log.take()
-
-    def finish(self) -> list[Event]:
-        self._drain(last=True)
+    def _close(self) -> None:
         if self._reader is not None:
             self._reader.finish()
             self._leave_call(Verdict.MORE)
-        return self._log.take()
-
-    def _drain(self, *, last: bool) -> None:
-        while not self.ended and self._step(last):
-            pass
 
     def _at_start(self, last: bool) -> bool:
         """Before any content: reasoning may open, and calls of families whose markers count only here."""

@@ -46,4 +46,4 @@ def test_a_result_with_a_fault_carries_no_claim(home: Path, results: Results, pu
     write(home, results)
     assert list(faults(home, results, strict=True)) == ["a.json was made from a changed tree"]
     (home / "bench/results/a.json").unlink()
-    assert any("there is no result a.json" in fault for fault in faults(home, Results(results.folder), strict=True))
+    assert any("the result a.json is missing" in fault for fault in faults(home, Results(results.folder), strict=True))
