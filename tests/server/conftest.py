@@ -176,6 +176,11 @@ def then_silent(runs: list[list[int]]) -> Script:
     return script
 
 
+def text_then_silent(text: str) -> Callable[[Tokenizer], Script]:
+    """The text in one run, and then nothing more; for services that are given their tokenizer."""
+    return lambda tokenizer: then_silent([tokenizer.ids(text, add_special_tokens=False)])
+
+
 def silent(request: Generate) -> Iterator[Said]:
     """A script that never says anything."""
     while True:

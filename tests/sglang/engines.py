@@ -171,9 +171,16 @@ def answer(server: EngineServer) -> str:
 
 def metric(server: EngineServer, name: str) -> float:
     """A metric of Aerie's, summed over its labels."""
+    return metrics(server, name)[0]
+
+
+def metrics(server: EngineServer, *names: str) -> list[float]:
+    """Metrics of one moment, each summed over its labels."""
     with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
-        lines = [line for line in answer.read().decode().splitlines() if line.startswith(f"aerie:{name}{{")]
-    return sum(float(line.rpartition(" ")[2]) for line in lines)
+        lines = answer.read().decode().splitlines()
+    return [
+        sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"aerie:{name}{{")) for name in names
+    ]
 
 
 def settles(check: Callable[[], bool], seconds: float = 90) -> bool:

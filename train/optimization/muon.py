@@ -50,8 +50,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     a, b, c = _QUINTIC
     for _ in range(_ITERATIONS):
-        gram = x @ x.mT  # [batch, n, n], n the smaller of rows and columns
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
+        gram = torch.bmm(x, x.mT)  # [batch, n, n], n the smaller of rows and columns
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)  # sums within the products
     return x.mT if tall else x
 
 

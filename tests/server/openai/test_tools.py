@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from aerie.contracts.config import parse_config
 from aerie.server.app import create_app
 from aerie.server.text.tokenizer import Tokenizer
-from tests.server.conftest import Live, _served, answering, then_silent
+from tests.server.conftest import Live, _served, answering, text_then_silent
 from tests.server.fake_scheduler import Script
 from tests.server.openai.test_fuzz import post as over_asgi
 from tests.server.openai.tool_models import (
@@ -236,10 +236,7 @@ async def test_tools_beside_a_schema_give_calls_or_the_schema(folder: Path, tmp_
 async def test_an_answer_without_parallel_calls_ends_behind_its_first(folder: Path, tmp_path: Path) -> None:
     first, second = call_text("get_time", {}), call_text("get_weather", {})
 
-    def script(tokenizer: Tokenizer) -> Script:
-        return then_silent([tokenizer.ids(first + "\n" + second, add_special_tokens=False)])
-
-    async with serving(folder, tmp_path, script) as live:
+    async with serving(folder, tmp_path, text_then_silent(first + "\n" + second)) as live:
         answer = await live.client().chat.completions.create(
             model="demo", messages=ASK, tools=TOOLS, parallel_tool_calls=False
         )
@@ -263,10 +260,7 @@ async def test_a_stream_that_ends_inside_a_call_says_so_once(
 ) -> None:
     said = call_text("get_weather", {"city": "Oslo", "days": 2}).partition('"Oslo"')[0]
 
-    def script(tokenizer: Tokenizer) -> Script:
-        return then_silent([tokenizer.ids(said, add_special_tokens=False)])
-
-    async with serving(folder, tmp_path, script) as live:
+    async with serving(folder, tmp_path, text_then_silent(said)) as live:
         body = {"messages": ASK, "tools": TOOLS, "stream": True}
         async with http.post(f"{live.url}/v1/chat/completions", json=body) as answer:
             text = (await answer.content.readuntil(b'"{\\"city')).decode()

@@ -12,8 +12,9 @@ from aerie.server.parsing.channel_grammar import answer_rule, channel_grammar
 from aerie.server.parsing.channels import MAX_HEADER, ChannelParser
 from aerie.server.parsing.envelope import CallShape
 from aerie.server.parsing.families import channel_families
-from aerie.server.parsing.regions import Event, add, message_of
+from aerie.server.parsing.regions import Event, message_of
 from aerie.server.text.tokenizer import Tokenizer
+from tests.server.parsing.feeding import events_of
 
 (FAMILY,) = channel_families()
 THOUGHT = "<|channel|>analysis<|message|>User asks.\nI look.<|end|><|start|>assistant"
@@ -50,14 +51,7 @@ DIALOGUES: dict[str, tuple[str, tuple[str, str, list[Any]]]] = {
 
 
 def parse(*pieces: str, one_call: bool = False) -> list[Event]:
-    parser = ChannelParser(FAMILY, one_call=one_call, new_id=str)
-    events: list[Event] = []
-    for piece in pieces:
-        for event in parser.feed(piece):
-            add(events, event)
-    for event in parser.finish():
-        add(events, event)
-    return events
+    return events_of(ChannelParser(FAMILY, one_call=one_call, new_id=str), *pieces)
 
 
 @pytest.mark.parametrize("name", DIALOGUES)

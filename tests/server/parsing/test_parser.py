@@ -12,7 +12,8 @@ from transformers.utils.chat_parsing import parse_response
 
 from aerie.server.parsing.families import choose_family, reasoning_families, tool_families
 from aerie.server.parsing.parser import Markup, RegionParser
-from aerie.server.parsing.regions import CallArguments, CallOpened, Event, Message, add, message_of
+from aerie.server.parsing.regions import CallArguments, CallOpened, Event, Message, message_of
+from tests.server.parsing.feeding import events_of
 
 DIALOGUES = yaml.safe_load(Path(__file__).with_name("dialogues.yaml").read_text(encoding="utf-8"))
 NAMES = [one["name"] for one in DIALOGUES]
@@ -42,13 +43,7 @@ def markup(dialogue: dict[str, Any], **more: Any) -> Markup:
 
 def parse(markup: Markup, *pieces: str) -> tuple[list[Event], RegionParser]:
     parser = RegionParser(markup, new_id=lambda index: f"call {index}")
-    events: list[Event] = []
-    for piece in pieces:
-        for event in parser.feed(piece):
-            add(events, event)
-    for event in parser.finish():
-        add(events, event)
-    return events, parser
+    return events_of(parser, *pieces), parser
 
 
 def said(message: Message) -> dict[str, Any]:

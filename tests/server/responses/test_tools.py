@@ -10,9 +10,7 @@ import jsonschema
 import pytest
 
 from aerie.contracts.errors import Overloaded
-from aerie.server.text.tokenizer import Tokenizer
-from tests.server.conftest import then_silent
-from tests.server.fake_scheduler import Script
+from tests.server.conftest import text_then_silent
 from tests.server.openai.test_tools import serving
 from tests.server.openai.tool_models import SCHEMAS, THINKING, TIME, WEATHER, any_allowed, call_text
 from tests.server.responses.schema import check_response, check_stream
@@ -84,10 +82,7 @@ async def test_a_stream_that_cannot_go_on_fails_once_inside_a_call(
 ) -> None:
     begun = call_text("get_weather", {"city": "Oslo", "days": 2}).partition('"Oslo"')[0]
 
-    def script(tokenizer: Tokenizer) -> Script:
-        return then_silent([tokenizer.ids(begun, add_special_tokens=False)])
-
-    async with serving(folder, tmp_path, script) as live:
+    async with serving(folder, tmp_path, text_then_silent(begun)) as live:
         body = {"input": "hi", "tools": TOOLS, "stream": True}
         async with http.post(live.url + PATH, json=body) as answer:
             text = (await answer.content.readuntil(b"function_call_arguments.delta")).decode()
