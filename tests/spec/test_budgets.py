@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -23,13 +24,14 @@ from aerie.contracts.sampling import SamplingParams
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
+from aerie.engine.model.projection import Projection
 from aerie.engine.sampling.choose import choose, filtered
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
 from aerie.spec.build import build_worker
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import select
-from tests.engine.fake_gpu import FakeTransfer, fake_gpu
+from tests.engine.fake_gpu import GPU, FakeTransfer, fake_gpu
 from tests.engine.rounds import Rounds
 from tests.house import HOME
 
@@ -222,9 +224,19 @@ def test_launches_beside_the_recordings(step_of: Callable[..., Step], shape: dic
     assert step.copies == (1, 1)
 
 
-def test_a_launch_more_is_counted(step_of: Callable[..., Step], monkeypatch: pytest.MonkeyPatch) -> None:
-    from aerie.engine.model.projection import Projection
+def test_logits_are_a_product_that_nothing_rounds() -> None:
+    """Its sums stay in fp32: 16 bits have ties among likely tokens, and widening them is a pass over the vocabulary."""
+    launches = Launches()
+    with fake_gpu():
+        weight, x = (torch.empty(rows, 64, dtype=torch.bfloat16, device=GPU) for rows in (VOCABULARY, 3))
+        output = Projection(weight)
+        with launches:
+            logits = output.wide(x)
+    assert logits.shape == (3, VOCABULARY) and logits.dtype is torch.float32
+    assert dict(launches.names) == {"aten::mm": 1}
 
+
+def test_a_launch_more_is_counted(step_of: Callable[..., Step], monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Projection.__call__
     before = step_of("greedy")
     monkeypatch.setattr(Projection, "__call__", lambda self, x: honest(self, x.clone()))

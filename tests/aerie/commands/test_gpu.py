@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from aerie.commands.app import app
+from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.probe.peaks import peaks_of
 from tests.house import HOME
@@ -80,6 +82,35 @@ def test_a_wrong_backend_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(CpuAttention, "run", lambda *given: honest(*given) * 1.1)
     arguments = ["probe", "gpu-check", "configs/serve/tiny-dummy.yaml", *HERE, "--quick", "--only", "attention"]
     assert CliRunner().invoke(app, arguments).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "kernels"),
+    [
+        *((["gpu-bench", "--only", part], "triton") for part in ("plain", "sampling", "speculation", "profile")),
+        (["gpu-bench", "--only", "references"], "torch"),
+        *((["gpu-check", "--only", check], "triton") for check in ("attention", "graphs", "speculation", "soak")),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else None,
+)
+def test_a_gpu_is_tried_with_triton_s_kernels(
+    command: list[str], kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` takes those that a measurement has shown to be faster: none, before the first."""
+    tried: list[str] = []
+
+    def noted(config: Config, *_: Any, **__: Any) -> Any:
+        tried.append(config.engine.kernels)
+        return iter(())
+
+    for name in ("gpu_bench.measure_plain", "gpu_bench.measure_speculation", "gpu_profile.measure_profile"):
+        monkeypatch.setattr(f"aerie.probe.{name}", noted)
+    for name in ("attention", "graphs", "speculation", "soak"):
+        monkeypatch.setattr(f"aerie.probe.gpu_check.check_{name}", noted)
+    monkeypatch.setattr("aerie.engine.device.resolve_device", lambda _: torch.device("cuda", 0))
+    out = ["--out", tmp_path] if command[0] == "gpu-bench" else []
+    run(*command, "configs/serve/tiny-dummy.yaml", *out)
+    assert set(tried) == {kernels}
 
 
 def test_peaks_are_found_by_a_device_s_name() -> None:
