@@ -85,9 +85,7 @@ def measure_kernels(measure: Measure) -> list[Cell]:
     if ours:
         library().use_threads(measure.threads)
     limits, chosen = (_Limits(), _chosen(measure)) if ours else (None, None)
-    clock = (
-        time.thread_time if measure.threads == 1 else time.perf_counter
-    )  # what others do beside it costs no CPU time
+    clock = time.thread_time if measure.threads == 1 else time.perf_counter  # what else runs here costs no CPU time
     timings = [timing for name in measure.shapes for timing in _timings(measure, name)]
     for _ in range(measure.rounds):
         for timing in timings:
