@@ -29,8 +29,9 @@ Cell = dict[str, Any]
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 _COPIES = 1 << 25
 """Weights of all copies of a matrix, unless one alone has more."""
-_FLOATS, _ROUNDS = 1 << 25, 1 << 17
+_FLOATS, _MULTIPLY_ADDS = 1 << 25, 1 << 15
 """What the limits of the CPU are measured with: floats to read, and multiply-adds of each sum."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 60
 _TORCH_LIMITS = {
     "x86-64-v2": {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
     "x86-64-v3": {
@@ -49,9 +50,8 @@ class Measure:
     """[out, in] by name."""
     layers: int
     tokens: Sequence[int] = TOKENS
-    rounds: int = 5
-    work: float = 5e7
-    """Multiply-adds of a layout in a round, unless one pass over all copies has more."""
+    seconds: float = 90.0
+    """No round begins later, but for the least number of them."""
     threads: int = 1
     fp16: bool = True
     """Whether FBGEMM's product, which needs AVX2, is measured."""
@@ -75,10 +75,11 @@ def measure_marches(measure: Measure, marches: Sequence[str]) -> list[Cell]:
 
 @torch.inference_mode()
 def measure_kernels(measure: Measure) -> list[Cell]:
-    """The least microseconds of one multiplication, over rounds in which all cells and layouts take turns; Aerie's are
-    called as in a step, all matrices in one call. Shares are of the most multiply-adds and bytes a second that one
-    thread did in registers and from memory, beside the cell's runs. `over_torch` is over the best of torch's layouts;
-    `of_best_choice`, of what serves by default, over the best that could be chosen.
+    """The least microseconds of one multiplication, over rounds in which all cells and layouts take turns: many short
+    runs, of which some had the machine alone. Aerie's are called as in a step, all matrices in one call. Shares are of
+    the most multiply-adds and bytes a second that one thread did in registers and from memory, in the same rounds.
+    `over_torch` is over the best of torch's layouts; `of_best_choice`, of what serves by default, over the best that
+    could be chosen.
     """
     torch.set_num_threads(measure.threads)
     ours = missing() is None
@@ -87,69 +88,62 @@ def measure_kernels(measure: Measure) -> list[Cell]:
     limits, chosen = (_Limits(), _chosen(measure)) if ours else (None, None)
     clock = time.thread_time if measure.threads == 1 else time.perf_counter  # what else runs here costs no CPU time
     timings = [timing for name in measure.shapes for timing in _timings(measure, name)]
-    for _ in range(measure.rounds):
+    end = time.monotonic() + measure.seconds
+    for number in range(_MOST_ROUNDS):
+        if number >= _LEAST_ROUNDS and time.monotonic() > end:
+            break
         for timing in timings:
-            timing.run(limits, clock)
-    return [cell for timing in timings for cell in timing.cells(measure.threads, chosen)]
+            timing.run(clock)
+        if limits is not None:
+            limits.measure(clock)
+    return [cell for timing in timings for cell in timing.cells(measure.threads, limits, chosen)]
 
 
 class _Limits:
     """What this CPU can do on one thread."""
 
+    peak, bandwidth = 0.0, 0.0
+    """Multiply-adds and bytes a second, the most so far."""
+
     def __init__(self) -> None:
         self._numbers = torch.full((64,), 1e-3)
         self._floats = LargePages().keep(torch.zeros(_FLOATS))
 
-    def peak(self, clock: Callable[[], float]) -> float:
-        """Multiply-adds a second. The first ones slow a CPU down that lowers its frequency for them."""
-        best = 0.0
-        for _ in range(2):
+    def measure(self, clock: Callable[[], float]) -> None:
+        for _ in range(4):  # the first ones slow a CPU down that lowers its frequency for them
             self._numbers.fill_(1e-3)
             began = clock()
-            done = library().multiply_adds(self._numbers.data_ptr(), _ROUNDS)
-            best = max(best, done / (clock() - began))
-        return best
-
-    def bandwidth(self, clock: Callable[[], float]) -> float:
-        """Bytes a second."""
+            done = library().multiply_adds(self._numbers.data_ptr(), _MULTIPLY_ADDS)
+            self.peak = max(self.peak, done / (clock() - began))
         began = clock()
         library().read_through(self._floats.data_ptr(), self._floats.numel())
-        return 4 * self._floats.numel() / (clock() - began)
+        self.bandwidth = max(self.bandwidth, 4 * self._floats.numel() / (clock() - began))
 
 
 class _Timing:
     """One matrix at one number of tokens, in every layout."""
 
     def __init__(
-        self,
-        name: str,
-        shape: tuple[int, int],
-        copies: int,
-        count: int,
-        trials: Mapping[str, Layout],
-        passes: int,
+        self, name: str, shape: tuple[int, int], copies: int, count: int, trials: Mapping[str, Layout]
     ) -> None:
-        self._name, self._count, self._copies, self._passes = name, count, copies, passes
+        self._name, self._count, self._copies = name, count, copies
         self._out, self._in = shape
+        self._cached = copies * self._out * self._in < _COPIES // 2
         self._runs = {layout: trial.prepare(count) for layout, trial in trials.items()}
         self._least = dict.fromkeys(trials, float("inf"))
-        self._peak, self._bandwidth = 0.0, 0.0
 
-    def run(self, limits: _Limits | None, clock: Callable[[], float]) -> None:
+    def run(self, clock: Callable[[], float]) -> None:
         for layout, run in self._runs.items():
-            run()  # with weights in the cache as a step finds them, whatever ran before
+            if self._cached:
+                run()  # with weights in the cache as a step finds them, whatever ran before
             began = clock()
-            for _ in range(self._passes):
-                run()
+            run()
             self._least[layout] = min(self._least[layout], clock() - began)
-        if limits is not None:
-            self._peak = max(self._peak, limits.peak(clock))
-            self._bandwidth = max(self._bandwidth, limits.bandwidth(clock))
 
-    def cells(self, threads: int, chosen: str | None) -> list[Cell]:
-        seconds = {layout: least / self._passes / self._copies for layout, least in self._least.items()}
+    def cells(self, threads: int, limits: _Limits | None, chosen: str | None) -> list[Cell]:
+        seconds = {layout: least / self._copies for layout, least in self._least.items()}
         theirs = min(taken for layout, taken in seconds.items() if not is_ours(layout))
-        best = min(taken for layout, taken in seconds.items() if not self._peak or layout == FP16 or is_ours(layout))
+        best = min(taken for layout, taken in seconds.items() if limits is None or layout == FP16 or is_ours(layout))
         weights = self._out * self._in
         return [
             {
@@ -161,8 +155,8 @@ class _Timing:
                 "layout": layout,
                 "microseconds": taken * 1e6,
                 "gmacs": weights * self._count / taken / 1e9,
-                "of_peak": weights * self._count / taken / self._peak if self._peak else None,
-                "of_bandwidth": bytes_of(layout) * weights / taken / self._bandwidth if self._bandwidth else None,
+                "of_peak": weights * self._count / taken / limits.peak if limits else None,
+                "of_bandwidth": bytes_of(layout) * weights / taken / limits.bandwidth if limits else None,
                 "over_columns": seconds["columns"] / taken,
                 "over_torch": theirs / taken,
                 "of_best_choice": best / taken if layout == chosen else None,
@@ -176,10 +170,7 @@ def _timings(measure: Measure, name: str) -> list[_Timing]:
     out, wide = shape = measure.shapes[name]
     copies = max(1, min(measure.layers, _COPIES // (out * wide)))
     trials = layouts_of([_weight(out, wide) for _ in range(copies)], fp16=measure.fp16)
-    return [
-        _Timing(name, shape, copies, count, trials, max(1, round(measure.work / (out * wide * count * copies))))
-        for count in measure.tokens
-    ]
+    return [_Timing(name, shape, copies, count, trials) for count in measure.tokens]
 
 
 def _chosen(measure: Measure) -> str:

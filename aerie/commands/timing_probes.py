@@ -162,11 +162,11 @@ def kernels_command(
     model = read_model_config(Path(config.model.path))
     measure = Measure(shapes_of(model), model.layers, threads=threads)
     if quick:
-        measure = replace(measure, tokens=(1, 3), rounds=1, work=1)
+        measure = replace(measure, tokens=(1, 3), seconds=0.0)
     cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
     columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
     shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f", "of_best_choice": ".2f"}
-    end("Multiplications", cells, columns | shares, config, json, rooms=("engine", "native"))
+    end("Multiplications", cells, columns | shares, config, json, rooms=("engine/model/packing.py", "native"))
 
 
 @timings.command("overlap")

@@ -12,7 +12,7 @@ from tests.spec import models
 
 def measure_of(folder: Path) -> Measure:
     model = read_model_config(models.write_target(folder / "target"))
-    return Measure(shapes_of(model), model.layers, tokens=(1, 3), rounds=2, work=1)
+    return Measure(shapes_of(model), model.layers, tokens=(1, 3), seconds=0.0)
 
 
 def test_every_matrix_is_measured_in_every_layout(tmp_path: Path) -> None:
