@@ -86,7 +86,7 @@ template <class Weight>
 void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
   const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
   const Weight* weights = product.panels + panel * apart + first * kPanel;
-  const long group = panels_at_once(cut.rows(0));  // panels that stay in the cache for all rows
+  const long group = panels_at_once(cut.rows(cut.tiles - 1));  // panels that stay in the cache for all rows
   const bool fresh = first == 0, done = first + count == product.inputs;
   for (long begin = 0; begin < panels; begin += group) {
     const long end = std::min(begin + group, panels);
