@@ -79,7 +79,7 @@ def measure_kernels(measure: Measure) -> list[Cell]:
     runs, of which some had the machine alone. Aerie's are called as in a step, all matrices in one call. Shares are of
     the most multiply-adds and bytes a second that one thread did in registers and from memory, in the same rounds.
     `over_torch` is over the best of torch's layouts; `of_best_choice`, of what serves by default, over the best that
-    could be chosen.
+    could be chosen; `over_one` is the cost over that of one token. The matrix `layer` is the sum of all.
     """
     torch.set_num_threads(measure.threads)
     ours = missing() is None
@@ -96,7 +96,10 @@ def measure_kernels(measure: Measure) -> list[Cell]:
             timing.run(clock)
         if limits is not None:
             limits.measure(clock)
-    return [cell for timing in timings for cell in timing.cells(measure.threads, limits, chosen)]
+    layer = [_Sum([timing for timing in timings if timing.count == count]) for count in measure.tokens]
+    cells = [cell for each in [*timings, *layer] for cell in _cells(each, measure.threads, limits, chosen)]
+    one = {(cell["matrix"], cell["layout"]): cell["microseconds"] for cell in cells if cell["tokens"] == 1}
+    return [cell | {"over_one": cell["microseconds"] / one[cell["matrix"], cell["layout"]]} for cell in cells]
 
 
 class _Limits:
@@ -126,9 +129,10 @@ class _Timing:
     def __init__(
         self, name: str, shape: tuple[int, int], copies: int, count: int, trials: Mapping[str, Layout]
     ) -> None:
-        self._name, self._count, self._copies = name, count, copies
-        self._out, self._in = shape
-        self._cached = copies * self._out * self._in < _COPIES // 2
+        self.name, self.shape, self.count = name, shape, count
+        self.weights = shape[0] * shape[1]
+        self._copies = copies
+        self._cached = copies * self.weights < _COPIES // 2
         self._runs = {layout: trial.prepare(count) for layout, trial in trials.items()}
         self._least = dict.fromkeys(trials, float("inf"))
 
@@ -140,30 +144,44 @@ class _Timing:
             run()
             self._least[layout] = min(self._least[layout], clock() - began)
 
-    def cells(self, threads: int, limits: _Limits | None, chosen: str | None) -> list[Cell]:
-        seconds = {layout: least / self._copies for layout, least in self._least.items()}
-        theirs = min(taken for layout, taken in seconds.items() if not is_ours(layout))
-        best = min(taken for layout, taken in seconds.items() if limits is None or layout == FP16 or is_ours(layout))
-        weights = self._out * self._in
-        return [
-            {
-                "matrix": self._name,
-                "out": self._out,
-                "in": self._in,
-                "tokens": self._count,
-                "threads": threads,
-                "layout": layout,
-                "microseconds": taken * 1e6,
-                "gmacs": weights * self._count / taken / 1e9,
-                "of_peak": weights * self._count / taken / limits.peak if limits else None,
-                "of_bandwidth": bytes_of(layout) * weights / taken / limits.bandwidth if limits else None,
-                "over_columns": seconds["columns"] / taken,
-                "over_torch": theirs / taken,
-                "of_best_choice": best / taken if layout == chosen else None,
-                "kernel_set": library_name() if is_ours(layout) else None,
-            }
-            for layout, taken in seconds.items()
-        ]
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of one multiplication, by layout."""
+        return {layout: least / self._copies for layout, least in self._least.items()}
+
+
+class _Sum:
+    """All matrices of a layer at one number of tokens."""
+
+    name, shape = "layer", (None, None)
+
+    def __init__(self, timings: Sequence[_Timing]) -> None:
+        self.count, self.weights = timings[0].count, sum(timing.weights for timing in timings)
+        self.seconds = {layout: sum(timing.seconds[layout] for timing in timings) for layout in timings[0].seconds}
+
+
+def _cells(timing: _Timing | _Sum, threads: int, limits: _Limits | None, chosen: str | None) -> list[Cell]:
+    theirs = min(taken for layout, taken in timing.seconds.items() if not is_ours(layout))
+    best = min(taken for layout, taken in timing.seconds.items() if limits is None or layout == FP16 or is_ours(layout))
+    return [
+        {
+            "matrix": timing.name,
+            "out": timing.shape[0],
+            "in": timing.shape[1],
+            "tokens": timing.count,
+            "threads": threads,
+            "layout": layout,
+            "microseconds": taken * 1e6,
+            "gmacs": timing.weights * timing.count / taken / 1e9,
+            "of_peak": timing.weights * timing.count / taken / limits.peak if limits else None,
+            "of_bandwidth": bytes_of(layout) * timing.weights / taken / limits.bandwidth if limits else None,
+            "over_columns": timing.seconds["columns"] / taken,
+            "over_torch": theirs / taken,
+            "of_best_choice": best / taken if layout == chosen else None,
+            "kernel_set": library_name() if is_ours(layout) else None,
+        }
+        for layout, taken in timing.seconds.items()
+    ]
 
 
 def _timings(measure: Measure, name: str) -> list[_Timing]:
