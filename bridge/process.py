@@ -29,10 +29,6 @@ FAILED_START = 2
 logger = logging.getLogger("aerie.sglang")
 
 
-class _Stopped(BaseException):
-    """A signal asked this process to end."""
-
-
 def run(address: str, config: Config, *, parent: int) -> int:
     """Serves the socket at `address` until a Stop; returns the exit code. Raises ConfigError if SGLang is not
     installed, is of an unsupported release, or cannot serve the config.
@@ -53,14 +49,11 @@ def run_rank(config: Config) -> int:
     engine_release()
     arguments = server_arguments(config, grammars=plugin.installed())
     os.environ["SGLANG_BLOCK_NONZERO_RANK_CHILDREN"] = "0"  # Engine() returns once its ranks are up
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stopped)
-    engine = None
+    _end_on_signals()
+    engine = _start(arguments, config)
     try:
-        engine = _start(arguments, config)
         pids = engine.get_all_child_pids()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _stopped)  # replaces SGLang's handlers
+        _end_on_signals()  # replaces SGLang's handlers
         logger.setLevel(logging.INFO)
         spread = config.sglang
         logger.info("machine %d of %d is up: ranks %s", spread.node_rank, spread.nnodes, pids)
@@ -68,15 +61,24 @@ def run_rank(config: Config) -> int:
             time.sleep(LOOK_SECONDS)
         logger.error("a rank of machine %d ended; the others are ended with it", spread.node_rank)
         return 1
-    except _Stopped:
-        return 0
     finally:
-        if engine is not None:
-            engine.shutdown()
+        engine.shutdown()
 
 
-def _stopped(number: int, frame: object) -> NoReturn:
-    raise _Stopped
+def _end_on_signals() -> None:
+    """SIGINT and SIGTERM end this process and its ranks with code 0. An exception would not do: Python drops those that
+    a handler raises inside its own hooks, and SGLang may wait for other machines for ever.
+    """
+    from sglang.srt.utils import kill_process_tree
+
+    def end(number: int, frame: object) -> NoReturn:
+        try:
+            kill_process_tree(os.getpid(), include_parent=False)
+        finally:
+            os._exit(0)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 async def _serve(engine: Any, config: Config, release: str, address: str, parent: int) -> int:

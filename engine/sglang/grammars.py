@@ -46,9 +46,13 @@ class AerieGrammars(GuidanceBackend):  # type: ignore[misc]  # sglang is untyped
         self._added = added
 
     @classmethod
-    def of_engine(cls, arguments: Any, tokenizer: Any, size: int, end_ids: Any = None) -> "AerieGrammars":
-        """From what SGLang gives a backend: its arguments, tokenizer, size of the logits and end tokens."""
+    def of_engine(cls, arguments: Any, tokenizer: Any, size: int, end_ids: Any = None) -> "AerieGrammars | None":
+        """From what SGLang gives a backend: its arguments, tokenizer, size of the logits and end tokens. None if the
+        tokenizer has ids past the logits: SGLang then refuses requests with grammars, and serves the others.
+        """
         own = tokenizers.Tokenizer.from_file(str(Path(arguments.model_path) / "tokenizer.json"))
+        if max(own.get_vocab().values(), default=0) >= size:
+            return None
         own.no_truncation()
         own.no_padding()
         added = {token.content: id for id, token in own.get_added_tokens_decoder().items()}
