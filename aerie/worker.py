@@ -56,14 +56,15 @@ def choose_kernels(config: Config, device: torch.device) -> "Kernels":
         raise _refused("triton, which needs a GPU, and this deployment runs on a CPU")
     if setting == "cpp" and on_gpu:
         raise _refused("cpp, whose kernels are a CPU's, and this deployment runs on a GPU")
-    if config.engine.products == "library" and not on_gpu:
+    if config.engine.products in ("library", "inductor") and not on_gpu:
         raise ConfigError(
-            "engine.products is library, which is a GPU's, and this deployment runs on a CPU; set engine.products=auto",
+            f"engine.products is {config.engine.products}, which is a GPU's, and this deployment runs on a CPU; set "
+            "engine.products=auto",
             param="engine.products",
         )
     if not on_gpu:
         return choose_cpp(setting, lambda: _products(config))
-    return choose_triton(setting, device, trials=config.engine.products != "library")
+    return choose_triton(setting, device, products=config.engine.products)
 
 
 def _products(config: Config) -> "Choice | None":

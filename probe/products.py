@@ -16,12 +16,12 @@ from torch import Tensor
 from aerie.contracts.config import Config
 from aerie.engine.device import device_name, resolve_device
 from aerie.engine.device_time import microseconds
+from aerie.engine.kernels.product_ways import MOST_TOKENS, ByInductor, Way, by_library, by_torch
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.probe.ceilings import ceilings_of
 from aerie.probe.fused import served_dtype
 
 Cell = dict[str, Any]
-Way = Callable[[Tensor, Tensor], Tensor]
 TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 448)
 _COMPILED = (1, 8, 64)
 _FORGOTTEN = {"cuda": 256 << 20, "cpu": 1 << 16}
@@ -73,39 +73,19 @@ def matrices(model: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def ways(device: torch.device, tokens: int) -> dict[str, Way]:
-    """Ways to multiply x [tokens, in] with a weight [out, in]."""
     if device.type != "cuda":
-        return {"torch": _by_torch}
-    found: dict[str, Way] = {"cublas": _by_library("cublas"), "cublaslt": _by_library("cublaslt")}
-    if importlib.util.find_spec("triton") is not None:
-        from aerie.engine.kernels.products import MOST_TOKENS, multiply
+        return {"torch": by_torch}
+    found = {"cublas": by_library("cublas"), "cublaslt": by_library("cublaslt")}
+    if importlib.util.find_spec("triton") is not None and tokens <= MOST_TOKENS:
+        from aerie.engine.kernels.products import multiply
 
-        if tokens <= MOST_TOKENS:
-            found["triton"] = multiply
+        found["triton"] = multiply
     return found
 
 
 def compiled_ways(device: torch.device, tokens: int) -> dict[str, Way]:
     """Ways that compile for seconds."""
-    if device.type != "cuda" or tokens not in _COMPILED:
-        return {}
-    return {"inductor": torch.compile(_by_torch, mode="max-autotune-no-cudagraphs")}
-
-
-def _by_torch(x: Tensor, weight: Tensor) -> Tensor:
-    return x.mm(weight.t())
-
-
-def _by_library(name: str) -> Way:
-    def multiply(x: Tensor, weight: Tensor) -> Tensor:
-        before = torch.backends.cuda.preferred_blas_library()
-        torch.backends.cuda.preferred_blas_library(name)
-        try:
-            return _by_torch(x, weight)
-        finally:
-            torch.backends.cuda.preferred_blas_library(before)
-
-    return multiply
+    return {"inductor": ByInductor()} if device.type == "cuda" and tokens in _COMPILED else {}
 
 
 def _weights(outputs: int, width: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:

@@ -6,7 +6,8 @@ For more tokens than the kernel takes, the weights are widened in each product, 
 import torch
 from torch import Tensor
 
-from aerie.engine.kernels.products import MOST_TOKENS, multiply
+from aerie.engine.kernels.product_ways import MOST_TOKENS
+from aerie.engine.kernels.products import multiply
 
 
 class Int8Weights:

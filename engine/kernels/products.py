@@ -6,34 +6,18 @@ and a part of the width. Parts are added up in a second launch in their order, s
 run; their number does not depend on the tokens. Which matrices it pays for is measured (product_choice.py).
 """
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_TOKENS = 64
+from aerie.engine.kernels.product_ways import MOST_TOKENS
+
 _OUTPUTS, _WIDTH = 64, 128
 """Outputs and inputs of a tile."""
 _PROGRAMS = 264
 """At least so many programs, two for each multiprocessor of an H200, unless the width has too few tiles."""
 _BLOCK = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Skinny:
-    """The Triton kernel's product by a matrix [out, in], for the numbers of tokens in `counts`."""
-
-    weight: Tensor
-    counts: frozenset[int]
-
-    def times(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """x W^T [tokens, out], in x's dtype or `dtype`."""
-        return multiply(x, self.weight, dtype=dtype)
-
-    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        return multiply(x, self.weight, residual=residual)
 
 
 def multiply(

@@ -1,5 +1,6 @@
 """A weight matrix in the layout that this machine multiplies fastest."""
 
+from collections.abc import Container
 from enum import Enum
 from typing import Protocol
 
@@ -26,7 +27,7 @@ class Skinny(Protocol):
     """A product for few tokens, by a 16-bit matrix [out, in] that has no bias."""
 
     @property
-    def counts(self) -> frozenset[int]:
+    def counts(self) -> Container[int]:
         """The numbers of tokens that it is meant for."""
 
     def times(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

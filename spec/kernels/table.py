@@ -13,6 +13,8 @@ from torch import Tensor
 from aerie.contracts.errors import ConfigError
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import device_name
+from aerie.engine.kernels.product_choice import SkinnyTrials
+from aerie.engine.kernels.product_ways import ByInductor, Way, by_library
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
 from aerie.engine.model.packing import pack_int8
@@ -61,9 +63,9 @@ def triton_kernels() -> Table:
     }
 
 
-def choose_triton(setting: str, device: torch.device, *, trials: bool = True) -> Kernels:
-    """A GPU's kernels by `engine.kernels`: all for `triton`, the faster ones for `auto`. `trials`: products of few
-    tokens may be Triton's where they are faster. Raises ConfigError.
+def choose_triton(setting: str, device: torch.device, *, products: str = "auto") -> Kernels:
+    """A GPU's kernels by `engine.kernels`: all for `triton`, the faster ones for `auto`. `products` is engine.products:
+    unless it is `library`, what multiplies few tokens is chosen by trials. Raises ConfigError.
     """
     if importlib.util.find_spec("triton") is None:
         if setting == "auto":
@@ -76,14 +78,24 @@ def choose_triton(setting: str, device: torch.device, *, trials: bool = True) ->
     kernels = triton_kernels()
     if setting == "auto":
         kernels = faster_kernels(kernels, _paying(device))
+    multiplied: object = "library"
+    if products != "library":
+        multiplied = kernels[skinny] = SkinnyTrials(_ways(compiled=products == "inductor"))
     if not kernels:
         return REFERENCES
-    from aerie.engine.kernels.product_choice import SkinnyTrials
+    return Kernels("triton", kernels, name=f"triton {torch.__version__}", products=multiplied)
 
-    products: object = "library"
-    if trials:
-        products = kernels[skinny] = SkinnyTrials()
-    return Kernels("triton", kernels, name=f"triton {torch.__version__}", products=products)
+
+def _ways(*, compiled: bool) -> dict[str, Way]:
+    """To multiply few tokens, beside what PyTorch takes by itself."""
+    ways: dict[str, Way] = {"cublaslt": by_library("cublaslt"), "triton": _triton_product()}
+    return ways | {"inductor": ByInductor()} if compiled else ways
+
+
+def _triton_product() -> Way:
+    from aerie.engine.kernels.products import multiply
+
+    return multiply
 
 
 def faster_kernels(kernels: Table, paying: frozenset[str]) -> Table:
@@ -110,10 +122,3 @@ def _by_kind(kernel: Callable[..., Tensor], kinds: frozenset[str]) -> Callable[.
 def _paying(device: torch.device) -> frozenset[str]:
     named = device_name(device)
     return frozenset[str]().union(*(names for part, names in PAYING.items() if part in named))
-
-
-def triton_failures() -> tuple[type[Exception], ...]:
-    """Exceptions raised if a Triton kernel cannot be compiled or launched."""
-    from triton.errors import TritonError
-
-    return TritonError, RuntimeError

@@ -11,6 +11,7 @@ from aerie.contracts.config import Config, load_config
 from aerie.engine.model.config import read_model_config
 from aerie.engine.sampling.choose import Needs, choose
 from aerie.engine.state.kv_pool import KVPool
+from aerie.probe import fused
 from aerie.probe.fused import cases_of, served_dtype
 from aerie.spec.kernels.table import faster_kernels
 from tests.house import HOME
@@ -35,6 +36,25 @@ def test_a_gpu_s_layers_are_timed_in_the_served_dtype(tiny: Config, monkeypatch:
         assert isinstance(first, Tensor) and first.dtype is torch.bfloat16, name
     pools = [value for case in found.values() for value in case.arguments if isinstance(value, KVPool)]
     assert pools and all(pool.keys.dtype is torch.bfloat16 for pool in pools)
+
+
+def test_a_kernel_that_fails_leaves_the_others_to_be_measured(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's errors derive from Exception alone, and its asserts from AssertionError."""
+
+    def failing(*_: Any, **__: Any) -> Tensor:
+        raise AssertionError("operands must have the same width\nmore of it")
+
+    def honest() -> Any:
+        return {case.reference: case.reference for case in cases} | {choose: failing}
+
+    cases = list(cases_of(read_model_config(HOME / "configs/shape/tiny/target"), 1, CPU, torch.float32))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(fused.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(fused, "triton_kernels", honest)
+    cells = list(fused.measure_fused(tiny, rows=(1,), repeats=1))
+    failed = {cell["kernel"]: cell["failed"] for cell in cells if "failed" in cell}
+    assert failed == {"choose": "AssertionError: operands must have the same width"}
+    assert all(cell["kernel_microseconds"] is not None for cell in cells if cell["kernel"] != "choose")
 
 
 def test_choose_is_taken_for_the_kinds_of_rows_that_it_serves_faster() -> None:

@@ -1,0 +1,62 @@
+"""Which kernels a GPU takes: those that a committed result names, and products by trials at load."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from aerie.contracts.config import parse_config
+from aerie.contracts.errors import ConfigError
+from aerie.engine.bindings import REFERENCES
+from aerie.engine.model.norm import normed
+from aerie.engine.model.projection import skinny
+from aerie.spec.kernels import table
+from aerie.worker import choose_kernels
+
+GPU = torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with Triton whose GPU no result names."""
+
+    def triton_s(*_: Any) -> Any:
+        raise AssertionError("only its name is asked for")
+
+    monkeypatch.setattr(table.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(table, "device_name", lambda _: "a GPU")
+    monkeypatch.setattr(table, "triton_kernels", lambda: {normed: triton_s})
+    monkeypatch.setattr(table, "_triton_product", lambda: triton_s)
+
+
+def kernels(setting: str, products: str) -> Any:
+    return choose_kernels(parse_config({"engine": {"kernels": setting, "products": products}}), GPU)
+
+
+def test_products_are_tried_before_any_kernel_has_a_result() -> None:
+    taken = kernels("auto", "auto")
+    assert taken[skinny] is not skinny and taken[normed] is normed
+    assert str(taken.products) == "library" and taken.report == "triton: skinny"
+
+
+def test_the_library_alone_leaves_the_references() -> None:
+    assert kernels("auto", "library") is REFERENCES
+    taken = kernels("triton", "library")
+    assert taken[skinny] is skinny and taken[normed] is not normed
+
+
+@pytest.mark.parametrize(
+    ("products", "ways"), [("auto", ["cublaslt", "triton"]), ("inductor", ["cublaslt", "triton", "inductor"])]
+)
+def test_what_is_tried(products: str, ways: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    monkeypatch.setattr(table, "SkinnyTrials", tried.extend)
+    kernels("triton", products)
+    assert tried == ways
+
+
+@pytest.mark.parametrize("products", ["library", "inductor"])
+def test_a_gpu_s_products_are_refused_on_a_cpu(products: str) -> None:
+    config = parse_config({"engine": {"products": products}})
+    with pytest.raises(ConfigError, match=rf"engine\.products is {products}, which is a GPU's"):
+        choose_kernels(config, torch.device("cpu"))
