@@ -68,7 +68,7 @@ def baseline_command(
     counts = integers(threads)
     asked = prompts_of(config, count)
     cells = measure_baseline(config, asked, make_lane, threads=counts, rounds=rounds, max_tokens=most)
-    columns = {"side": "s", "dtype": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
+    columns = {"side": "s", "dtype": "s", "compiled": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
     columns |= {"over_transformers": ".2f", "identical": ".3f"}
     end("Plain decoding and transformers", cells, columns, config, json)
 

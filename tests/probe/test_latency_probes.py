@@ -54,11 +54,12 @@ def test_plain_decoding_says_what_transformers_says(config: Config) -> None:
         lanes.append((asked.engine.threads, lane))
         return lane
 
-    cells = measure_baseline(config, PROMPTS, make, threads=(1,), rounds=2, max_tokens=6)
+    cells = measure_baseline(config, PROMPTS, make, threads=(1,), rounds=2, max_tokens=6, backend="eager")
     assert [count for count, _ in lanes] == [1]
-    by_side = {(cell["side"], cell["dtype"]): cell for cell in cells}
-    assert set(by_side) == {("aerie", "float32"), ("transformers", "float32"), ("transformers", "bfloat16")}
-    ours = by_side["aerie", "float32"]
+    by_side = {(cell["side"], cell["dtype"], cell["compiled"]): cell for cell in cells}
+    peers = {("transformers", dtype, compiled) for dtype in ("float32", "bfloat16") for compiled in (False, True)}
+    assert set(by_side) == peers | {("aerie", "float32", False)}
+    ours = by_side["aerie", "float32", False]
     assert ours["identical"] == 1 and ours["best"] and len(ours["tokens_per_s_of_rounds"]) == 2
     peer = max(cell["tokens_per_s"] for cell in cells if cell["side"] == "transformers")
     assert ours["over_transformers"] == pytest.approx(ours["tokens_per_s"] / peer)
