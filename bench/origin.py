@@ -6,6 +6,7 @@ figure that is older than its code, its config or its weights does not stay in t
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,8 @@ STEPS = ("contracts", "engine", "native", "scheduler", "spec")
 """The rooms whose code a measurement of whole steps runs."""
 SERVER = ("aerie", *STEPS, "server")
 """The rooms of a server that is measured over HTTP."""
+_VARIABLES = ("AERIE_MARCH",)
+"""Of the environment, those that decide what is measured."""
 _WRITTEN = (":!bench/results", ":!docs", ":!README.md")
 """What a command that measures writes itself, which does not make its tree dirty."""
 
@@ -98,7 +101,13 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _command() -> str:
-    """As a person types it: `aerie ...`, `python -m MODULE ...` or `python FILE ...`."""
+    """As a person types it, behind the variables that were set for it."""
+    given = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+    return " ".join([*map(shlex.quote, given), _typed()])
+
+
+def _typed() -> str:
+    """`aerie ...`, `python -m MODULE ...` or `python FILE ...`."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     module = main.name.removesuffix(".__main__") if main else None
     script = Path(sys.argv[0])

@@ -83,7 +83,10 @@ def test_a_command_is_as_typed(
     spec = None if module is None else SimpleNamespace(name=module)
     monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__spec__=spec))
     monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.delenv("AERIE_MARCH", raising=False)
     assert origin.provenance()["command"] == typed
+    monkeypatch.setenv("AERIE_MARCH", "x86-64-v3")
+    assert origin.provenance()["command"] == f"AERIE_MARCH=x86-64-v3 {typed}", "which decides what is measured"
 
 
 def test_a_server_is_measured_with_its_code_and_its_config(checkout: Path) -> None:
