@@ -52,7 +52,7 @@ class Measure:
     """[out, in] by name."""
     layers: int
     tokens: Sequence[int] = TOKENS
-    seconds: float = 90.0
+    seconds: float = 45.0
     """No round begins later, but for the least number of them."""
     threads: int = 1
     fp16: bool = True
