@@ -44,10 +44,14 @@ class Masking:
     """Choices along their paths."""
     masks: int = 0
     """Masks made for them."""
+    distinct: int = 0
+    """How many of these were different from each other."""
     seconds: float = 0.0
     """CPU time to make them."""
+    drafted: int = 0
+    """Drafted tokens of the rows."""
     forbidden: int = 0
-    """Drafted tokens that the target would have chosen, were they allowed."""
+    """How many of these the target would have chosen, were they allowed."""
     forced: int = 0
     """Drafted tokens that were forced by a grammar, so that no head had to guess them."""
     late: int = 0
@@ -56,7 +60,9 @@ class Masking:
     def add(self, other: "Masking") -> None:
         self.choices += other.choices
         self.masks += other.masks
+        self.distinct += other.distinct
         self.seconds += other.seconds
+        self.drafted += other.drafted
         self.forbidden += other.forbidden
         self.forced += other.forced
         self.late += other.late

@@ -82,6 +82,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes verified beyond the roots."""
     accepted: int = 0
     accepted_per_position: list[int] = []
+    forbidden: int = 0
+    """Drafted tokens that the target would have chosen, had the answer's grammar allowed them."""
     preemptions: int = 0
     queue_seconds: float = 0.0
     prefill_seconds: float = 0.0
@@ -159,10 +161,15 @@ class GrammarSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Choices along the rows' paths."""
     masks: int = 0
     """Masks made for them."""
+    distinct_masks: int = 0
+    """How many of these were different from the others of their step."""
     mask_seconds: float = 0.0
+    drafted: int = 0
+    """Drafted tokens of the rows."""
     forbidden: int = 0
+    """How many of these the target would have chosen, were they allowed."""
     forced: int = 0
-    """Drafted tokens that the target would have chosen, were they allowed."""
+    """How many of these a grammar forced."""
     late: int = 0
     """Rows that committed nothing in a step, because a mask was not ready."""
     builds: int = 0

@@ -182,6 +182,10 @@ class StepOutput:
     faults: dict[int, str] = field(default_factory=dict)
     """Why rows of the step cannot go on: their grammar blew a limit. What they committed is void."""
     masking: Masking | None = None
+    forbidden: Ints | None = None
+    """[rows] drafted tokens that the target would have chosen, had the row's grammar allowed them; None without
+    grammars.
+    """
     phase_seconds: dict[str, float] = field(default_factory=dict)
     """Device seconds by phase: prefill, draft, verify, accept, extend. Work after the answer is reported with the next
     step; it comes first here.

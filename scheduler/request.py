@@ -30,14 +30,16 @@ class Tally:
     accepted_steps: Longs
     """[depth + 1]: decode steps that accepted exactly 0, 1, ... nodes."""
     drafted: int = 0
+    forbidden: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
     admitted_at: float | None = None
     first_token_at: float | None = None
 
-    def add(self, drafted: int, accepted_steps: Longs) -> None:
+    def add(self, drafted: int, forbidden: int, accepted_steps: Longs) -> None:
         """Adds the counts of a row that the request leaves."""
         self.drafted += drafted
+        self.forbidden += forbidden
         self.accepted_steps += accepted_steps
 
 
@@ -91,6 +93,7 @@ class Request:
             drafted=tally.drafted,
             accepted=sum(per_depth),
             accepted_per_position=per_depth,
+            forbidden=tally.forbidden,
             preemptions=tally.preemptions,
             queue_seconds=admitted - self.arrived,
             prefill_seconds=first - admitted,

@@ -60,6 +60,7 @@ class Rows:
         self.max_nodes = column()
         self.logprobs = column()
         self.drafted = column()
+        self.forbidden = column()
         self.accepted_steps: Longs = np.zeros((rows, max_depth + 1), dtype=np.int64)
         """Decode steps that accepted exactly 0, 1, ... nodes."""
 
@@ -95,7 +96,7 @@ class Rows:
         self.logprobs[row] = request.message.sampling.logprobs
         self.with_logprobs += request.message.sampling.logprobs >= 0
         self.with_trees += request.message.speculation.trees
-        self.drafted[row] = 0
+        self.drafted[row] = self.forbidden[row] = 0
         self.accepted_steps[row] = 0
         return cached
 
@@ -115,7 +116,7 @@ class Rows:
         self.memory.release(row)
         self.future.leave(row)
         self.edit_slots.give_back(request)
-        request.tally.add(int(self.drafted[row]), self.accepted_steps[row])
+        request.tally.add(int(self.drafted[row]), int(self.forbidden[row]), self.accepted_steps[row])
         if request.phase is Phase.PREFILL:
             self.prefilling.remove(request)
         if request in self.newcomers:

@@ -57,6 +57,8 @@ class Settler:
         columns.accepted_steps[rows[committed], output.accepted[committed]] += 1
         if work.depth:
             columns.drafted[rows] += output.drafted
+        if output.forbidden is not None:
+            columns.forbidden[rows] += output.forbidden
 
     def _settle_tails(self, rows: Longs, behind: Ints, output: StepOutput) -> None:
         """A row that had ended before the step has not caught up."""
@@ -158,6 +160,7 @@ def _only(output: StepOutput, live: Bools) -> StepOutput:
         drafted=output.drafted[live],
         lengths=output.lengths[live],
         endings=output.endings[live],
+        forbidden=None if output.forbidden is None else output.forbidden[live],
         logprobs=scores and Logprobs(scores.chosen[live], scores.rank_ids[live], scores.rank_logprobs[live]),
         trees=trees and DraftedTrees(trees.token_ids[live], trees.parents[live]),
     )

@@ -37,6 +37,7 @@ class Filling:
         self._lock = Lock()
         self._closed = False
         self._late: set[int] = set()
+        self._forbidden: Ints = np.zeros_like(counts)
         self._masking = Masking()
         self._tasks: dict[int, Future[None]] = {}
         of[:] = FREE
@@ -84,8 +85,11 @@ class Filling:
             if row.fault is not None:
                 faults[place] = row.fault
             row.guided.over = place in faults or output.endings[place] != Ending.OPEN
-        self._masking.late = len(self._late - faults.keys())
-        return replace(output, faults=faults, masking=self._masking)
+        masking = self._masking
+        masking.late, masking.distinct = len(self._late - faults.keys()), self.used
+        masking.drafted = int(output.drafted[list(self._rows)].sum())
+        masking.forbidden = int(self._forbidden.sum())
+        return replace(output, faults=faults, masking=masking, forbidden=self._forbidden)
 
     def _goes_on(self) -> bool:
         """Whether some row of the step need not wait."""
@@ -115,7 +119,7 @@ class Filling:
             row.restore()
         with self._lock:
             if not self._closed:
-                self._masking.forbidden += walk.forbidden
+                self._forbidden[place] = walk.forbidden
 
     def put(self, node: int, words: bytes, seconds: float) -> bool:
         """Takes the mask of a place; False if it comes too late or finds no room."""
@@ -126,8 +130,8 @@ class Filling:
             if index == self.used:
                 self._words[index] = np.frombuffer(words, dtype=np.int32)
                 self._indices[words] = index
-                self._masking.masks += 1
             self._of[node] = index
+            self._masking.masks += 1
             self._masking.choices += 1
             self._masking.seconds += seconds
             return True

@@ -37,6 +37,8 @@ class Guided:
     """What the step in progress chose along the row's path."""
     taken: int = 0
     """How many of them the matcher has taken: all but an end token."""
+    forbidden: int = 0
+    """Its drafts in the step in progress that the target would have chosen, were they allowed."""
     over: bool = False
     """It has ended, or failed."""
 
@@ -56,6 +58,8 @@ class Guides:
         """By their place in the step in progress: the rows that choose in it."""
         self._faults: dict[int, str] = {}
         self._masking = Masking()
+        self._distinct: set[bytes] = set()
+        """Masks of the step in progress."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
 
     def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
@@ -128,14 +132,18 @@ class Guides:
         """Moves the matchers to the end of what the step committed, and adds to its output what the masks took."""
         if not self._step:
             return output
+        forbidden = np.zeros_like(output.drafted)
         for place, guided in self._step.items():
             kept = int(output.counts[place])
             guided.matcher.undo(guided.taken - min(kept, guided.taken))
             guided.over |= int(output.endings[place]) != Ending.OPEN
-            guided.walked, guided.taken = [], 0
+            forbidden[place] = guided.forbidden
+            guided.walked, guided.taken, guided.forbidden = [], 0, 0
         faults, masking = self._faults, self._masking
-        self._faults, self._masking, self._step = {}, Masking(), {}
-        return replace(output, faults=faults, masking=masking)
+        masking.distinct, masking.forbidden = len(self._distinct), int(forbidden.sum())
+        masking.drafted = int(output.drafted[self.places].sum())
+        self._faults, self._masking, self._distinct, self._step = {}, Masking(), set(), {}
+        return replace(output, faults=faults, masking=masking, forbidden=forbidden)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -146,14 +154,15 @@ class Guides:
             return token
         forced = [] if guided.filtered else guided.matcher.forced()
         if forced:  # the mask would allow the first of them alone
-            self._masking.forbidden += _child(node, token, tokens, parents) >= 0
+            guided.forbidden += _child(node, token, tokens, parents) >= 0
             return forced[0]
         started = time.thread_time()
         mask = guided.matcher.mask()
         self._masking.seconds += time.thread_time() - started
         self._masking.masks += 1
+        self._distinct.add(guided.matcher.words())
         if not mask[token]:
-            self._masking.forbidden += _child(node, token, tokens, parents) >= 0
+            guided.forbidden += _child(node, token, tokens, parents) >= 0
         return token if mask[token] and not guided.filtered else among(node, mask)
 
     def _start(self, starts: RowStarts) -> None:

@@ -225,6 +225,7 @@ def usage_data(usage: list[Usage], choices: list[Choice], prompts: list[list[int
             "accepted": together.accepted,
             "acceptance_length": None if length is None else round(length, 4),
             "accepted_per_position": together.accepted_per_position,
+            "forbidden": together.forbidden,
         },
     }
 

@@ -66,6 +66,7 @@ class SpeculationUsage(BaseModel):
     accepted: int
     acceptance_length: float | None
     accepted_per_position: list[int]
+    forbidden: int
 
 
 class UsageSoFar(BaseModel):

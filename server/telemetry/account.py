@@ -49,6 +49,7 @@ def total(usage: list[Usage]) -> Usage:
         accepted_per_position=[
             sum(sum(part.accepted_per_position[depth : depth + 1]) for part in usage) for depth in range(deepest)
         ],
+        forbidden=sum(part.forbidden for part in usage),
         preemptions=sum(part.preemptions for part in usage),
         queue_seconds=max((part.queue_seconds for part in usage), default=0.0),
         prefill_seconds=max((part.prefill_seconds for part in usage), default=0.0),

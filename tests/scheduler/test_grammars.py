@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from aerie.contracts.grammar import Grammar, Prepared
@@ -34,17 +35,20 @@ class Builds:
 
 
 class Worker(fakes.FakeWorker):
-    """Keeps the plans, and reports the faults that a test plants by a row's place."""
+    """Keeps the plans, and reports the faults that a test plants by a row's place, and what grammars forbade."""
 
     def __init__(self, capacity) -> None:
         super().__init__(capacity)
         self.guides = Builds()
         self.faults: dict[int, str] = {}
+        self.forbidden = 0
+        """Of each row's drafts in a step."""
 
     def step(self, plan, answer) -> None:
         def with_faults(output: StepOutput) -> None:
             faults = {} if plan.decode is None else self.faults
-            answer(dataclasses.replace(output, faults=dict(faults)))
+            forbidden = np.full(len(plan.rows), self.forbidden, np.int32)
+            answer(dataclasses.replace(output, faults=dict(faults), forbidden=forbidden))
 
         super().step(plan, with_faults)
 
@@ -70,6 +74,22 @@ def test_a_request_waits_for_its_grammar_and_others_do_not(driver: Driver) -> No
     driver.run()
     driver.assert_answered([slow, quick])
     assert driver.worker.guides.forgotten == [0]
+
+
+def test_usage_counts_what_grammars_forbade(driver: Driver) -> None:
+    driver.worker.forbidden = 2
+    held = guided("held", [1, 2], max_tokens=30)
+    driver.submit(held, generate("free", [3], max_tokens=5))
+    driver.worker.guides.end()
+    while not driver.reported.get("held"):
+        driver.iterate()
+    while driver.scheduler._flights:
+        driver.scheduler._settle()
+    driver.scheduler.policy.preempt()
+    driver.run()
+    for id in ("held", "free"):
+        usage = driver.reported[id].end.usage
+        assert usage.forbidden == 2 * usage.steps > 0
 
 
 def test_the_lane_gets_the_request_s_number_and_what_it_answered_before(driver: Driver) -> None:

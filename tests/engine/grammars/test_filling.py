@@ -109,6 +109,8 @@ def test_equal_masks_are_sent_once(vocabulary: Vocabulary) -> None:  # noqa: F81
     step.filling.grow(step.pool, np.array([[0, 0, 0], [0, a, b]]), np.array([[0, 0, 0], [0, 0, 0]]))
     step.pool.run()
     assert step.filling.used == 2 and step.of[2] == step.of[3] != step.of[1]
+    masking = step.filling.settled(committed(0)).masking
+    assert (masking.masks, masking.distinct) == (3, 2)
 
 
 def test_a_late_row_waits_alone_and_finds_its_mask_in_the_next_step(vocabulary: Vocabulary) -> None:  # noqa: F811

@@ -103,12 +103,13 @@ def test_every_mask_is_a_fresh_matcher_s(
 
         assert guides.begin(step())
         guides.walk(1, tokens, parents, chosen, among)
-        path, node, ended = [], 0, False
+        path, node, ended, refused = [], 0, False, 0
         while node >= 0 and not ended:  # recomputed from the definition
             here = fresh(vocabulary, grammar, answer + path)
             expected, forced = here.mask(), here.forced()
             assert not forced or np.flatnonzero(expected).tolist() == forced[:1]
             allowed = bool(expected[raw[node]])
+            refused += not allowed and bool(((parents == node) & (tokens == raw[node]))[node + 1 :].any())
             assert (node in seen) == (filtered or not (allowed or forced))
             if node in seen:
                 assert np.array_equal(seen[node], expected)
@@ -123,6 +124,8 @@ def test_every_mask_is_a_fresh_matcher_s(
         ended = path[kept - 1] == END
         output = guides.advanced(step(), committed(kept, Ending.STOP_ID if ended else Ending.OPEN))
         assert not output.faults and output.masking is not None and output.masking.masks == len(seen)
+        assert output.masking.distinct == len({mask.tobytes() for mask in seen.values()})
+        assert output.masking.forbidden == refused and output.forbidden.tolist() == [0, refused]
         answer += path[:kept]
         if ended:
             assert not guides.begin(step()), "a row that has ended chooses no more"

@@ -100,14 +100,23 @@ def test_every_counter_of_an_ending_begins_at_zero() -> None:
 
 def test_what_grammars_and_calls_took_is_exported() -> None:
     took = GrammarSnapshot(
-        steps=11, choices=12, masks=13, mask_seconds=1.5, forbidden=14, late=15, builds=16, build_seconds=2.5
+        steps=11,
+        choices=12,
+        masks=13,
+        distinct_masks=18,
+        mask_seconds=1.5,
+        drafted=19,
+        forbidden=14,
+        late=15,
+        builds=16,
+        build_seconds=2.5,
     )
     whole = FakeScheduler("ipc://nowhere", lambda request: iter(()))._snapshot()
     metrics = made(Admission(1), msgspec.structs.replace(whole, grammars=took))
     metrics.unparsed(17)
     lines = {line.partition("{")[0]: line.rpartition(" ")[2] for line in metrics.render().decode().splitlines()}
     wanted = {"steps": 11, "choices": 12, "masks": 13, "mask_seconds": 1.5, "forbidden_drafts": 14, "late_rows": 15}
-    wanted |= {"builds": 16, "build_seconds": 2.5}
+    wanted |= {"builds": 16, "build_seconds": 2.5, "distinct_masks": 18, "drafts": 19}
     assert {name: float(lines[f"aerie:grammar_{name}_total"]) for name in wanted} == wanted
     assert float(lines["aerie:tool_parse_failures_total"]) == 17
 
