@@ -118,18 +118,28 @@ def written(grammar: Grammar, marker: int | None = None) -> str:
 
 
 def _part(grammar: Grammar) -> dict[str, Any]:
-    if grammar.kind == "json_object":
-        return {"json_schema": with_options({"type": "object"})}
-    if grammar.kind == "json_schema":
-        schema = json.loads(grammar.text)
-        if not isinstance(schema, dict):
-            raise ValueError(f"a schema must be a JSON object, not {json.dumps(schema)[:40]}")
-        return {"json_schema": with_options(schema)}
+    if grammar.kind in ("json_object", "json_schema"):
+        return {"json_schema": schema_of(grammar)}
     if grammar.kind == "choice":
-        return {"lark_grammar": "start: " + " | ".join(json.dumps(choice) for choice in json.loads(grammar.text))}
+        return {"lark_grammar": f"start: {choices_of(grammar)}"}
     if grammar.kind == "regex":
         return {"lark_grammar": f"start: /{_slashed(grammar.text)}/"}
     return {"lark_grammar": grammar.text}
+
+
+def schema_of(grammar: Grammar) -> dict[str, Any]:
+    """What an answer in JSON must match, as llguidance takes it from us. Raises ValueError for a text that is not the
+    JSON of an object.
+    """
+    schema = json.loads(grammar.text) if grammar.kind == "json_schema" else {"type": "object"}
+    if not isinstance(schema, dict):
+        raise ValueError(f"a schema must be a JSON object, not {json.dumps(schema)[:40]}")
+    return with_options(schema)
+
+
+def choices_of(grammar: Grammar) -> str:
+    """The choices in Lark's notation. Raises ValueError for text that is not JSON."""
+    return " | ".join(json.dumps(choice) for choice in json.loads(grammar.text))
 
 
 def with_options(schema: dict[str, Any]) -> dict[str, Any]:

@@ -82,17 +82,14 @@ class AnswerForm:
 
     def _in_channels(self, family: ChannelFamily, asked: Constraint | None) -> Constraint | None:
         use = self.use
-        held = use is not None and (use.forced or use.strict)
+        forced = use is not None and use.forced
+        held = forced or (use is not None and use.strict)
         if asked is None and not held:
             return None
 
         def make() -> Grammar:
-            answer = None
-            if asked is not None and not (use is not None and use.forced):
-                wanted = asked.make()
-                answer = answer_rule(wanted.kind, wanted.text)
+            answer = None if asked is None or forced else answer_rule(asked.make())
             shapes = () if use is None else _shapes(use)
-            forced = use is not None and use.forced
             text = channel_grammar(family, shapes, self.tokenizer.token_of, forced=forced, answer=answer)
             return Grammar(kind="lark", text=text)
 

@@ -4,9 +4,8 @@ first, then the call or the answer. In llguidance's variant of Lark's notation.
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from aerie.contracts.grammar import with_options
+from aerie.contracts.grammar import Grammar, choices_of, schema_of, with_options
 from aerie.server.parsing.envelope import CallShape, TokenOf, spelled
 from aerie.server.parsing.families import ChannelFamily
 
@@ -26,9 +25,8 @@ def channel_grammar(
     ]
     ways = []
     for place, tool in enumerate(tools):
-        header = (
-            f"{family.channel}{family.calls} to={family.recipient}{tool.name} {family.constrain}json{family.message}"
-        )
+        to = f"{family.calls} to={family.recipient}{tool.name}"
+        header = f"{family.channel}{to} {family.constrain}json{family.message}"
         rules.append(f"call_{place}: {written(header)} %json {json.dumps(with_options(tool.schema))}")
         ways.append(f"call_{place}")
     if not forced:
@@ -37,13 +35,10 @@ def channel_grammar(
     return "\n".join([f"start: thought* ({' | '.join(ways)})", *rules]) + "\n"
 
 
-def answer_rule(kind: str, text: str) -> str:
-    """The rule of an answer of this kind of grammar. Raises ValueError for one that has no place among others."""
-    if kind in ("json_schema", "json_object"):
-        schema: Any = json.loads(text) if text else {"type": "object"}
-        if not isinstance(schema, dict):
-            raise ValueError(f"a schema must be a JSON object, not {json.dumps(schema)[:40]}")
-        return f"%json {json.dumps(with_options(schema))}"
-    if kind == "choice":
-        return f"({' | '.join(json.dumps(choice) for choice in json.loads(text))})"
+def answer_rule(grammar: Grammar) -> str:
+    """The rule of an answer that matches a grammar. Raises ValueError for one that has no place among others."""
+    if grammar.kind in ("json_schema", "json_object"):
+        return f"%json {json.dumps(schema_of(grammar))}"
+    if grammar.kind == "choice":
+        return f"({choices_of(grammar)})"
     raise ValueError("this model writes its answers in channels, among which only a JSON schema or choices can be held")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
-from aerie.contracts.grammar import vocabulary_of
+from aerie.contracts.grammar import Grammar, vocabulary_of
 from aerie.server.parsing.channel_grammar import answer_rule, channel_grammar
 from aerie.server.parsing.channels import MAX_HEADER, ChannelParser
 from aerie.server.parsing.envelope import CallShape
@@ -94,7 +94,11 @@ SHAPE = CallShape(
 def test_its_grammar_takes_what_models_write(channels_folder: Path, forced: bool) -> None:
     tokenizer = Tokenizer(channels_folder)
     text = channel_grammar(
-        FAMILY, [SHAPE], tokenizer.token_of, forced=forced, answer=answer_rule("choice", '["yes", "no"]')
+        FAMILY,
+        [SHAPE],
+        tokenizer.token_of,
+        forced=forced,
+        answer=answer_rule(Grammar(kind="choice", text='["yes", "no"]')),
     )
     vocabulary = LLTokenizer(vocabulary_of(tokenizer.as_json()), eos_token=[1])
 
@@ -114,4 +118,4 @@ def test_its_grammar_takes_what_models_write(channels_folder: Path, forced: bool
 @pytest.mark.parametrize("kind", ["regex", "lark"])
 def test_what_has_no_place_in_channels_is_named(kind: str) -> None:
     with pytest.raises(ValueError, match="in channels, among which only a JSON schema or choices"):
-        answer_rule(kind, "start: /a+/")
+        answer_rule(Grammar(kind=kind, text="start: /a+/"))
