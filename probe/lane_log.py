@@ -22,6 +22,8 @@ class StepTimes:
     settled: float = 0.0
     began: float = 0.0
     ended: float = 0.0
+    busy: float = 0.0
+    """Seconds that the lane worked."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds by phase, in their order."""
     committed: int = 0
@@ -61,6 +63,7 @@ class LaneLog:
         times = self._flying.popleft()
         times.waiting, times.settled = waiting, time.monotonic()
         times.began, times.ended, times.phases = output.began, output.ended, output.phase_seconds
+        times.busy = output.busy_seconds
         times.committed = int(output.counts.sum())
         self._free_at = times.settled
         self.steps.append(times)

@@ -1,9 +1,8 @@
-"""`aerie probe structured`: whether answers match their grammars, are the same however they are decoded, and what the
-masks cost.
+"""`aerie probe structured`: whether answers match their grammars, and are the same however they are decoded.
 
 The same requests run without drafts, as chains and as trees, with and without overlap, at several temperatures, on one
-lane. Every answer that ends with `stop` is parsed and checked by an independent validator. The same prompts without
-grammars give the cost of a step and the tokens of a step to compare with.
+lane for each head. Every answer that ends with `stop` is parsed and checked by an independent validator. The same
+prompts without grammars give the tokens of a step to compare with. `structured_costs` has what the masks cost.
 """
 
 import json
@@ -11,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from aerie.contracts.config import Config
@@ -48,8 +49,6 @@ SCHEMAS: list[dict[str, Any]] = [
 ]
 REGEX = r"[A-Z][a-z]{1,9}( [a-z]{1,9}){0,4}\."
 CHOICES = ["yes", "no", "perhaps, if it rains"]
-PLAIN = (1, 3, 5, 6)
-"""Of GRAMMARS: those without strings of a bounded length, whose masks are slow."""
 GRAMMARS = [
     *(Grammar(kind="json_schema", text=json.dumps(schema)) for schema in SCHEMAS),
     Grammar(kind="regex", text=REGEX),
@@ -66,28 +65,27 @@ class Sizes:
 
 
 def measure_structured(
-    config: Config, prompts: Prompts, make_lane: MakeLane, read: Read, check: Check, sizes: Sizes = Sizes()
+    configs: Sequence[Config], prompts: Prompts, make_lane: MakeLane, read: Read, check: Check, sizes: Sizes = Sizes()
 ) -> list[Cell]:
-    """One cell for each mode, loop and temperature; each asks every prompt once. Raises AssertionError, with the text,
-    if an answer that ended with `stop` does not match.
+    """One cell for each head, mode, loop and temperature; each asks every prompt once. The configs have the same target
+    and other heads, of which the first runs without drafts too. Raises AssertionError, with the text, if an answer that
+    ended with `stop` does not match.
     """
-    shape = shape_at(config, 1)
-    chain, tree = chain_of(shape), tree_of(shape)
     cells: list[Cell] = []
-    with closing(make_lane(for_lane(config, [chain, tree], rows=sizes.concurrency))) as lane:
-        for temperature in sizes.temperatures:
-            first: list[list[int]] | None = None
-            for mode, drafts in (("off", chain), ("chain", chain), ("tree", tree)):
-                for overlap in (True, False):
-                    own = _Mode(config, lane, drafts, overlap, speculation=mode != "off")
-                    run = own.run(_requests(prompts, temperature, sizes, own.speculation), sizes)
-                    free = own.run(_free(prompts, temperature, sizes, own.speculation), sizes)
-                    first = run.tokens if first is None else first
-                    cell = {"mode": mode, "overlap": overlap, "temperature": temperature, "equal": run.tokens == first}
-                    cells.append(cell | _figures(run, free, read, check))
-                    if mode == "off":  # a token a step, with a grammar and without
-                        plain = own.run(_requests(prompts, temperature, sizes, False, PLAIN), sizes)
-                        cells[-1]["plain_over_free"] = _lane_ms(plain) / _lane_ms(free)
+    first: dict[float, list[list[int]]] = {}
+    for config in configs:
+        shape = shape_at(config, 1)
+        chain, tree = chain_of(shape), tree_of(shape)
+        modes = {"off": chain, "chain": chain, "tree": tree} if config is configs[0] else {"chain": chain, "tree": tree}
+        with closing(make_lane(for_lane(config, [chain, tree], rows=sizes.concurrency))) as lane:
+            for temperature, mode, overlap in product(sizes.temperatures, modes, (True, False)):
+                own = _Mode(config, lane, modes[mode], overlap, speculation=mode != "off")
+                run = own.run(_requests(prompts, temperature, sizes, own.speculation), sizes)
+                free = own.run(_free(prompts, temperature, sizes, own.speculation), sizes)
+                equal = run.tokens == first.setdefault(temperature, run.tokens)
+                cell = {"head": Path(config.spec.head or "").name, "mode": mode, "overlap": overlap}
+                cell |= {"temperature": temperature, "equal": equal}
+                cells.append(cell | _figures(run, free, read, check))
     return cells
 
 
@@ -112,13 +110,7 @@ def _free(prompts: Prompts, temperature: float, sizes: Sizes, speculation: bool)
     return ask(prompts, [temperature], max_tokens=length, speculation=speculation, ignore_eos=True)
 
 
-def _requests(
-    prompts: Prompts,
-    temperature: float,
-    sizes: Sizes,
-    speculation: bool,
-    which: Sequence[int] = range(len(GRAMMARS)),
-) -> list[Generate]:
+def _requests(prompts: Prompts, temperature: float, sizes: Sizes, speculation: bool) -> list[Generate]:
     asked = ask(prompts, [temperature], max_tokens=sizes.max_tokens, speculation=speculation)
     return [
         Generate(
@@ -126,7 +118,7 @@ def _requests(
             prompt=one.prompt,
             sampling=_sampled(one.sampling, sizes),
             speculation=one.speculation,
-            grammar=GRAMMARS[which[index % len(which)]],
+            grammar=GRAMMARS[index % len(GRAMMARS)],
         )
         for index, one in enumerate(asked)
     ]
@@ -147,10 +139,10 @@ def _figures(run: Run, free: Run, read: Read, check: Check) -> Cell:
         "lane_ms_a_step": _lane_ms(run),
         "masks_a_choice": run.masking.masks / max(run.masking.choices, 1),
         "mask_us": 1e6 * run.masking.seconds / max(run.masking.masks, 1),
+        "drafted": run.masking.drafted,
         "forbidden_drafts": run.masking.forbidden,
         "forced_drafts": run.masking.forced,
         "tokens_over_free": run.acceptance_length / free.acceptance_length,
-        "over_free": _lane_ms(run) / _lane_ms(free),
     }
 
 

@@ -1,5 +1,5 @@
 """`aerie probe ...`: gives the probes a config, prompts and lanes. These commands measure the gain from drafting; those
-of `timing_probes` measure only time.
+of `timing_probes` measure only time, those of `grammar_probes` answers that must match something.
 """
 
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aerie.commands.gpu import gpus
+from aerie.commands.grammar_probes import structured
 from aerie.commands.lists import integers, numbers, words
 from aerie.commands.planner_probes import planners
 from aerie.commands.probe_options import (
@@ -35,6 +36,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 probes = typer.Typer(no_args_is_help=True, help="Measurements inside the process; each prints a table and writes JSON.")
 probes.add_typer(timings)
+probes.add_typer(structured)
 probes.add_typer(planners)
 probes.add_typer(gpus)
 

@@ -1,5 +1,5 @@
 """The commands of `aerie probe` that measure time: short requests during long prompts, plain decoding, matrix products,
-answers that must match grammars, and the host's overhead beside a fast device.
+and the host's overhead beside a fast device.
 """
 
 from dataclasses import replace
@@ -20,7 +20,6 @@ from aerie.commands.probe_options import (
     Target,
     config_of,
     end,
-    inline,
     prompts_of,
 )
 from aerie.lane import make_lane
@@ -71,76 +70,6 @@ def baseline_command(
     columns = {"side": "s", "dtype": "s", "compiled": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
     columns |= {"over_transformers": ".2f", "identical": ".3f"}
     end("Plain decoding and transformers", cells, columns, config, json)
-
-
-@timings.command("structured")
-def structured_command(
-    target: Target,
-    overrides: Overrides = None,
-    json: Json = None,
-    prompts: Prompts = 64,
-    max_tokens: MaxTokens = 96,
-    quick: Quick = False,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests open at once")] = 4,
-    top_k: Annotated[int, typer.Option(min=0, help="top_k of the sampled requests; 0 is all")] = 0,
-) -> None:
-    """Whether answers match their grammars and are the same however they are decoded, and what the masks cost."""
-    import jsonschema  # type: ignore[import-untyped]
-
-    from aerie.probe.structured import Sizes, measure_structured
-    from aerie.server.text.tokenizer import Tokenizer
-
-    config = inline(config_of(target, overrides))
-    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
-    formats = jsonschema.FormatChecker()
-    sizes = Sizes(concurrency=concurrency, max_tokens=max_tokens, top_k=top_k)
-    cells = measure_structured(
-        config,
-        prompts_of(config, QUICK_PROMPTS if quick else prompts),
-        make_lane,
-        tokenizer.decode,
-        lambda value, schema: jsonschema.validate(value, schema, format_checker=formats),
-        sizes,
-    )
-    columns = {"mode": "s", "overlap": "s", "temperature": ".1f", "answers": "d", "stopped": "d", "valid": "d"}
-    columns |= {"equal": "s", "tokens_a_step": ".2f", "tokens_a_step_free": ".2f", "lane_ms_a_step": ".3f"}
-    columns |= {"forced_drafts": "d", "masks_a_choice": ".3f", "over_free": ".2f"}
-    end("Answers that match grammars", cells, columns, config, json)
-
-
-@timings.command("grammars")
-def grammars_command(
-    target: Target,
-    overrides: Overrides = None,
-    json: Json = None,
-    prompts: Prompts = 16,
-    quick: Quick = False,
-    schemas: Annotated[int, typer.Option(min=2, help="Random schemas to check")] = 10_000,
-    cancellations: Annotated[int, typer.Option(min=1, help="Requests that leave at any time")] = 5_000,
-) -> None:
-    """Random schemas, which are refused by name or build, and requests with grammars that leave at any time."""
-    from contextlib import closing
-
-    from aerie.contracts.grammar import Grammar
-    from aerie.probe.grammars import cancel_at_random, fuzz_schemas, vocabulary_at
-    from aerie.server.text.grammars import Constraint, Grammars
-    from aerie.server.text.tokenizer import Tokenizer
-
-    config = inline(config_of(target, overrides))
-    folder = Path(config.model.path)
-    checks = Grammars(Tokenizer.served(folder, config.server), config.limits)
-    with closing(make_lane(config)) as lane:
-        end_ids = list(lane.capacity.end_ids)
-
-        def check(text: str) -> None:
-            checks.check(Constraint("guided_json", lambda: Grammar(kind="json_schema", text=text)), end_ids)
-
-        vocabulary = vocabulary_at(folder, lane)
-        figures = fuzz_schemas(check, vocabulary, 200 if quick else schemas)
-        figures |= cancel_at_random(lane, config, prompts_of(config, prompts), 40 if quick else cancellations)
-    columns = {"schemas": "d", "refused": "d", "built": "d", "failed_later": "d", "slowest_ms": ".1f", "peak_mb": "d"}
-    columns |= {"cancelled": "d", "asked": "d", "ended": "d", "masks": "d"}
-    end("Grammars under attack", [figures], columns, config, json)
 
 
 @timings.command("kernels")

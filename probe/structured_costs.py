@@ -1,0 +1,201 @@
+"""`aerie probe structured-costs`: what grammars and penalties cost rows that decode, and how a large schema arrives.
+
+Batches of the same prompts take turns at the same number of tokens, one a step, so that a busy machine slows all alike.
+Lane time is CPU time. `masked_device` has what masks cost beside a simulated device.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from aerie.contracts.config import Config
+from aerie.contracts.grammar import Grammar, Masking
+from aerie.contracts.messages import Abort, Failed, Finished, Generate
+from aerie.contracts.sampling import SamplingParams, SpeculationParams
+from aerie.contracts.step import Lane, StepKind
+from aerie.probe.drive import MakeLane, Prompts, drive
+from aerie.probe.lane_log import LaneLog
+from aerie.probe.paired import ratio, work
+from aerie.scheduler import Scheduler
+
+Cell = dict[str, Any]
+
+_MANY = 512
+"""Items of an array, more than a row has room for: it is cut, and every row has the same length."""
+
+
+def _array(items: dict[str, Any]) -> Grammar:
+    return Grammar(kind="json_schema", text=json.dumps({"type": "array", "minItems": _MANY, "items": items}))
+
+
+PLACE = {
+    "type": "object",
+    "properties": {
+        "line": {"type": "integer"},
+        "kind": {"enum": ["function", "class", "module"]},
+        "public": {"type": "boolean"},
+    },
+    "required": ["line", "kind", "public"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    grammar: Grammar | None = None
+    edits: dict[str, float] = field(default_factory=dict)
+
+
+FREE = Row()
+PLAIN = Row(_array(PLACE))
+BOUNDED = Row(_array({"type": "string", "maxLength": 40}))
+PENALISED = Row(edits={"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.5})
+BATCHES = {
+    "free": (FREE, FREE),
+    "plain schemas": (PLAIN, PLAIN),
+    "one row of bounded strings": (BOUNDED, FREE),
+    "one penalised row": (PENALISED, FREE),
+    "penalised rows": (PENALISED, PENALISED),
+}
+"""The first row of each batch, and its others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    rows: int = 4
+    rounds: int = 12
+    tokens: int = 48
+    temperatures: Sequence[float] = (0.0, 0.8)
+
+
+def measure_costs(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
+    """A cell for each batch and temperature: lane time of a step, and over that of free rows, with its interval."""
+    cells: list[Cell] = []
+    with closing(make_lane(config)) as lane:
+        for temperature in sizes.temperatures:
+            took: dict[str, list[_Decoded]] = {name: [] for name in BATCHES}
+            for turn in range(sizes.rounds + 1):
+                for name in reversed(BATCHES) if turn % 2 else BATCHES:
+                    asked = _batch(prompts[turn % len(prompts)], BATCHES[name], temperature, sizes)
+                    took[name].append(_decode(lane, config, asked))
+            cells += _cells({name: turns[1:] for name, turns in took.items()}, temperature)  # the first warms up
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    steps: int
+    seconds: float
+    """Lane time of these steps."""
+    masking: Masking
+
+
+def _cells(took: dict[str, list[_Decoded]], temperature: float) -> Iterator[Cell]:
+    works = {
+        name: work([turn.steps for turn in turns], [turn.seconds for turn in turns]) for name, turns in took.items()
+    }
+    for name, turns in took.items():
+        over, steps = ratio(works["free"], works[name]), sum(turn.steps for turn in turns)
+        yield {
+            "batch": name,
+            "temperature": temperature,
+            "steps": steps,
+            "lane_ms_a_step": 1e3 / works[name].speed,
+            "over_free": over.value,
+            "lower": over.lower,
+            "upper": over.upper,
+            "masks_a_step": sum(turn.masking.masks for turn in turns) / steps,
+            "mask_ms_a_step": 1e3 * sum(turn.masking.seconds for turn in turns) / steps,
+        }
+
+
+def _batch(prompt: Sequence[int], kinds: tuple[Row, Row], temperature: float, sizes: Sizes) -> list[Generate]:
+    return [
+        _request(f"row-{place}", prompt, kinds[place > 0], temperature, sizes.tokens, seed=place)
+        for place in range(sizes.rows)
+    ]
+
+
+def _request(id: str, prompt: Sequence[int], row: Row, temperature: float, tokens: int, seed: int = 0) -> Generate:
+    return Generate(
+        id=id,
+        prompt=list(prompt),
+        sampling=SamplingParams(
+            temperature=temperature, max_tokens=tokens, seed=seed, ignore_eos=row.grammar is None, **row.edits
+        ),
+        speculation=SpeculationParams(enabled=False),
+        grammar=row.grammar,
+    )
+
+
+def _decode(lane: Lane, config: Config, asked: list[Generate]) -> _Decoded:
+    log = LaneLog(lane)
+    run = drive(log, config, asked, concurrency=len(asked))
+    assert len({len(answer.tokens) for answer in run.answers}) == 1, "a row ended before the others"
+    whole = [step.busy for step in log.steps if step.kind is StepKind.DECODE and step.rows == len(asked)]
+    return _Decoded(len(whole), sum(whole), run.masking)
+
+
+def _values(turn: int) -> dict[str, Any]:
+    return {"enum": [f"{turn:03} value number {n:05}" for n in range(2200)]}
+
+
+def _fields(turn: int) -> dict[str, Any]:
+    names = [f"field_{turn:03}_{n:04}" for n in range(1000)]
+    return {"type": "object", "properties": {name: {"type": "integer"} for name in names}, "required": names[:9]}
+
+
+LARGE: dict[str, Callable[[int], dict[str, Any]]] = {"values": _values, "properties": _fields}
+"""Schemas of 50 to 64 kB; each turn's is another."""
+
+
+def measure_arrival(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
+    """A cell for each of LARGE: the longest step beside the arrival of a request with it, and with no grammar."""
+    cells = []
+    with closing(make_lane(config)) as lane:
+        for name, make in LARGE.items():
+            longest: dict[bool, list[float]] = {True: [], False: []}
+            size = len(json.dumps(make(0)))
+            for turn in range(sizes.rounds + 1):
+                grammar = Grammar(kind="json_schema", text=json.dumps(make(turn)))
+                for large in (True, False) if turn % 2 else (False, True):
+                    arriving = _request("new", prompts[0], Row(grammar if large else None), 0.8, 2)
+                    longest[large].append(_longest_step(lane, config, prompts, arriving, sizes))
+            own, free = (statistics.median(longest[large][1:]) for large in (True, False))
+            cells.append(
+                {
+                    "schema": name,
+                    "bytes": size,
+                    "longest_ms": 1e3 * own,
+                    "longest_ms_free": 1e3 * free,
+                    "stall_ms": 1e3 * (own - free),
+                }
+            )
+    return cells
+
+
+def _longest_step(lane: Lane, config: Config, prompts: Prompts, arriving: Generate, sizes: Sizes) -> float:
+    """Wall seconds of the longest step of rows that decode, from the arrival of a request to its end."""
+    scheduler, longest, arrived = Scheduler(lane, config), 0.0, False
+    for row in range(sizes.rows):
+        scheduler.submit(_request(f"row-{row}", prompts[-1], FREE, 0.8, 8 * sizes.tokens, seed=row))
+    while not arrived:
+        scheduler.iterate()
+        if scheduler.rows.decoding.sum() == sizes.rows:
+            scheduler.submit(arriving)
+            arrived = True
+    while arrived:
+        began = time.perf_counter()
+        replies = scheduler.iterate()
+        longest = max(longest, time.perf_counter() - began)
+        assert not any(isinstance(reply, Failed) for reply in replies), replies
+        arrived = not any(isinstance(reply, Finished) and reply.id == arriving.id for reply in replies)
+    for row in range(sizes.rows):
+        scheduler.submit(Abort(id=f"row-{row}"))
+    while not scheduler.idle:
+        scheduler.iterate()
+    return longest
