@@ -197,6 +197,8 @@ class Guides:
 
 def _child(node: int, token: int, tokens: Longs, parents: Longs) -> int:
     """The child of a node that is this token; -1 if none was drafted."""
+    if node + 1 == len(tokens):
+        return -1
     found = np.flatnonzero((parents[node + 1 :] == node) & (tokens[node + 1 :] == token))
     return node + 1 + int(found[0]) if len(found) else -1
 

@@ -94,6 +94,8 @@ def masked(edits: Tensor, logits: Tensor, allowed: Tensor) -> Tensor:
     they leave nothing of what it allows, the raw logits decide among that.
     """
     held = edits.masked_fill(~allowed, float("-inf"))  # [n, V]
+    if edits is logits:  # of which a grammar always leaves some
+        return held
     empty = held.amax(-1, keepdim=True) == float("-inf")  # [n, 1]
     return torch.where(empty, logits.masked_fill(~allowed, float("-inf")), held)
 
