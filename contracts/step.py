@@ -183,9 +183,7 @@ class StepOutput:
     """Why rows of the step cannot go on: their grammar blew a limit. What they committed is void."""
     masking: Masking | None = None
     forbidden: Ints | None = None
-    """[rows] drafted tokens that the target would have chosen, had the row's grammar allowed them; None without
-    grammars.
-    """
+    """[rows] drafted tokens that the target would have chosen, but for the row's grammar; None without grammars."""
     phase_seconds: dict[str, float] = field(default_factory=dict)
     """Device seconds by phase: prefill, draft, verify, accept, extend. Work after the answer is reported with the next
     step; it comes first here.
@@ -193,9 +191,7 @@ class StepOutput:
     busy_seconds: float = 0.0
     """Time that the lane worked on this step; on a CPU lane, its CPU time divided by its threads."""
     began: float = 0.0
-    """`time.monotonic()` on the lane's machine when the first phase began, and at the answer; 0 if the lane does not
-    report it.
-    """
+    """`time.monotonic()` on the lane's machine when the first phase began, and at the answer; 0 if not reported."""
     ended: float = 0.0
 
 

@@ -1,7 +1,7 @@
 """`aerie probe structured-costs`: what grammars and penalties cost rows that decode, and how a large schema arrives.
 
-Batches of the same prompts take turns at the same number of tokens, one a step, so that a busy machine slows all alike.
-Lane time is CPU time. `masked_device` has what masks cost beside a simulated device.
+In each round every batch decodes the same prompts to the same number of tokens, one a step, so that a busy machine
+slows all alike. Lane time is CPU time. `masked_device` has what masks cost beside a simulated device.
 """
 
 import json
@@ -47,7 +47,7 @@ PLACE = {
 @dataclass(frozen=True, slots=True)
 class Row:
     grammar: Grammar | None = None
-    edits: dict[str, float] = field(default_factory=dict)
+    edits: dict[str, Any] = field(default_factory=dict)
 
 
 FREE = Row()
@@ -80,11 +80,11 @@ def measure_costs(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: 
     with closing(make_lane(config)) as lane:
         for temperature in sizes.temperatures:
             took: dict[str, list[_Decoded]] = {name: [] for name in BATCHES}
-            for turn in range(sizes.rounds + 1):
-                for name in reversed(BATCHES) if turn % 2 else BATCHES:
-                    asked = _batch(prompts[turn % len(prompts)], BATCHES[name], temperature, sizes)
+            for one in range(sizes.rounds + 1):
+                for name in reversed(BATCHES) if one % 2 else BATCHES:
+                    asked = _batch(prompts[one % len(prompts)], BATCHES[name], temperature, sizes)
                     took[name].append(_decode(lane, config, asked))
-            cells += _cells({name: turns[1:] for name, turns in took.items()}, temperature)  # the first warms up
+            cells += _cells({name: rounds[1:] for name, rounds in took.items()}, temperature)  # the first warms up
     return cells
 
 
@@ -98,10 +98,10 @@ class _Decoded:
 
 def _cells(took: dict[str, list[_Decoded]], temperature: float) -> Iterator[Cell]:
     works = {
-        name: work([turn.steps for turn in turns], [turn.seconds for turn in turns]) for name, turns in took.items()
+        name: work([one.steps for one in rounds], [one.seconds for one in rounds]) for name, rounds in took.items()
     }
-    for name, turns in took.items():
-        over, steps = ratio(works["free"], works[name]), sum(turn.steps for turn in turns)
+    for name, rounds in took.items():
+        over, steps = ratio(works["free"], works[name]), sum(one.steps for one in rounds)
         yield {
             "batch": name,
             "temperature": temperature,
@@ -110,8 +110,8 @@ def _cells(took: dict[str, list[_Decoded]], temperature: float) -> Iterator[Cell
             "over_free": over.value,
             "lower": over.lower,
             "upper": over.upper,
-            "masks_a_step": sum(turn.masking.masks for turn in turns) / steps,
-            "mask_ms_a_step": 1e3 * sum(turn.masking.seconds for turn in turns) / steps,
+            "masks_a_step": sum(one.masking.masks for one in rounds) / steps,
+            "mask_ms_a_step": 1e3 * sum(one.masking.seconds for one in rounds) / steps,
         }
 
 
@@ -141,17 +141,17 @@ def _decode(lane: Lane, config: Config, asked: list[Generate]) -> _Decoded:
     return _Decoded(len(whole), sum(whole), run.masking)
 
 
-def _values(turn: int) -> dict[str, Any]:
-    return {"enum": [f"{turn:03} value number {n:05}" for n in range(2200)]}
+def _values(one: int) -> dict[str, Any]:
+    return {"enum": [f"{one:03} value number {n:05}" for n in range(2200)]}
 
 
-def _fields(turn: int) -> dict[str, Any]:
-    names = [f"field_{turn:03}_{n:04}" for n in range(1000)]
+def _fields(one: int) -> dict[str, Any]:
+    names = [f"field_{one:03}_{n:04}" for n in range(1600)]
     return {"type": "object", "properties": {name: {"type": "integer"} for name in names}, "required": names[:9]}
 
 
 LARGE: dict[str, Callable[[int], dict[str, Any]]] = {"values": _values, "properties": _fields}
-"""Schemas of 50 to 64 kB; each turn's is another."""
+"""Schemas of 50 to 64 kB; each round's is another."""
 
 
 def measure_arrival(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
@@ -161,9 +161,9 @@ def measure_arrival(config: Config, prompts: Prompts, make_lane: MakeLane, sizes
         for name, make in LARGE.items():
             longest: dict[bool, list[float]] = {True: [], False: []}
             size = len(json.dumps(make(0)))
-            for turn in range(sizes.rounds + 1):
-                grammar = Grammar(kind="json_schema", text=json.dumps(make(turn)))
-                for large in (True, False) if turn % 2 else (False, True):
+            for one in range(sizes.rounds + 1):
+                grammar = Grammar(kind="json_schema", text=json.dumps(make(one)))
+                for large in (True, False) if one % 2 else (False, True):
                     arriving = _request("new", prompts[0], Row(grammar if large else None), 0.8, 2)
                     longest[large].append(_longest_step(lane, config, prompts, arriving, sizes))
             own, free = (statistics.median(longest[large][1:]) for large in (True, False))

@@ -132,16 +132,16 @@ class Guides:
         """Moves the matchers to the end of what the step committed, and adds to its output what the masks took."""
         if not self._step:
             return output
-        forbidden = np.zeros_like(output.drafted)
+        faults, masking, forbidden = self._faults, self._masking, np.zeros_like(output.drafted)
         for place, guided in self._step.items():
             kept = int(output.counts[place])
             guided.matcher.undo(guided.taken - min(kept, guided.taken))
             guided.over |= int(output.endings[place]) != Ending.OPEN
+            masking.drafted += int(output.drafted[place])
+            masking.forbidden += guided.forbidden
             forbidden[place] = guided.forbidden
             guided.walked, guided.taken, guided.forbidden = [], 0, 0
-        faults, masking = self._faults, self._masking
-        masking.distinct, masking.forbidden = len(self._distinct), int(forbidden.sum())
-        masking.drafted = int(output.drafted[self.places].sum())
+        masking.distinct = len(self._distinct)
         self._faults, self._masking, self._distinct, self._step = {}, Masking(), set(), {}
         return replace(output, faults=faults, masking=masking, forbidden=forbidden)
 

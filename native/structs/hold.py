@@ -62,10 +62,10 @@ class Hold:
         positions: int,
     ) -> None:
         state, vocabulary = self._state, self._state.capacity.vocabulary
-        rows = torch.tensor([int(plan.rows[place])])
-        needs, after = state.needs.of(plan.rows[place : place + 1]), _longs(positions, nodes)
 
-        def among(node: int, allowed: Bools) -> int:
+        def among(node: int, allowed: Bools) -> int:  # seldom called, if the model keeps to its grammar
+            rows = torch.tensor([int(plan.rows[place])])
+            needs, after = state.needs.of(plan.rows[place : place + 1]), _longs(positions, nodes)
             own = (c_float * vocabulary).from_address(logits + node * vocabulary * ctypes.sizeof(c_float))
             row: Tensor = torch.frombuffer(own, dtype=torch.float32)[None]
             at, held = torch.from_numpy(after[node : node + 1]), torch.from_numpy(allowed)[None]
