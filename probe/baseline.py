@@ -44,7 +44,7 @@ def measure_baseline(
     rates: _Rates = {}
     answers: dict[tuple[str, bool], list[list[int]]] = {}
     warm_up = list({_padded(len(prompt)): prompt for prompt in prompts}.values())
-    compilation = CompileConfig(backend=backend, mode=None)
+    compilation: Any = CompileConfig(backend=backend, mode="default")
     compilation._compile_all_devices = True  # without it generate compiles only on GPUs
     with ExitStack() as lanes:
         own = {count: lanes.enter_context(closing(make_lane(_with_threads(plain, count)))) for count in threads}
