@@ -99,7 +99,8 @@ def measure_kernels(measure: Measure) -> list[Cell]:
         if limits is not None:
             limits.measure(clock)
     layer = [_Sum([timing for timing in timings if timing.count == count]) for count in measure.tokens]
-    cells = [cell for each in [*timings, *layer] for cell in _cells(each, measure.threads, limits, chosen)]
+    timed: list[_Timing | _Sum] = [*timings, *layer]
+    cells = [cell for each in timed for cell in _cells(each, measure.threads, limits, chosen)]
     one = {(cell["matrix"], cell["layout"]): cell["microseconds"] for cell in cells if cell["tokens"] == 1}
     return [cell | {"over_one": cell["microseconds"] / one[cell["matrix"], cell["layout"]]} for cell in cells]
 
