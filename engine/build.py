@@ -170,13 +170,11 @@ def _takes_grammars(config: Config, target: LoadedTarget) -> bool:
     )
 
 
-def make_guides(config: Config, capacity: Capacity, device: torch.device) -> Guides | None:
+def make_guides(config: Config, capacity: Capacity) -> Guides | None:
     if not capacity.grammars:
         return None
     folder = Path(config.model.path)
-    return Guides(
-        lambda: Vocabulary.of_model(folder, capacity.vocabulary, capacity.end_ids), first_masks=device.type != "cpu"
-    )
+    return Guides(lambda: Vocabulary.of_model(folder, capacity.vocabulary, capacity.end_ids))
 
 
 def mask_threads() -> int:
@@ -193,7 +191,7 @@ def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWo
     state = make_state(
         target,
         capacity,
-        guides=make_guides(config, capacity, sizes.device),
+        guides=make_guides(config, capacity),
         mask_threads=mask_threads(),
         poison=config.scheduler.poison,
         kernels=kernels,

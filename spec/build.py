@@ -70,7 +70,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     state = make_state(
         target,
         capacity,
-        guides=make_guides(config, capacity, device),
+        guides=make_guides(config, capacity),
         mask_threads=mask_threads(),
         seed_width=needs.seed_width,
         seed_dtype=sizes.dtype,

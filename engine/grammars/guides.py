@@ -44,12 +44,9 @@ class Guided:
 
 
 class Guides:
-    def __init__(self, vocabulary: Callable[[], Vocabulary], *, first_masks: bool = False) -> None:
-        """`vocabulary` is made when the first grammar arrives. With `first_masks` a grammar is there when its first
-        mask is.
-        """
+    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
+        """`vocabulary` is made when the first grammar arrives."""
         self._make_vocabulary = vocabulary
-        self._first_masks = first_masks
         self._vocabulary: Vocabulary | None = None
         self._made: dict[int, Matcher] = {}
         """By request: matchers that have taken nothing yet."""
@@ -182,8 +179,7 @@ class Guides:
         started = time.perf_counter()
         try:
             matcher = self._known().matcher(grammar)
-            if self._first_masks:
-                matcher.words()
+            matcher.words()  # here: that of a large schema takes milliseconds, in which steps go on
             self._made[request] = matcher
         except Exception as error:  # noqa: BLE001  of any kind: a request waits for the answer
             return Prepared(request, time.perf_counter() - started, str(error))
