@@ -95,7 +95,8 @@ def kernels_command(
     cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
     columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
     shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f", "of_best_choice": ".2f"}
-    end("Multiplications", cells, columns | shares, config, json, rooms=("engine/model/packing.py", "native"))
+    rooms = ("engine/model/packing.py", "native/choice.py", "native/products.py", "native/src", "native/trials.py")
+    end("Multiplications", cells, columns | shares, config, json, rooms=rooms)
 
 
 @timings.command("overlap")
