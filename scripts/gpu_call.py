@@ -140,6 +140,8 @@ def _end(started: "subprocess.Popen[bytes]", mark: str) -> None:
             left = _marked(mark)
             time.sleep(0.05)
         if not left:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                started.wait(_GRACE)  # a process loses its environment before it can be reaped
             return
 
 
