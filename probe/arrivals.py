@@ -36,7 +36,7 @@ class Outcome:
 
     tokens: int
     seconds: float
-    """In which any request was open."""
+    """In which any request was open; under a steady load, in which all its rows were."""
     latency: float
     """Mean seconds of a request."""
     ttft: list[float]
@@ -71,6 +71,7 @@ def answered(
     replies: dict[str, list[int]] = {}
     drafted: dict[str, int] = {}
     latencies: list[float] = []
+    counted: tuple[int, float] | None = None  # tokens and seconds, once a steady load falls
     ttft: list[float] = []
     while coming or not scheduler.idle:
         if coming and scheduler.idle and coming[-1][0] > clock.now:
@@ -90,5 +91,11 @@ def answered(
             elif isinstance(reply, Finished):
                 latencies.append(clock.now - asked[reply.id])
                 drafted[reply.id] = reply.usage.drafted
-    tokens = sum(sum(own) for own in replies.values())
-    return Outcome(tokens, clock.now - began - idle, sum(latencies) / len(latencies), ttft, replies, drafted)
+        if counted is None and times is None and not coming and len(asked) - len(latencies) < rows:
+            counted = _tokens(replies), clock.now - began
+    tokens, seconds = counted or (_tokens(replies), clock.now - began - idle)
+    return Outcome(tokens, seconds, sum(latencies) / len(latencies), ttft, replies, drafted)
+
+
+def _tokens(replies: dict[str, list[int]]) -> int:
+    return sum(sum(own) for own in replies.values())

@@ -14,13 +14,15 @@ class Hindsight(Goodput):
     lane: ReplayLane
     trees: tuple[DraftShape, ...] = ()
 
-    def pays(self, rows: int, temperature: float, context: int) -> bool:
+    def pays(self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = 0) -> bool:
         return True
 
     def rests(self, headed: Longs, rows: int) -> bool:
         return False
 
-    def decide(self, headed: Longs, most: Ints, rows: int, context: int, behind: int) -> tuple[DraftShape, Ints]:
+    def decide(
+        self, headed: Longs, most: Ints, rows: int, context: int, behind: int, *, last: bool = False
+    ) -> tuple[DraftShape, Ints]:
         nodes = np.ones(len(headed), dtype=np.int32)
         reach = np.minimum(self.lane.acceptance(headed), most)
         chances = (np.arange(self.depths[-1]) < reach[:, None]).astype(np.float64)

@@ -71,6 +71,8 @@ class ReplayLane(NoGrammars):
         output, work = self._prefilled(plan, plan.prefill) if plan.prefill is not None else self._decoded(plan)
         phases = dict(self.price(work))
         late, self._late = self._late, phases.pop("extend", 0.0)
+        if plan.behind is not None and plan.behind.any():
+            phases["catch_up"] = self.price(StepWork(0, 0, 0, pairs=int(plan.behind.sum())))["extend"]
         self.clock.now += self.host
         began = max(self.clock.now, self._free_at)
         ended = began + sum(phases.values())
@@ -179,7 +181,7 @@ def decode_work(plan: StepPlan, output: StepOutput) -> StepWork:
         context=float(output.lengths.sum()),
         levels=work.depth if work.topk > 1 and drafts else int(output.drafted.max(initial=0)),
         frontier=int(np.count_nonzero(drafting)) * work.topk if drafts else 0,
-        pairs=int(output.counts[plan.drafting].sum()) + (0 if plan.behind is None else int(plan.behind.sum())),
+        pairs=int(output.counts[plan.drafting].sum()),
     )
 
 

@@ -127,19 +127,22 @@ class Policy:
         columns = self._rows
         with_head = columns.drafting[rows]
         headed = rows[with_head]
-        if goodput.rests(headed, len(rows)):
+        late = columns.behind[headed]
+        last = bool(columns.tail) and int(late.max(initial=0)) >= columns.tail
+        if not last and goodput.rests(headed, len(rows)):
             return self._resting(rows, bounds, headed, np.zeros_like(with_head))
         most = np.minimum(columns.max_nodes[headed], columns.limits[headed] - columns.pledged[headed]) - 1
-        behind = int(columns.behind[headed].sum())
+        behind = int(late.sum())
         context = int(columns.settled[rows].sum())
-        shape, own = goodput.decide(headed, most, len(rows), context, behind)
+        shape, own = goodput.decide(headed, most, len(rows), context, behind, last=last)
         if not shape.drafts:
             return self._resting(rows, bounds, headed, np.zeros_like(with_head))
         self._drafting.gives_up(shape)
         nodes = np.ones(len(rows), dtype=np.int32)
         nodes[with_head] = own
-        late = columns.catch_up(rows) if behind else None
-        return DecodeStep(rows, bounds, nodes, with_head, shape, behind=late)
+        return DecodeStep(
+            rows, bounds, nodes, with_head, shape, behind=columns.catch_up(rows) if behind else None
+        )
 
     def _resting(self, rows: Longs, bounds: Ints, headed: Longs, none: Bools) -> DecodeStep:
         """A step that drafts nothing, whose `headed` rows rest if the device can keep their tails."""
@@ -161,7 +164,10 @@ class Policy:
             request.message.speculation.enabled and max_nodes(request.message) > 1,
             request.message.sampling,
         )
-        return wanted and self._goodput.pays(load, sampling.temperature, load * len(request.tokens))
+        prompt = len(request.tokens)
+        return wanted and self._goodput.pays(
+            load, sampling.temperature, load * prompt, prompt=prompt, answer=request.limit - prompt
+        )
 
     def _prefill(self) -> PrefillStep | None:
         """Divides one step's tokens among prompts, and admits the waiting requests that get some."""

@@ -61,7 +61,8 @@ class Lessons:
         wait = expected if gap is None else min(max(gap, 0.0), _LONGEST_GAP * expected)
         seconds = sum(phases.values()) + wait
         if phases and costs.ready:
-            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts)
+            own = seconds - phases.get("catch_up", 0.0)
+            guard.compare(group.rows, costs.step(work), own, drafts=group.drafts)
             plain = guard.corrected(costs.plain(group.rows, work.context), group.rows, drafts=False)
             gained = guard.settle(
                 group.rows, group.count, group.tokens, seconds * group.count, plain, drafts=group.drafts

@@ -48,10 +48,10 @@ class Chaos(Goodput):
 
     source = random.Random(5)
 
-    def pays(self, rows, temperature, context):
+    def pays(self, rows, temperature, context, **answer):
         return self.source.random() < 0.8
 
-    def decide(self, headed, most, rows, context, behind):
+    def decide(self, headed, most, rows, context, behind, *, last=False):
         nodes = np.ones(len(headed), dtype=np.int32)
         shape = self.source.choice([NO_DRAFT, NO_DRAFT, *SHAPES, DraftShape(1, 1, 2)])
         if not shape.drafts or not len(headed) or most.max() < 1:

@@ -1,0 +1,34 @@
+"""When a draft is tried that is not expected to pay: rarely, and only for what little time all trials may lose.
+
+Used by `goodput`. While nothing is drafted, acceptance is not observed. So the best draft is tried after a while at
+rest, and before a row that has rested long loses its head's KV. And rows of which little is known are tried at once if
+drafting would pay for luckier rows than the mean one.
+"""
+
+PROBE_STEPS = 64
+"""Steps at rest after which the best draft is tried."""
+SAVED = 0.008
+"""What trials may lose, as a share of the time."""
+LUCK, LUCKY = 1.0, 1 / 6
+"""By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
+_START, _MOST = 1.0, 8.0
+
+
+class Trials:
+    def __init__(self) -> None:
+        self.since = 0
+        """Steps since the last draft."""
+        self.budget = _START
+        """Plain steps that trials may lose by now."""
+
+    def note(self, *, drafts: bool) -> None:
+        """A step is planned."""
+        self.since = 0 if drafts else self.since + 1
+        self.budget = min(self.budget + SAVED, _MOST)
+
+    def afford(self, lost: float) -> bool:
+        """Pays for a trial that is expected to lose so many plain steps, if it can."""
+        if lost > self.budget:
+            return False
+        self.budget -= max(lost, 0.0)
+        return True
