@@ -140,9 +140,7 @@ class Policy:
         self._drafting.gives_up(shape)
         nodes = np.ones(len(rows), dtype=np.int32)
         nodes[with_head] = own
-        return DecodeStep(
-            rows, bounds, nodes, with_head, shape, behind=columns.catch_up(rows) if behind else None
-        )
+        return DecodeStep(rows, bounds, nodes, with_head, shape, behind=columns.catch_up(rows) if behind else None)
 
     def _resting(self, rows: Longs, bounds: Ints, headed: Longs, none: Bools) -> DecodeStep:
         """A step that drafts nothing, whose `headed` rows rest if the device can keep their tails."""

@@ -76,6 +76,11 @@ class StepCosts:
         if gap is not None:
             self._gap.update(self._gap_features(work), max(gap, 0.0))
 
+    def observe_catch_up(self, behind: float, seconds: float) -> None:
+        """Takes in a pass that extended heads by so many tokens: what the steps of few rows say little about."""
+        self._two[0], self._two[1] = 1.0, behind / _TILE
+        self._extend.update(self._two, seconds)
+
     def step(self, work: StepWork) -> float:
         """A step of this work, with the time between steps."""
         return sum(self.phases(work).values()) + self.gap(work)

@@ -57,19 +57,26 @@ class Lessons:
     def _learn_times(self, group: Alike) -> None:
         costs, guard = self._costs, self._guard
         work, (phases, gap) = group.work(), group.times()
+        late = phases.pop("catch_up", 0.0)
         expected = costs.gap(work)
         wait = expected if gap is None else min(max(gap, 0.0), _LONGEST_GAP * expected)
         seconds = sum(phases.values()) + wait
         if phases and costs.ready:
-            own = seconds - phases.get("catch_up", 0.0)
-            guard.compare(group.rows, costs.step(work), own, drafts=group.drafts)
+            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts)
             plain = guard.corrected(costs.plain(group.rows, work.context), group.rows, drafts=False)
             gained = guard.settle(
-                group.rows, group.count, group.tokens, seconds * group.count, plain, drafts=group.drafts
+                group.rows,
+                group.count,
+                group.tokens,
+                seconds * group.count + late * group.late_steps,
+                plain,
+                drafts=group.drafts,
             )
             if any(step.planned is not None and step.planned.trial for step in group.steps):
                 self.ahead = group.drafts and gained > 0.0
         costs.observe(work, phases, gap)
+        if late:
+            costs.observe_catch_up(group.behind, late)
 
     def _learn_labels(self, group: Alike) -> None:
         family = 0 if group.topk == 1 else self._families.get(group.topk, -1)

@@ -17,8 +17,10 @@ _RESTS: Longs = np.array([8, 16, 32, 64])
 _KEPT = (1.0, 0.8, 0.5, 0.2, 0.1)
 """Those shares before any row has come back."""
 _KEPT_PRIOR = 2.0
-_VARIANCE, _LEAST, _MOST = 1.0, 0.02, 4.0
+_VARIANCE, _LEAST, _MOST = 0.5, 0.1, 4.0
 _VARIANCE_PRIOR, _VARIANCE_MEMORY = 2.0, 0.995
+_SHARE = 0.3
+"""The least share of what a row shows that its class learns: one row alone shows too when a head has changed."""
 _FAR = 4.0
 """Bound of an offset, in logits."""
 
@@ -68,34 +70,33 @@ class Offsets:
         """Takes in labels [r] of `steps` steps: sums of what they are above their chances, and of p (1 - p); `known`
         says whether the mean of the row's class is known.
         """
+        above = residuals + weights * self.current(rows)[0]  # beyond the class's mean
         size = len(self._scores)
-        residual, weight = np.bincount(rows, residuals, size), np.bincount(rows, weights, size)  # [rows] each
+        residual, weight, own_above = (np.bincount(rows, one, size) for one in (residuals, weights, above))  # [rows]
         own = weight.nonzero()[0]
-        residual, weight = residual[own], weight[own]
-        offsets, _ = self.current(own)
-        self._learn_rests(own, residual, weight)
-        above = residual + weight * offsets  # beyond the class's mean
-        sure = np.bincount(rows, known, size)[own] > 0
-        self._learn_variance(above[sure], weight[sure], steps)
-        self._scores[own] = _MEMORY**steps * self._scores[own] + above
-        self._information[own] = _MEMORY**steps * self._information[own] + weight
+        self._learn_rests(own, residual[own], weight[own])
+        self._learn_variance(rows[known], above[known], weights[known], steps)
+        self._scores[own] = _MEMORY**steps * self._scores[own] + own_above[own]
+        self._information[own] = _MEMORY**steps * self._information[own] + weight[own]
 
     def shares(self, rows: Longs) -> Doubles:
         """[r] what a label of each row tells of the class's mean, as a share of what it tells of the row: the more is
         known of a row, the less do more of its labels tell of others.
         """
-        return 1.0 / (1.0 + self.variance * self._information[rows])
+        return np.maximum(1.0 / (1.0 + self.variance * self._information[rows]), _SHARE)
 
     def _rests(self, rows: Longs) -> Longs:
         return _RESTS.searchsorted(self.now - self._seen[rows], side="right")
 
-    def _learn_variance(self, above: Doubles, weight: Doubles, steps: int) -> None:
-        """By moments: labels of a row lie `weight` off by chance, and weight^2 times the variance by their row."""
-        memory = _VARIANCE_MEMORY**steps
-        self._weights = max(memory * self._weights, _VARIANCE_PRIOR)
-        self._squares *= memory if self._weights > _VARIANCE_PRIOR else 1.0
-        self._squares += float((above * above - weight).sum())
-        self._weights += float((weight * weight).sum())
+    def _learn_variance(self, rows: Longs, above: Doubles, weights: Doubles, steps: int) -> None:
+        """By moments: the product of two labels of one row is the product of their weights times the variance."""
+        size = len(self._scores)
+        sums, information = np.bincount(rows, above, size), np.bincount(rows, weights, size)  # [rows] each
+        products = sums * sums + 2.0 * sums * self._scores
+        expected = information * information + 2.0 * information * self._information
+        left = max(_VARIANCE_MEMORY**steps, _VARIANCE_PRIOR / self._weights)
+        self._squares = left * self._squares + float(products.sum() - (above * above).sum())
+        self._weights = left * self._weights + float(expected.sum() - (weights * weights).sum())
         self.variance = min(max(self._squares / self._weights, _LEAST), _MOST)
 
     def _learn_rests(self, rows: Longs, residual: Doubles, weight: Doubles) -> None:

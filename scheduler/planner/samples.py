@@ -49,6 +49,11 @@ class Settled:
     def depth(self) -> int:
         return self.plan.decode.depth if self.plan.decode is not None else 0
 
+    @property
+    def behind(self) -> int:
+        """Tokens with which heads caught up before it."""
+        return 0 if self.plan.behind is None else int(self.plan.behind.sum())
+
 
 @dataclass(slots=True)
 class SettledSteps:
@@ -112,6 +117,16 @@ class Alike:
     def tokens(self) -> int:
         return int(self.counts.sum())
 
+    @property
+    def late_steps(self) -> int:
+        """Steps before which heads caught up."""
+        return sum(step.behind > 0 for step in self.steps)
+
+    @property
+    def behind(self) -> float:
+        """Mean tokens with which heads caught up, of those steps."""
+        return sum(step.behind for step in self.steps) / max(self.late_steps, 1)
+
     def work(self) -> StepWork:
         """The mean."""
         rows, count = self.rows, self.count
@@ -139,7 +154,7 @@ class Alike:
     def times(self) -> tuple[dict[str, float], float | None]:
         """Mean seconds by phase, and of the gap before a step; pauses are cut."""
         if self.count == 1:
-            return self.steps[0].phases, self.steps[0].gap
+            return dict(self.steps[0].phases), self.steps[0].gap
         names = {name for step in self.steps for name in step.phases}
         phases = {
             name: without_pauses([step.phases[name] for step in self.steps if name in step.phases])

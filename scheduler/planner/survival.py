@@ -1,9 +1,9 @@
 """The chance that a drafted node is accepted, by row and depth, from what verification has shown so far.
 
 Used by `goodput`. The chance that a path of k accepted nodes reaches k + 1 is a logistic of two numbers: an intercept
-by family of shapes, temperature class and depth, and the row's own offset (`offsets`). Every settled step gives labels: of a row that accepted k of d drafted depths, k successes and, if k < d, one failure. Depths
-that a device did not draft because its head was unsure count as failures: the chance is that of the planned shape.
-Arrays are kept; nothing is allocated in a step.
+by family of shapes, temperature class and depth, and the row's own offset (`offsets`). Every settled step gives labels:
+of a row that accepted k of d drafted depths, k successes and, if k < d, one failure. Depths that a device did not draft
+because its head was unsure count as failures: the chance is that of the planned shape.
 """
 
 import math

@@ -7,11 +7,11 @@ drafting would pay for luckier rows than the mean one.
 
 PROBE_STEPS = 64
 """Steps at rest after which the best draft is tried."""
-SAVED = 0.008
+SAVED = 0.006
 """What trials may lose, as a share of the time."""
 LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
-_START, _MOST = 1.0, 8.0
+_START, _MOST = 0.5, 8.0
 
 
 class Trials:

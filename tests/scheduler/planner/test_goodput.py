@@ -11,7 +11,8 @@ from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts, StepWork
-from aerie.scheduler.planner.goodput import PROBE_STEPS, Goodput
+from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
 
@@ -131,7 +132,7 @@ def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
     goodput = planner(level=1e-5, shapes=CHAINS)
     chosen = []
     choice = goodput._choice
-    goodput._choice = lambda *arguments: chosen.append(arguments) or choice(*arguments)
+    goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
     decided(goodput, rows=4, steps=4 + 8 + 16 + 32 + 1)
     assert len(chosen) == 5
     goodput.begin(2, 0.0)
@@ -159,6 +160,7 @@ def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
             planned = np.minimum(nodes - 1, shape.depth)
             labels = np.minimum(planned, accepted).astype(np.int32)
             goodput.survival.observe(every, labels, planned, int(shape.topk > 1))
+
     return shapes
 
 

@@ -61,10 +61,10 @@ def test_families_learn_apart():
     survival = Survival(2, 2, 3)
     before = survival.survivals(np.arange(2), 1, 3).copy()
     rows, none = np.arange(2), np.zeros(2, dtype=np.int32)
-    survival.offsets[:] = 0
     for _ in range(50):
         survival.observe(rows, none, none + 3, 0)
-    survival.offsets[:] = 0
+    for row in rows:
+        survival.begin(int(row), 0.0)
     assert np.array_equal(survival.survivals(rows, 1, 3), before)
     assert survival.survivals(rows, 0, 3)[0, 0] < 0.2
 
@@ -83,3 +83,14 @@ def test_labels_that_make_no_sense_leave_chances_between_0_and_1():
 @pytest.mark.parametrize(("temperature", "kind"), [(0.0, 0), (1e-9, 0), (0.8, 1), (1.0, 2), (1.2, 2)])
 def test_temperature_classes(temperature, kind):
     assert temperature_class(temperature) == kind
+
+
+def test_luck_is_worth_more_for_rows_of_which_less_is_known():
+    survival = Survival(4, 1, 4)
+    taught(survival, np.array([[0.9] * 4, [0.9] * 4, [0.3] * 4, [0.3] * 4]), steps=100)
+    survival.begin(0, 0.0)
+    rows = np.arange(2)
+    gained = survival.survivals(rows, 0, 1, luck=1.0)[:, 0].copy() - survival.survivals(rows, 0, 1)[:, 0]
+    assert gained[0] > 2 * gained[1] > 0
+    fresh = survival.fresh(0.0, 1, 1)[0, 0]
+    assert survival.fresh(0.0, 1, 1, luck=1.0)[0, 0] > fresh + 0.1

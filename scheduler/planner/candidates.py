@@ -1,0 +1,86 @@
+"""The shapes that compete for a step: the best chains for what is expected of its rows, the config's trees, and what
+would be best if its rows were luckier.
+
+Used by `goodput`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.step import Bools, Ints, Longs
+from aerie.scheduler.planner.chains import Chains
+from aerie.scheduler.planner.choice import Chosen
+from aerie.scheduler.planner.regression import Doubles
+from aerie.scheduler.planner.survival import Survival
+from aerie.scheduler.planner.trials import LUCK
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The rows of a step."""
+
+    headed: Longs
+    """[h] rows that may draft."""
+    most: Ints
+    """[h] the most nodes beyond the root that each of them can use."""
+    rows: int
+    context: int
+    """Tokens that all rows hold."""
+    behind: int = 0
+    """Tokens with which heads must first be extended."""
+    last: bool = False
+    """Whether some row could not come back after one more step at rest."""
+
+
+class Candidates:
+    """For up to `rows` rows."""
+
+    def __init__(self, chains: Chains, survival: Survival, trees: list[DraftShape], *, rows: int) -> None:
+        self._chains = chains
+        self._survival = survival
+        self._trees = trees
+        self._deepest = deepest = chains.depths[-1]
+        self._allowed: Bools = np.zeros((rows, deepest), dtype=np.bool_)
+        self._chances = np.zeros((rows, deepest))
+        self._lucky = np.zeros((rows, deepest))
+        self._steps: Ints = np.arange(deepest, dtype=np.int32)
+
+    def best(self, batch: Batch) -> tuple[Chosen, DraftShape]:
+        """The best shape that drafts at all."""
+        chances = self._masked(batch, self._chances, luck=0.0)
+        chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
+        shape = DraftShape(chosen.depth, 1, chosen.depth + 1)
+        for family, tree in enumerate(self._trees, start=1):
+            expected = batch.rows + float(self._survival.survivals(batch.headed, family, tree.depth).sum())
+            value = self._chains.of_tree(tree, expected, len(batch.headed), batch.rows, batch.context, batch.behind)
+            if value is not None and value.tokens / value.seconds > chosen.tokens / chosen.seconds:
+                chosen, shape = value, tree
+        return chosen, shape
+
+    def lucky(self, batch: Batch) -> Chosen:
+        """The best chains if every row were better than expected, by what is not known of it."""
+        chances = self._masked(batch, self._lucky, luck=LUCK)
+        return self._chains.best(chances, batch.rows, batch.context, batch.behind)
+
+    def nodes(self, chosen: Chosen, shape: DraftShape, batch: Batch) -> Ints:
+        """[h] nodes of each row, root included: of what `best` or `lucky` has just found."""
+        if shape.topk > 1:
+            return np.minimum(batch.most + 1, np.int32(shape.nodes))
+        nodes = np.ones(len(batch.headed), dtype=np.int32)
+        self._chains.nodes(chosen, nodes)
+        return nodes
+
+    def expected(self, nodes: Ints, rows: int) -> float:
+        """Tokens that chains of so many nodes [h] commit with `rows` rows, luck aside. Call it after `best`."""
+        return rows + float(self._chances[: len(nodes)][self._steps < nodes[:, None] - 1].sum())
+
+    def _masked(self, batch: Batch, out: Doubles, *, luck: float) -> Doubles:
+        """[h, deepest] chances of the nodes that the rows can use."""
+        count = len(batch.headed)
+        allowed, masked = self._allowed[:count], out[:count]
+        np.less(self._steps, batch.most[:, None], out=allowed)
+        masked[:] = 0.0
+        np.copyto(masked, self._survival.survivals(batch.headed, 0, self._deepest, luck=luck), where=allowed)
+        return masked
