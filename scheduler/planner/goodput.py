@@ -109,7 +109,7 @@ class Goodput:
         if held is None or last or not held.holds(headed, rows):
             self._lessons.learn()
             self.outcome.error = self.survival.error
-            held = self._held = self._choice(Batch(headed, most, rows, context, behind, last)).follow(held)
+            held = self._held = self._choice(Batch(headed, most, rows, context, behind, last)).after(held)
         nodes = self._nodes[: len(headed)]
         np.minimum(held.nodes, most + 1, out=nodes)
         np.maximum(nodes, 1, out=nodes)

@@ -39,7 +39,7 @@ class Held:
         """Whether it still holds for a step of `rows` rows of which the `headed` ones may draft."""
         return self.left > 0 and self.planned.rows == rows and np.array_equal(self.headed, headed)
 
-    def follow(self, last: "Held | None") -> "Held":
+    def after(self, last: "Held | None") -> "Held":
         """Holds longer if the last choice was alike."""
         if last is not None and self.length == HOLD and last.planned.shape.drafts == self.planned.shape.drafts:
             self.length = min(2 * last.length, HELD)
