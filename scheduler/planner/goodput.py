@@ -130,8 +130,8 @@ class Goodput:
             planned = self._planned.popleft()
             self.outcome.settle(planned, len(rows), output, drafted=plan.decode.depth > 0, steady=steady)
             held = self._held
-            mine = held is not None and held.planned is planned
-            if planned.trial or (mine and held.surprised(int(output.counts.sum()))):
+            own = held if held is not None and held.planned is planned else None
+            if planned.trial or (own is not None and own.surprised(int(output.counts.sum()))):
                 self._held = None  # its outcome counts at once
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 

@@ -72,7 +72,9 @@ class Offsets:
         """
         above = residuals + weights * self.current(rows)[0]  # beyond the class's mean
         size = len(self._scores)
-        residual, weight, own_above = (np.bincount(rows, one, size) for one in (residuals, weights, above))  # [rows]
+        residual: Doubles = np.bincount(rows, residuals, size).astype(np.float64)  # [rows], as the next two
+        weight: Doubles = np.bincount(rows, weights, size).astype(np.float64)
+        own_above = np.bincount(rows, above, size)
         own = weight.nonzero()[0]
         self._learn_rests(own, residual[own], weight[own])
         self._learn_variance(rows[known], above[known], weights[known], steps)
