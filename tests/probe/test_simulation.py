@@ -64,11 +64,11 @@ def cheap(work):
 
 
 CHEAP = Machine("made up, with cheap drafts", cheap, 1e-4, True)
-LOSS, REGRET = 0.02, 0.025
-"""What the planner may be behind no speculation, and behind the best fixed chain of each cell in hindsight, transients
-of so short a run included.
+LOSS, REGRET = 0.03, 0.03
+"""What the planner may be behind no speculation, and behind the best fixed chain of each cell in hindsight, while it
+gets to know the head in so short a run.
 """
-CHANGING_LOSS, CHANGING_REGRET = 0.03, 0.07
+CHANGING_REGRET = 0.08
 """The same where passages of 50 tokens differ: what a row showed is out of date as soon as it is known."""
 
 
@@ -85,9 +85,8 @@ def test_no_cell_is_far_behind_the_better_of_off_and_the_best_chain(chances, row
         for policy in (OFF, 1, 3, PLANNER)
     }
     best = max(speed for policy, speed in runs.items() if policy != PLANNER)
-    loss, regret = (LOSS, REGRET) if len(chances) == 1 else (CHANGING_LOSS, CHANGING_REGRET)
-    assert 1 - runs[PLANNER] / runs[OFF] <= loss
-    assert 1 - runs[PLANNER] / best <= regret
+    assert 1 - runs[PLANNER] / runs[OFF] <= LOSS
+    assert 1 - runs[PLANNER] / best <= (REGRET if len(chances) == 1 else CHANGING_REGRET)
 
 
 @pytest.mark.parametrize("rows", [1, 16])
