@@ -16,6 +16,9 @@ from aerie.scheduler.planner.regression import Doubles
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import LUCK
 
+_FEW = 8
+"""Rows that are tried for luck at once: those of which the least is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -59,13 +62,22 @@ class Candidates:
                 chosen, shape = value, tree
         return chosen, shape
 
-    def lucky(self, batch: Batch) -> Chosen:
-        """The best chains if every row were better than expected, by what is not known of it."""
-        chances = self._masked(batch, self._lucky, luck=LUCK)
-        return self._chains.best(chances, batch.rows, batch.context, batch.behind)
+    def lucky(self, batch: Batch) -> tuple[Chosen, Ints]:
+        """The best chains if the rows of which the least is known were better than expected, by what is not known of
+        them, and the nodes [h] of each row, root included.
+        """
+        _, unknown = self._survival.offsets.current(batch.headed)
+        few = unknown.argsort()[-_FEW:]
+        some = Batch(batch.headed[few], batch.most[few], batch.rows, batch.context, batch.behind)
+        chances = self._masked(some, self._lucky, luck=LUCK)
+        chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
+        nodes, own = np.ones(len(batch.headed), dtype=np.int32), np.ones(len(few), dtype=np.int32)
+        self._chains.nodes(chosen, own)
+        nodes[few] = own
+        return chosen, nodes
 
     def nodes(self, chosen: Chosen, shape: DraftShape, batch: Batch) -> Ints:
-        """[h] nodes of each row, root included: of what `best` or `lucky` has just found."""
+        """[h] nodes of each row, root included: of what `best` has just found."""
         if shape.topk > 1:
             return np.minimum(batch.most + 1, np.int32(shape.nodes))
         nodes = np.ones(len(batch.headed), dtype=np.int32)

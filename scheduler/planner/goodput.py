@@ -185,10 +185,9 @@ class Goodput:
         """The chains to try for rows of which little is known, if they would pay for lucky ones and can be afforded.
         Their expected tokens are those of rows without luck.
         """
-        chosen = self._candidates.lucky(batch)
+        chosen, nodes = self._candidates.lucky(batch)
         if self._gain(chosen, batch.rows, plain) <= 1.0 + MARGIN:
             return None
-        nodes = self._candidates.nodes(chosen, DraftShape(chosen.depth, 1, chosen.depth + 1), batch)
         chosen.tokens = self._candidates.expected(nodes, batch.rows)
         return (chosen, nodes) if self._trials.afford(self._lost(chosen, batch, plain)) else None
 
