@@ -99,6 +99,7 @@ def replay_command(
     prompts: Annotated[int, typer.Option(min=1, help="Requests to record")] = 32,
     depth: Annotated[int, typer.Option(min=1, help="Depth of the recorded drafts")] = 6,
     chains: Annotated[str, typer.Option(help="Depths of fixed chains, comma-separated")] = "1,3,6",
+    trees: Annotated[str, typer.Option(help="Fixed trees, each depth,topk,nodes, separated by semicolons")] = "",
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,4,16,64",
     temperature: Annotated[str, typer.Option(help="Temperatures, which alternate")] = "0,0.8,1.2",
 ) -> None:
@@ -109,13 +110,17 @@ def replay_command(
     from aerie.probe.drive import ask
     from aerie.probe.recording import record
     from aerie.probe.replays import measure_replays
+    from aerie.probe.shapes import parse_shape
+    from aerie.probe.simulation import Policy
 
     config = inline(config_of(target, overrides))
     count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, _LONG)
     asked = ask(held_out_prompts(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
-    recordings = record(config, asked, make_lane, depth=depth)
+    shapes = [parse_shape(text) for text in trees.split(";") if text]
+    recordings = record(config, asked, make_lane, depth=depth, trees=shapes)
+    statics: list[Policy] = [*integers(chains), *shapes]
     cells = measure_replays(
-        config, recordings, make_lane, statics=integers(chains), depth=depth, loads=integers(concurrency), say=say
+        config, recordings, make_lane, statics=statics, depth=depth, loads=integers(concurrency), say=say
     )
     columns = {"machine": "s", "arrivals": "s", "rows": "d", "policy": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
     columns |= {"over_best_static": ".3f", "latency_over_off": ".3f"}
