@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import Lane
 from aerie.engine.lanes.cuda import CudaLane
 from aerie.engine.lanes.inline import InlineLane
+from aerie.engine.step.graphs import Graphs
 from aerie.scheduler import Scheduler
 from aerie.worker import build_launcher
 from tests.engine.stand_in import HeldDense, StandIn
@@ -78,10 +80,10 @@ def requests() -> list[Generate]:
     return asked
 
 
-def answers(lane: Lane, own: Config) -> tuple[dict[str, list[int]], Scheduler]:
+def answers(lane: Lane, own: Config, asked: Sequence[Generate] | None = None) -> tuple[dict[str, list[int]], Scheduler]:
     texts: dict[str, list[int]] = {}
     scheduler = Scheduler(lane, own)
-    for one in requests():
+    for one in requests() if asked is None else asked:
         scheduler.submit(one)
     for _ in range(MOST_TURNS):
         if scheduler.idle:
@@ -171,3 +173,49 @@ def test_a_late_mask_stalls_its_row_and_changes_no_text(
     lane = lane_of(shape)
     lane._worker.state.masked.passed = over
     assert answers(lane, config_of(shape))[0] == expected
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_mask_costs_a_recording_and_a_wait_for_the_tree_and_nothing_where_there_is_none(
+    config_of: Callable[..., Config],
+    lane_of: Callable[[str], CudaLane],
+    monkeypatch: pytest.MonkeyPatch,
+    shape: str,
+) -> None:
+    lane = lane_of(shape)
+    worker = lane._worker
+    worker.state.masked.passed = never
+    steps: list[Counter[str]] = []
+    launch, replay, fetch = worker.launch, Graphs.replay, worker.state.transfer.fetch
+
+    def launched(plan: Any) -> Any:
+        steps.append(Counter())
+        return launch(plan)
+
+    def replayed(graphs: Graphs, family: Any, bucket: Any) -> Any:
+        steps[-1][family] += 1
+        return replay(graphs, family, bucket)
+
+    def fetched(words: Any) -> Callable[[], Any]:
+        read = fetch(words)
+        steps[-1]["sent"] += 1
+
+        def waited() -> Any:
+            steps[-1]["wait"] += 1
+            return read()
+
+        return waited
+
+    monkeypatch.setattr(worker, "launch", launched)
+    monkeypatch.setattr(Graphs, "replay", replayed)
+    monkeypatch.setattr(worker.state.transfer, "fetch", fetched)
+    found = []
+    for grammar in (None, GRAMMARS[0]):
+        steps.clear()
+        sampling = SamplingParams(temperature=0.9, max_tokens=12, seed=1)
+        asked = [Generate(id=id, prompt=[5, 9, 30], sampling=sampling, grammar=grammar) for id in "ab"]
+        answers(lane, config_of(shape, overlap=False), asked)
+        found.append({frozenset(step.items()) for step in steps if len(step) > 2})  # the others read prompts
+    drafts, waits = ({}, 1) if shape == "off" else ({"draft": 1, "extend": 1}, 2)
+    assert found[0] == {frozenset({**drafts, "verify": 1, "sent": 1, "wait": 1}.items())}
+    assert found[1] == {frozenset({**drafts, "forward": 1, "choose": 1, "sent": waits, "wait": waits}.items())}
