@@ -82,8 +82,8 @@ class Offsets:
         self._information[own] = _MEMORY**steps * self._information[own] + weight[own]
 
     def shares(self, rows: Longs) -> Doubles:
-        """[r] what a label of each row tells of the class's mean, as a share of what it tells of the row: the more is
-        known of a row, the less do more of its labels tell of others.
+        """[r] how much the class's mean learns from a label of each row, as a share of what the row's offset learns.
+        The share falls with the labels that a row already has.
         """
         return np.maximum(1.0 / (1.0 + self.variance * self._information[rows]), _SHARE)
 

@@ -63,6 +63,16 @@ def guided(id: str, prompt: list[int], **fields: object) -> Generate:
     return generate(id, prompt, grammar=GRAMMAR, **fields)
 
 
+def preempt_once_answered(driver: Driver) -> None:
+    """Preempts a request after the one with a grammar has answered something, with no step in flight."""
+    driver.worker.guides.end()
+    while not driver.reported.get("held"):
+        driver.iterate()
+    while driver.scheduler._flights:
+        driver.scheduler._settle()
+    driver.scheduler.policy.preempt()
+
+
 def test_a_request_waits_for_its_grammar_and_others_do_not(driver: Driver) -> None:
     slow, quick = guided("slow", [1, 2], max_tokens=5), generate("quick", [3, 4], max_tokens=5)
     driver.submit(slow, quick)
@@ -80,12 +90,7 @@ def test_usage_counts_what_grammars_forbade(driver: Driver) -> None:
     driver.worker.forbidden = 2
     held = guided("held", [1, 2], max_tokens=30)
     driver.submit(held, generate("free", [3], max_tokens=5))
-    driver.worker.guides.end()
-    while not driver.reported.get("held"):
-        driver.iterate()
-    while driver.scheduler._flights:
-        driver.scheduler._settle()
-    driver.scheduler.policy.preempt()
+    preempt_once_answered(driver)
     driver.run()
     for id in ("held", "free"):
         usage = driver.reported[id].end.usage
@@ -94,12 +99,7 @@ def test_usage_counts_what_grammars_forbade(driver: Driver) -> None:
 
 def test_the_lane_gets_the_request_s_number_and_what_it_answered_before(driver: Driver) -> None:
     driver.submit(generate("free", [5], max_tokens=40), guided("held", [1, 2], max_tokens=40))
-    driver.worker.guides.end()
-    while not driver.reported.get("held"):
-        driver.iterate()
-    while driver.scheduler._flights:
-        driver.scheduler._settle()
-    driver.scheduler.policy.preempt()
+    preempt_once_answered(driver)
     preempted = driver.scheduler.queue.first()
     assert preempted is not None and preempted.id == "held"
     answered = preempted.tokens[2:]
