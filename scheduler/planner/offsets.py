@@ -66,11 +66,13 @@ class Offsets:
             self._information[late] *= self.kept[rests]
         self._seen[rows] = self.now
 
-    def observe(self, rows: Longs, residuals: Doubles, weights: Doubles, known: Bools, steps: int) -> None:
-        """Takes in labels [r] of `steps` steps: sums of what they are above their chances, and of p (1 - p); `known`
-        says whether the mean of the row's class is known.
+    def observe(
+        self, rows: Longs, residuals: Doubles, weights: Doubles, offsets: Doubles, known: Bools, steps: int
+    ) -> None:
+        """Takes in labels [r] of `steps` steps: sums of what they are above their chances, and of p (1 - p), and the
+        offsets of those chances; `known` says whether the mean of the row's class is known.
         """
-        above = residuals + weights * self.current(rows)[0]  # beyond the class's mean
+        above = residuals + weights * offsets  # beyond the class's mean
         size = len(self._scores)
         residual: Doubles = np.bincount(rows, residuals, size).astype(np.float64)  # [rows], as the next two
         weight: Doubles = np.bincount(rows, weights, size).astype(np.float64)

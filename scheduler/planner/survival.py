@@ -124,7 +124,7 @@ class Survival:
         wide *= tried  # from here on: what each label tells
         own, _ = self.offsets.current(rows)
         known = self._weights[self._kinds[:count], 0] >= _KNOWN
-        self.offsets.observe(rows, labels.sum(axis=1), wide.sum(axis=1), known, steps)
+        self.offsets.observe(rows, labels.sum(axis=1), wide.sum(axis=1), own, known, steps)
         labels += own[:, None] * wide  # from here on: beyond the class's mean
         shares = self.offsets.shares(rows)[:, None]
         labels *= shares

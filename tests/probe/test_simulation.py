@@ -13,17 +13,21 @@ from aerie.probe.simulation import HINDSIGHT, OFF, PLANNER, Machine, simulate
 DEPTH = 6
 
 
-def price(work):
-    """A small model on a CPU: a pass costs a fixed time and grows by tokens."""
-    phases = {"verify": 1.2e-3 + 2e-4 * work.tokens}
-    if work.levels:
-        phases["draft"] = work.levels * (1e-4 + 2e-5 * work.frontier)
-    if work.pairs:
-        phases["extend"] = 1.2e-4 + 4e-5 * work.pairs
-    return phases
+def machine(label, *, verify, draft, extend):
+    """A small model on a CPU: seconds of each pass, and of each of its tokens or nodes."""
+
+    def price(work):
+        phases = {"verify": verify[0] + verify[1] * work.tokens}
+        if work.levels:
+            phases["draft"] = work.levels * (draft[0] + draft[1] * work.frontier)
+        if work.pairs:
+            phases["extend"] = extend[0] + extend[1] * work.pairs
+        return phases
+
+    return Machine(label, price, 1e-4, True)
 
 
-MACHINE = Machine("made up", price, 1e-4, True)
+MACHINE = machine("made up", verify=(1.2e-3, 2e-4), draft=(1e-4, 2e-5), extend=(1.2e-4, 4e-5))
 
 
 def recorded(number, chance, *, length=200, temperature=0.0):
@@ -54,16 +58,7 @@ def passages(number, chances):
     return Recording(request, tokens, drafts, "length")
 
 
-def cheap(work):
-    phases = {"verify": 1e-3 + 5e-5 * work.tokens}
-    if work.levels:
-        phases["draft"] = work.levels * (5e-5 + 1e-5 * work.frontier)
-    if work.pairs:
-        phases["extend"] = 6e-5 + 1e-5 * work.pairs
-    return phases
-
-
-CHEAP = Machine("made up, with cheap drafts", cheap, 1e-4, True)
+CHEAP = machine("made up, with cheap drafts", verify=(1e-3, 5e-5), draft=(5e-5, 1e-5), extend=(6e-5, 1e-5))
 LOSS, REGRET = 0.03, 0.03
 """What the planner may be behind no speculation, and behind the best fixed chain of each cell in hindsight, while it
 gets to know the head in so short a run.

@@ -16,9 +16,10 @@ def teach(offsets, source, rows, logits, steps):
     for _ in range(steps):
         offsets.now += 1
         offsets.draft(every)
-        chances = logistic(offsets.current(every)[0])
+        own, known = offsets.current(every)[0], np.full(len(rows), True)
+        chances = logistic(own)
         residuals = (source.random(len(rows)) < logistic(np.array(logits))) - chances
-        offsets.observe(every, residuals, chances * (1 - chances), np.full(len(rows), True), 1)
+        offsets.observe(every, residuals, chances * (1 - chances), own, known, 1)
 
 
 @pytest.mark.parametrize(("spread", "least", "most"), [(0.0, 0.1, 0.3), (1.5, 0.7, 4.0)])
@@ -39,7 +40,8 @@ def test_rows_that_differ_little_are_believed_to_be_alike():
     for offsets in (alike, apart):
         offsets._learn_variance = lambda *labels: None
         for _ in range(10):
-            offsets.observe(one, np.array([0.5]), np.array([0.25]), np.array([True]), 1)
+            own = offsets.current(one)[0]
+            offsets.observe(one, np.array([0.5]), np.array([0.25]), own, np.array([True]), 1)
     assert 0 < 10 * alike.current(one)[0][0] < apart.current(one)[0][0]
     assert alike.current(one)[1][0] < 0.2 < apart.current(one)[1][0]
 
