@@ -1,7 +1,7 @@
 """The small operations of a layer, in C++: norm, rotation with the write to the pool, and SwiGLU's product.
 
 For fp32 and bf16; the references run anything else. 16-bit numbers are computed in fp32 and rounded once; the
-references also round in between. Calls pass addresses, so the tensors must be contiguous.
+references also round in between. Calls pass addresses of contiguous tensors.
 """
 
 import torch
@@ -15,11 +15,11 @@ from aerie.native.numbers import LANES, TYPES
 
 
 def normed(x: Tensor, gain: Tensor, floor: Tensor) -> Tensor:
-    """x / hypot(|x|, floor) * gain for x [tokens, size], contiguous."""
+    """x / hypot(|x|, floor) * gain for x [..., size]; a head's taps are parts of a wider matrix."""
     size = gain.shape[0]
-    if x.dtype not in TYPES or size % LANES or not x.is_contiguous():
+    if x.dtype not in TYPES or size % LANES:
         return norm.normed(x, gain, floor)
-    wide = x.float()
+    wide = x.float().contiguous()
     out = torch.empty_like(wide)
     library().normed(out.data_ptr(), wide.data_ptr(), gain.data_ptr(), floor.data_ptr(), x.numel() // size, size, size)
     return out.to(x.dtype)

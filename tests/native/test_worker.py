@@ -2,18 +2,19 @@
 bit.
 """
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from aerie.contracts.config import parse_config
 from aerie.contracts.sampling import SamplingParams
 from aerie.contracts.step import Ending, StepOutput
 from aerie.native.structs import plan
 from aerie.native.worker import NativeWorker
+from aerie.server.text.tokenizer import Tokenizer
 from aerie.worker import build_worker
 from tests.engine.rounds import Rounds, Row
 from tests.house import HOME
@@ -23,6 +24,7 @@ from tests.spec.test_worker import PROMPTS, SHAPES
 
 pytestmark = needs_cpp
 DEMO = HOME / "models/demo"
+QUESTIONS = ("What does textwrap.dedent do?", "Count from 20 to 60 in steps of 2.")
 NOTHING = {"depth": 0, "topk": 1, "nodes": 1}
 
 
@@ -65,13 +67,14 @@ def test_steps_that_draft_leave_the_same(
 def test_long_accepted_runs_leave_the_same(shape: str, temperature: float) -> None:
     """Of a head that was trained, on the shipped pair."""
     both = Pair(lambda: make_worker((DEMO / "target", DEMO / "head"), "bfloat16", confidence_threshold=0.1))
-    tokenizer = Tokenizer.from_file(str(DEMO / "target/tokenizer.json"))
-    prompt = tokenizer.encode("<|bos|><|user|>What does textwrap.dedent do?<|end|><|assistant|>").ids
+    with closing(Tokenizer(DEMO / "target")) as tokenizer:
+        prompts = [tokenizer.chat_ids([{"role": "user", "content": question}], {}) for question in QUESTIONS]
     params = SamplingParams(temperature=temperature, seed=1, max_tokens=48)
-    rows = both.each(lambda rounds: [rounds.add(0, prompt, params, drafting=True)])
-    accepted = []
-    while not rows[0][0].done:
-        accepted.append(int(both.decode(rows, **SHAPES[shape]).accepted[0]))
+    rows = both.each(lambda rounds: [rounds.add(i, ids, params, drafting=True) for i, ids in enumerate(prompts)])
+    accepted: list[int] = []
+    while places := [place for place, row in enumerate(rows[0]) if not row.done]:
+        output = both.decode([[own[place] for place in places] for own in rows], **SHAPES[shape])
+        accepted += output.accepted.tolist()
     assert max(accepted) >= 2 and sum(accepted) >= 8
 
 
@@ -147,13 +150,12 @@ def test_rows_that_had_ended_change_nothing(pair: tuple[Path, Path], shape: str)
         assert output.lengths[0] == short[0][0].length and output.token_ids.shape == (1, given["depth"] + 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("changes", [{"norm_output": True}, {"fc_norm": True}, {"norm_before_residual": True}])
-def test_heads_of_other_kinds(pair: tuple[Path, Path], tmp_path: Path, changes: dict[str, bool]) -> None:
+def test_heads_of_other_kinds(tmp_path: Path, changes: dict[str, bool], dtype: str) -> None:
     extra = {f"fc_norm.{tap}.weight": (32,) for tap in range(3)} if "fc_norm" in changes else None
     own = write_pair(tmp_path, extra=extra, **changes)
-    both = Pair(
-        lambda: make_worker(own, "float32"), apart=1e-4 if extra else 0.0
-    )  # its norms of taps are torch's there
+    both = Pair(lambda: make_worker(own, dtype))
     rows = added(both, (0.0, 0.8))
     for shape in ("chain", "tree", "chain"):
         both.decode(rows, **SHAPES[shape])

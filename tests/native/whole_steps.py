@@ -94,10 +94,9 @@ def _joined(parts: list[Any]) -> Any:
 
 
 class Pair:
-    """Does everything twice, and compares: numbers may be `apart`."""
+    """Does everything twice, and compares."""
 
-    def __init__(self, make: Callable[[], SpecWorker], *, apart: float = 0.0) -> None:
-        self._apart = apart
+    def __init__(self, make: Callable[[], SpecWorker]) -> None:
         self.workers = [make(), make()]
         native = native_worker(self.workers[1])
         assert native is not None
@@ -153,4 +152,4 @@ class Pair:
                     self._same(one, other)
 
     def _same(self, one: torch.Tensor, other: torch.Tensor) -> None:
-        torch.testing.assert_close(other, one, atol=self._apart, rtol=self._apart)
+        torch.testing.assert_close(other, one, atol=0, rtol=0)
