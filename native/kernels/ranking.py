@@ -6,15 +6,12 @@ import torch
 from torch import Tensor
 
 from aerie.native.library import library
-from aerie.spec.trees import ranking as references
 
 
 def log_likelihood(logits: Tensor, ids: Tensor, temperatures: Tensor | None) -> Tensor:
     """Head logits [R, Vd], draft ids [R], temperatures [R, 1] or None for 1 -> [R]."""
-    if logits.dtype is not torch.float32:
-        return references.log_likelihood(logits, ids, temperatures)
     rows, count = logits.shape
-    out, logits, ids = torch.empty(rows), logits.contiguous(), ids.contiguous()
+    out, logits, ids = torch.empty(rows), logits.float().contiguous(), ids.contiguous()
     heat = None if temperatures is None else temperatures.data_ptr()
     library().likelihood(out.data_ptr(), logits.data_ptr(), ids.data_ptr(), heat, rows, count)
     return out

@@ -9,6 +9,7 @@ from aerie.engine.bindings import Kernels
 from aerie.spec.drafters.confidence import Confidence
 from aerie.spec.trees.ranking import log_likelihood
 from tests.engine.rounds import Rounds
+from tests.native.cpp_here import CPP, needs_cpp
 from tests.spec.conftest import MakeWorker
 from tests.spec.test_worker import PROMPTS, plain_tokens, run, sampling
 
@@ -54,3 +55,12 @@ def test_a_path_is_as_likely_as_its_head_says_at_the_rows_temperature(kernels: K
     for given, scaled in ((None, logits), (temperatures, logits / temperatures)):
         wanted = scaled.log_softmax(-1)[torch.arange(2), ids]
         torch.testing.assert_close(kernels[log_likelihood](logits, ids, given), wanted)
+
+
+@needs_cpp
+def test_a_cpu_s_steps_doubt_bf16_heads_alike() -> None:
+    """Whole steps hold such logits in fp32, so their fallback has to sum in fp32 too."""
+    torch.manual_seed(4)
+    logits, ids = (5 * torch.randn(3, 70)).bfloat16(), torch.tensor([4, 7, 0])
+    wide = CPP[log_likelihood](logits.float(), ids, None)
+    assert torch.equal(CPP[log_likelihood](logits, ids, None), wide)
