@@ -25,9 +25,10 @@ def make(shape: Path, out: Path, widened: int | None = None) -> None:
         (out / part / "config.json").write_text(json.dumps(config | {"vocab_size": vocabulary}), encoding="utf-8")
     tokenizer = json.loads((TOKENIZER / "tokenizer.json").read_text(encoding="utf-8"))
     words = tokenizer["model"]["vocab"]
-    if vocabulary < len(words):
-        sys.exit(f"{shape} has {vocabulary} ids and the demo's tokenizer {len(words)}: take a shape with as many")
-    words |= {f"Ġw{token}": token for token in range(len(words), vocabulary)}
+    ids = 1 + max(*words.values(), *(token["id"] for token in tokenizer["added_tokens"]))
+    if vocabulary < ids:
+        sys.exit(f"{shape} has {vocabulary} ids and the demo's tokenizer {ids}: take a shape with as many")
+    words |= {f"Ġw{token}": token for token in range(ids, vocabulary)}
     (out / "target/tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
     for name in ("tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(TOKENIZER / name, out / "target" / name)
@@ -37,7 +38,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("shape", type=Path, help="a folder of configs/shape")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--vocabulary", type=int, help="in place of the shape's: at least the demo's 4096")
+    parser.add_argument("--vocabulary", type=int, help="in place of the shape's: at least the demo's")
     given = parser.parse_args()
     make(given.shape, given.out, given.vocabulary)
     print(f"{given.out}/target and {given.out}/head: random weights of {given.shape.name}")
