@@ -121,23 +121,36 @@ def describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: g
 
 def _add_vocabulary(writer: gguf.GGUFWriter, config: dict[str, Any], model: Path) -> None:
     tokenizer_json = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-    before = tokenizer_json["pre_tokenizer"]
-    if tokenizer_json["model"]["type"] != "BPE" or before["type"] != "ByteLevel" or not before["use_regex"]:
-        raise NotExported("the tokenizer is not a byte-level BPE that splits as GPT-2's does")
-    tokens = sorted(tokenizer_json["model"]["vocab"], key=tokenizer_json["model"]["vocab"].__getitem__)
-    special = {one["content"] for one in tokenizer_json["added_tokens"]}
+    _check_splits(tokenizer_json)
+    ids = tokenizer_json["model"]["vocab"] | {one["content"]: one["id"] for one in tokenizer_json["added_tokens"]}
+    tokens = sorted(ids, key=ids.__getitem__)
+    kinds = {
+        one["content"]: gguf.TokenType.CONTROL if one["special"] else gguf.TokenType.USER_DEFINED
+        for one in tokenizer_json["added_tokens"]
+    }
     merges = [one if isinstance(one, str) else " ".join(one) for one in tokenizer_json["model"]["merges"]]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(tokens)
-    control, normal = gguf.TokenType.CONTROL, gguf.TokenType.NORMAL
-    writer.add_token_types([control if token in special else normal for token in tokens])
+    writer.add_token_types([kinds.get(token, gguf.TokenType.NORMAL) for token in tokens])
     writer.add_token_merges(merges)
     writer.add_bos_token_id(config["bos_token_id"])
     writer.add_eos_token_id(config["eos_token_id"])
     writer.add_pad_token_id(config["pad_token_id"])
     writer.add_add_bos_token(False)  # the template writes it
     writer.add_chat_template((model / "chat_template.jinja").read_text(encoding="utf-8"))
+
+
+def _check_splits(tokenizer_json: dict[str, Any]) -> None:
+    """Raises NotExported unless it is a byte-level BPE. GGUF has no place for a regex that splits words: llama.cpp
+    knows those of some models by name, and reads other ids of the same text where a tokenizer has its own.
+    """
+    before = tokenizer_json["pre_tokenizer"]
+    *splits, last = before["pretokenizers"] if before["type"] == "Sequence" else [before]
+    if tokenizer_json["model"]["type"] != "BPE" or last["type"] != "ByteLevel":
+        raise NotExported("the tokenizer is not a byte-level BPE")
+    if splits or not last["use_regex"]:
+        print("export_gguf: llama.cpp will split words as GPT-2 does, this tokenizer does not", file=sys.stderr)
 
 
 def main() -> int:

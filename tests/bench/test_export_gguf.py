@@ -26,14 +26,15 @@ def exporter() -> ModuleType:
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """Two layers with the demo target's tokenizer and its ratios of heads."""
+    """Two layers with the demo target's tokenizer."""
     model = tmp_path / "tiny"
     shutil.copytree(HOME / "models/demo/target", model, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((model / "config.json").read_text())
     config |= {"num_hidden_layers": 2, "hidden_size": 32, "head_dim": 8, "intermediate_size": 48}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2}
     (model / "config.json").write_text(json.dumps(config))
     chosen = np.random.default_rng(0)
-    shapes = {"model.embed_tokens": (4096, 32), "model.norm": (32,)}
+    shapes = {"model.embed_tokens": (config["vocab_size"], 32), "model.norm": (32,)}
     for layer in range(2):
         own = {"self_attn.q_proj": (32, 32), "self_attn.k_proj": (16, 32), "self_attn.v_proj": (16, 32)}
         own |= {"self_attn.o_proj": (32, 32), "input_layernorm": (32,), "post_attention_layernorm": (32,)}
@@ -55,10 +56,32 @@ def test_every_tensor_and_the_vocabulary_arrive(exporter: ModuleType, tiny: Path
     assert np.array_equal(found["blk.1.ffn_down.weight"], given["model.layers.1.mlp.down_proj.weight"])
     assert read.get_field("llama.attention.head_count_kv").contents() == 2
     tokens = read.get_field("tokenizer.ggml.tokens").contents()
-    vocabulary = json.loads((tiny / "tokenizer.json").read_text())["model"]["vocab"]
-    assert len(tokens) == 4096 and all(vocabulary[token] == place for place, token in enumerate(tokens))
+    tokenizer = json.loads((tiny / "tokenizer.json").read_text())
+    ids = tokenizer["model"]["vocab"] | {one["content"]: one["id"] for one in tokenizer["added_tokens"]}
+    assert len(tokens) == len(given["model.embed_tokens.weight"])
+    assert all(ids[token] == place for place, token in enumerate(tokens))
     kinds = read.get_field("tokenizer.ggml.token_type").contents()
     assert [place for place, kind in enumerate(kinds) if kind == gguf.TokenType.CONTROL] == [0, 1, 2, 3, 4, 5]
+
+
+def test_marks_are_tokens_and_words_split_otherwise_are_told(
+    exporter: ModuleType, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = json.loads((tiny / "tokenizer.json").read_text())
+    end = json.loads((tiny / "config.json").read_text())["vocab_size"]
+    tokenizer["added_tokens"].append({"id": end, "content": "<mark>", "special": False})
+    bytes_alone = {"type": "ByteLevel", "use_regex": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [{"type": "Split"}, bytes_alone]}
+    (tiny / "tokenizer.json").write_text(json.dumps(tokenizer))
+    exporter.export(tiny, tmp_path / "tiny.gguf", "f32")
+    assert "will split words as GPT-2 does, this tokenizer does not" in capsys.readouterr().err
+    read = gguf.GGUFReader(tmp_path / "tiny.gguf")
+    assert read.get_field("tokenizer.ggml.tokens").contents()[end:] == ["<mark>"]
+    assert read.get_field("tokenizer.ggml.token_type").contents()[end] == gguf.TokenType.USER_DEFINED
+    tokenizer["pre_tokenizer"]["pretokenizers"][-1] = {"type": "Metaspace"}
+    (tiny / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(exporter.NotExported, match="not a byte-level BPE"):
+        exporter.export(tiny, tmp_path / "tiny.gguf", "f32")
 
 
 def test_neighbors_turn_as_halves_did(exporter: ModuleType) -> None:
