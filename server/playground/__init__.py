@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import FileResponse
 
 _FOLDER = Path(__file__).parent
-_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".json": "application/json"}
 _FILES = {path.name: path for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES}
 PATHS = frozenset({"/", *(f"/playground/{name}" for name in _FILES if name != "index.html")})
 """Paths that a browser fetches before the user can enter a key."""

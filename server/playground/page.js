@@ -3,14 +3,16 @@
 import { ApiError, stream } from "./api.js";
 import { compare } from "./compare.js";
 import { Connection } from "./connection.js";
+import { Conversation, join } from "./conversation.js";
 import { by, pinned } from "./dom.js";
 import { addTrees, forgetTrees } from "./drafts.js";
+import { forgetExample, nextText, showExamples } from "./examples.js";
 import { form } from "./form.js";
 import { Meter } from "./meter.js";
 import { readPlan } from "./planner.js";
 import { Regions } from "./regions.js";
 
-const messages = [];
+let conversation = new Conversation();
 const connection = new Connection(showConnection);
 let model = null;
 let away = false;
@@ -39,6 +41,7 @@ by("question").addEventListener("keydown", (event) => {
   }
 });
 connect();
+showExamples(clear);
 
 function connect() {
   return connection.look(by("key").value);
@@ -84,27 +87,34 @@ async function run(action) {
   if (failure && failure.status !== 400) await connect();
 }
 
-// Puts a question without a complete answer back into the input, unless the user stopped its answer.
+// Puts a text without a complete answer back into the input, unless the user stopped its answer. An answer is asked for
+// once every call of the last one has its result.
 async function talk(signal) {
-  const question = asked();
-  const turns = [addTurn("user", "You said"), addTurn("assistant", "The model said")];
-  turns[0].textContent = question;
-  messages.push({ role: "user", content: question });
+  const text = asked();
+  const { owed } = conversation;
+  const said = owed ? addTurn("tool", `${owed.function.name} returned`) : addTurn("user", "You said");
+  said.textContent = text;
+  conversation.say(text);
   by("question").value = "";
-  const answer = { text: "" };
+  if (!conversation.owed) await answered(text, said, signal);
+  by("question").value ||= nextText(conversation.owed);
+  if (conversation.owed) by("state").textContent = `Now write what ${conversation.owed.function.name} returns.`;
+}
+
+async function answered(text, said, signal) {
+  const turn = addTurn("assistant", "The model said");
+  const answer = { text: "", calls: [] };
   try {
-    await show(turns[1], body(messages, by("speculation").checked), signal, answer);
+    await show(turn, body(conversation.messages, by("speculation").checked), signal, answer);
+    conversation.answer(answer.text, answer.cut ? [] : answer.calls);
   } catch (error) {
     if (error.name !== "AbortError" || !answer.seen) {
-      messages.pop();
-      answer.dropped = true;
-      by("question").value ||= question;
-    }
-    if (answer.seen) turns[1].classList.add("cut");
-    else for (const turn of turns) turn.remove();
+      conversation.unsay();
+      by("question").value ||= text;
+    } else conversation.answer(answer.text, []);
+    if (answer.seen) turn.classList.add("cut");
+    else for (const one of [said, turn]) one.remove();
     throw error;
-  } finally {
-    if (!answer.dropped) messages.push({ role: "assistant", content: answer.text });
   }
 }
 
@@ -131,7 +141,7 @@ function body(turns, speculation) {
   };
 }
 
-// Streams an answer into `target` and its measurements into the page; `answer.text` is the text so far.
+// Streams an answer into `target` and its measurements into the page; `answer` is what has come so far.
 async function show(target, request, signal, answer) {
   const meter = new Meter();
   const regions = new Regions(target);
@@ -141,11 +151,13 @@ async function show(target, request, signal, answer) {
     pinned(by("turns"), () => {
       for (const [text] of piece.spans) answer.text += text;
       answer.seen ||= Boolean(piece.reasoning || piece.calls.length || answer.text);
+      join(answer.calls, piece.calls);
       regions.add(piece);
     });
     addTrees(piece.trees);
     showFigures(meter);
   }
+  answer.cut = meter.cut;
   target.classList.toggle("cut", meter.cut);
   by("state").textContent = meter.cut
     ? `The answer was cut at ${counted(meter)}, the limit of “Max tokens”.`
@@ -177,18 +189,23 @@ function addTurn(role, name) {
 }
 
 function clear() {
-  messages.length = 0;
+  conversation = new Conversation();
+  forgetExample();
   for (const turn of by("turns").querySelectorAll(".turn")) turn.remove();
   by("comparison").hidden = true;
   forgetTrees();
   showFigures({ tokens: "–", rate: null, acceptance: null, firstMilliseconds: null });
   showError(null);
   by("state").textContent = "";
+  setBusy(false);
 }
 
 function setBusy(busy) {
-  for (const id of ["send", "compare"]) by(id).disabled = busy || loading;
-  by("clear").disabled = busy;
+  const { owed } = conversation;
+  by("send").disabled = busy || loading;
+  by("compare").disabled = busy || loading || Boolean(owed);
+  by("asks-for").textContent = by("question").placeholder = owed ? `What ${owed.function.name} returns` : "Your message";
+  for (const button of [by("clear"), ...by("examples").children]) button.disabled = busy;
   by("stop").disabled = !busy;
   by("turns").setAttribute("aria-busy", busy);
   if (busy) by("state").textContent = "Answering…";

@@ -13,7 +13,7 @@ def chunk(delta: dict[str, Any], spans: list[Any], finish: str | None = None) ->
 
 
 def call(index: int, **function: str) -> dict[str, Any]:
-    return {"tool_calls": [{"index": index, "function": function}]}
+    return {"tool_calls": [{"index": index, "id": f"call-{index}", "function": function}]}
 
 
 PIECES = [

@@ -1,5 +1,6 @@
 """The playground's files and the door they leave shut; what the page does is tested in tests/browser."""
 
+import json
 from pathlib import Path
 
 import aiohttp
@@ -8,7 +9,9 @@ import pytest
 from aerie.server import playground
 from tests.server.conftest import Start
 
-FILES = sorted(path for path in Path(playground.__file__).parent.iterdir() if path.suffix in (".html", ".css", ".js"))
+KINDS = (".html", ".css", ".js", ".json")
+FILES = sorted(path for path in Path(playground.__file__).parent.iterdir() if path.suffix in KINDS)
+KNOWN = {"name", "says", "returns", "tools", "schema", "max_tokens"}
 
 
 async def test_its_files_are_served_under_a_strict_policy(start: Start, http: aiohttp.ClientSession) -> None:
@@ -36,3 +39,11 @@ def test_nothing_is_loaded_from_elsewhere_and_no_markup_is_made_of_text(file: Pa
     text = file.read_text()
     assert "https://" not in text and "http://" not in text.replace("http://www.w3.org/2000/svg", "")
     assert not any(way in text for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("))
+
+
+def test_every_example_has_messages_and_results_only_beside_tools() -> None:
+    examples = json.loads((Path(playground.__file__).parent / "examples.json").read_text())
+    assert len({example["name"] for example in examples}) == len(examples) > 1
+    for example in examples:
+        assert example["says"] and all(example["says"]) and example.keys() <= KNOWN
+        assert len(example.get("returns", [])) <= len(example["says"]) * bool(example.get("tools"))
