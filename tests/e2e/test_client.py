@@ -65,8 +65,8 @@ def test_errors_reach_the_client_as_its_own_classes(client: OpenAI) -> None:
         chat(client, model="no-such-model")
     with pytest.raises(openai.BadRequestError, match=r"temperature is 9.*2"):
         chat(client, temperature=9)
-    with pytest.raises(openai.BadRequestError, match="tools is not supported"):
-        chat(client, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+    with pytest.raises(openai.BadRequestError, match="priority is not supported"):
+        chat(client, extra_body={"priority": 5})
     with pytest.raises(openai.BadRequestError, match=r"maximum context length is 2048"):
         chat(client, messages=[{"role": "user", "content": "word " * 5000}])
 

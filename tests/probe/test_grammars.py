@@ -11,6 +11,7 @@ from aerie.contracts.errors import BadRequest
 from aerie.contracts.grammar import Grammar
 from aerie.engine.grammars.matcher import Vocabulary
 from aerie.engine.lanes.inline import InlineLane
+from aerie.engine.model.config import read_model_config
 from aerie.probe.grammars import cancel_at_random, fuzz_schemas
 from aerie.server.text.grammars import Constraint, Grammars
 from aerie.server.text.tokenizer import Tokenizer
@@ -22,7 +23,7 @@ FOLDER = HOME / "models/demo/target"
 
 @pytest.fixture(scope="module")
 def vocabulary() -> Vocabulary:
-    return Vocabulary.of_model(FOLDER, 4096, (1,))
+    return Vocabulary.of_model(FOLDER, read_model_config(FOLDER).vocabulary, (1,))
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_a_server_is_named_as_people_name_it(server: Server) -> None:
 
 
 def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
-    """In a terminal of its own; the second answer is the first question's."""
+    """In a terminal of its own; the second answer is to the first question."""
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "aerie", "chat", "--url", server.url]
     talking = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
@@ -64,7 +64,8 @@ def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
     assert talking.wait(20) == 0
     os.close(terminal)
     os.close(end)
-    assert shown.count("Serialize") == 2 and "^[[A" not in shown
+    assert shown.count("> What does json.dumps do?") == 2 == shown.count("acceptance length")
+    assert "^[[A" not in shown
 
 
 def test_an_error_is_shown_and_the_talk_goes_on(server: Server) -> None:

@@ -1,5 +1,6 @@
 """The shipped heads' cards say what serving asks; tests of the export hold those that the pipeline writes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from aerie.contracts.config import Config, load_config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.provenance import template_hash, template_source, weights_hash
 from aerie.spec.checkpoints.card import Origin, check_origin, origin_of, promised
+from aerie.train.heads.layout import boundaries_of
 from tests.house import HOME
 
 SHIPPED = {"eagle3": "configs/serve/demo.yaml", "peagle": "configs/serve/demo-peagle.yaml"}
@@ -39,7 +41,9 @@ def test_a_shipped_card_says_what_a_reader_should_know(kind: str) -> None:
     target, text = HOME / config.model.path, (folder / "README.md").read_text(encoding="utf-8")
     front = yaml.safe_load(text.split("---\n")[1])
     assert front["tags"][-1] == kind and front["aerie"]["data_licenses"] == ["PSF-2.0"]
-    assert front["aerie"]["taps"] == [2, 6, 9]
+    registered = yaml.safe_load((HOME / "configs/head/demo.yaml").read_text())
+    served = boundaries_of(json.loads((folder / "config.json").read_text()))
+    assert front["aerie"]["taps"] == registered["taps"] == [*served]
     assert origin_of(folder) == Origin(weights_hash(target), template_hash(template_source(target)))
     found = promised(folder, config.spec, [])
     assert found is not None and 0 < found[0][0] < 1

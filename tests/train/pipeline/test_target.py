@@ -93,22 +93,32 @@ def test_a_file_may_lie_on_another(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "two.yaml")
 
 
-def test_the_shipped_recipes_are_of_the_demo_pair() -> None:
-    demo, parallel, tasks = (
-        load_pipeline(HOME / f"configs/train/{name}.yaml") for name in ("demo", "demo-peagle", "tasks")
-    )
-    assert demo.trains_target and tasks.trains_target and not parallel.trains_target
-    assert parallel.target == demo.target and parallel.train.start_from == f"{demo.work}/export/specforge"
-    assert (parallel.prompts, parallel.respond, parallel.features) == (demo.prompts, demo.respond, demo.features)
-    for name, recipe in (("head", demo), ("peagle", parallel)):
-        shipped = json.loads((HOME / f"models/demo/{name}/config.json").read_text())
-        assert shipped["draft_vocab_size"] == recipe.vocabulary.size
-        assert shipped["intermediate_size"] == recipe.train.intermediate_size
-    assert demo.pretrain is not None
+PAIRS = {"demo": "demo-peagle", "tasks": "tasks-peagle"}
+"""The recipes of demo pairs: of a target and its head, and of its P-EAGLE head."""
+
+
+def test_the_recipes_of_a_pair_share_what_they_can() -> None:
+    for name, beside in PAIRS.items():
+        whole, parallel = (load_pipeline(HOME / f"configs/train/{one}.yaml") for one in (name, beside))
+        assert whole.trains_target and not parallel.trains_target
+        assert parallel.target == f"{whole.work}/target"
+        assert parallel.train.start_from in (None, f"{whole.work}/export/specforge")
+        assert (parallel.prompts, parallel.respond, parallel.features) == (whole.prompts, whole.respond, whole.features)
+
+
+def test_the_shipped_pair_is_of_one_of_the_recipes() -> None:
     model = read_model_config(HOME / "models/demo/target")
-    shape = demo.pretrain.architecture
-    assert (model.layers, model.hidden_size, model.vocabulary) == (
-        shape.num_hidden_layers,
-        shape.hidden_size,
-        demo.pretrain.vocabulary,
-    )
+    shipped = []
+    for name, beside in PAIRS.items():
+        whole, parallel = (load_pipeline(HOME / f"configs/train/{one}.yaml") for one in (name, beside))
+        assert whole.pretrain is not None
+        shape = whole.pretrain.architecture
+        sizes = (shape.num_hidden_layers, shape.hidden_size, shape.num_attention_heads, whole.pretrain.vocabulary)
+        if sizes == (model.layers, model.hidden_size, model.heads, model.vocabulary):
+            shipped.append({"head": whole, "peagle": parallel})
+    [heads] = shipped
+    for folder, recipe in heads.items():
+        head = json.loads((HOME / f"models/demo/{folder}/config.json").read_text())
+        assert head["draft_vocab_size"] == recipe.vocabulary.size
+        assert head["intermediate_size"] == recipe.train.intermediate_size
+        assert head.get("fc_norm", False) == recipe.train.tap_norms
