@@ -17,6 +17,7 @@ from aerie.commands.probe_options import (
     config_of,
     end,
     inline,
+    prompts_of,
     say,
 )
 from aerie.contracts.config import Config
@@ -106,7 +107,6 @@ def replay_command(
     """Records answers and all their drafts once, then simulates every policy: steady loads and arrivals, on this
     machine's costs and on the roofline of an 8B model on an H100 and an H200.
     """
-    from aerie.commands.prompts import held_out_prompts
     from aerie.probe.drive import ask
     from aerie.probe.recording import record
     from aerie.probe.replays import measure_replays
@@ -115,7 +115,7 @@ def replay_command(
 
     config = inline(config_of(target, overrides))
     count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, _LONG)
-    asked = ask(held_out_prompts(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
+    asked = ask(prompts_of(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
     shapes = [parse_shape(text) for text in trees.split(";") if text]
     recordings = record(config, asked, make_lane, depth=depth, trees=shapes)
     statics: list[Policy] = [*integers(chains), *shapes]
@@ -140,19 +140,19 @@ def _earlier(json: Path) -> list[dict[str, Any]]:
 
 def _load(name: str, config: Config, *, quick: bool) -> Any:
     """The requests of a kind. Long answers go on past the end token: few of the demo's whole answers are long."""
-    from aerie.commands.prompts import conversations, held_out_prompts
+    from aerie.commands.prompts import conversations
     from aerie.probe.planner import Load
 
     count = QUICK_PROMPTS if quick else _PROMPTS
     most = QUICK_TOKENS if quick else _LONG
     if name == "short":
-        return Load(name, held_out_prompts(config, count), min(most, _SHORT))
+        return Load(name, prompts_of(config, count), min(most, _SHORT))
     if name == "long":
-        return Load(name, held_out_prompts(config, count), most, whole=True)
+        return Load(name, prompts_of(config, count), most, whole=True)
     if name == "edits":
         return Load(name, conversations(config, count, earlier=2, again=True), most)
     if name == "mixed":
-        halves = held_out_prompts(config, count // 2), conversations(config, count // 2, earlier=2, again=True)
+        halves = prompts_of(config, count // 2), conversations(config, count // 2, earlier=2, again=True)
         return Load(name, [prompt for pair in zip(*halves, strict=True) for prompt in pair], most)
     earlier = 2 if quick else _EARLIER
     return Load(

@@ -13,7 +13,6 @@ from aerie.commands.lists import integers, numbers, words
 from aerie.commands.planner_probes import planners
 from aerie.commands.probe_options import (
     QUICK_TOKENS,
-    Asked,
     Json,
     MaxTokens,
     Mix,
@@ -49,7 +48,7 @@ def compare_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 32,
     quick: Quick = False,
-    mix: Mix = Asked.DOCSTRINGS,
+    mix: Mix = None,
     chain: Shape = None,
     tree: Shape = None,
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,8,64",
@@ -86,7 +85,7 @@ def draft_temperature_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 64,
     quick: Quick = False,
-    mix: Mix = Asked.DOCSTRINGS,
+    mix: Mix = None,
 ) -> None:
     """Acceptance by `a`, the trust in the head's distribution; `inf` drafts without noise."""
     from aerie.probe.draft_temperature import measure_draft_temperatures
@@ -107,7 +106,7 @@ def trees_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 64,
     quick: Quick = False,
-    mix: Mix = Asked.DOCSTRINGS,
+    mix: Mix = None,
     depth: Annotated[int, typer.Option(min=1, help="The cap of depth for both")] = 8,
     topk: Annotated[int, typer.Option(min=2, max=16, help="Children of a tree's node")] = 4,
 ) -> None:
@@ -154,7 +153,7 @@ def tune_command(
     prompts: Prompts = 64,
     max_tokens: MaxTokens = 48,
     quick: Quick = False,
-    mix: Mix = Asked.DOCSTRINGS,
+    mix: Mix = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure only; leave the config file as it is")] = False,
 ) -> None:
     """Measures shapes at 1 to 64 running rows and writes the fastest into the config file as spec.by_load.

@@ -40,7 +40,13 @@ Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="W
 Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
-Mix = Annotated[Asked, typer.Option(help="demo asks held-out exercises of every generated task, in turn")]
+Mix = Annotated[
+    Asked | None,
+    typer.Option(
+        help="demo asks held-out exercises of every generated task, in turn, docstrings about Python's library; by "
+        "default demo where the chat template mentions tools"
+    ),
+]
 Shape = Annotated[str | None, typer.Option(help="depth,topk,nodes in place of the config's, as in 5,4,16")]
 
 QUICK_PROMPTS, QUICK_TOKENS = 8, 12
@@ -55,9 +61,10 @@ def inline(config: Config) -> Config:
     return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
 
 
-def prompts_of(config: Config, count: int, mix: Asked = Asked.DOCSTRINGS) -> list[list[int]]:
-    from aerie.commands.prompts import held_out_prompts, mixed_prompts
+def prompts_of(config: Config, count: int, mix: Asked | None = None) -> list[list[int]]:
+    from aerie.commands.prompts import held_out_prompts, mixed_prompts, shows_tools
 
+    mix = mix or (Asked.DEMO if shows_tools(config) else Asked.DOCSTRINGS)
     return held_out_prompts(config, count) if mix is Asked.DOCSTRINGS else mixed_prompts(config, count)
 
 

@@ -1,4 +1,4 @@
-"""The probes' prompts, rendered by the chat template: questions in phrasings that the demo target was not trained on,
+"""The probes' prompts, rendered by the chat template: questions about docstrings in phrasings that are never taught,
 and held-out exercises of the generated tasks.
 """
 
@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 from aerie.contracts.config import Config
+from aerie.contracts.provenance import template_source
 from aerie.server.text.tokenizer import Tokenizer
 from aerie.train.demo.corpus.docstrings import read
 from aerie.train.demo.corpus.questions import HELD_OUT, ask, conversation
@@ -44,6 +45,11 @@ def conversations(config: Config, count: int, *, earlier: int, again: bool = Fal
         return prompts
     finally:
         tokenizer.close()
+
+
+def shows_tools(config: Config) -> bool:
+    """Whether the target's chat template mentions tools, without which some exercises cannot be asked."""
+    return "tools" in (template_source(Path(config.model.path)) or "")
 
 
 def mixed_prompts(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:

@@ -74,10 +74,20 @@ def test_every_probe_shows_and_writes_its_cells(
     assert config_file.read_text() == before
 
 
-@pytest.mark.parametrize(("mix", "first"), [([], 9), (["--mix", "demo"], 7)], ids=["docstrings", "demo"])
-def test_probes_of_drafting_ask_the_mix_that_is_named(
-    mix: list[str], first: int, config_file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("mix", "template", "first"),
+    [
+        ([], "{{ messages }}", 9),
+        ([], "{{ messages }}{{ tools }}", 7),
+        (["--mix", "demo"], None, 7),
+        (["--mix", "docstrings"], "{{ tools }}", 9),
+    ],
+)
+def test_probes_of_drafting_ask_what_the_template_can_show_or_what_is_named(
+    mix: list[str], template: str | None, first: int, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if template is not None:
+        (config_file.parent / "target/chat_template.jinja").write_text(template)
     asked: list[list[int]] = []
 
     def noted(config: object, prompts: list[list[int]], *args: object, **how: object) -> list[object]:
