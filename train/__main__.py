@@ -45,6 +45,28 @@ def questions(
 
 
 @app.command()
+def exercises(
+    out: Annotated[Path, typer.Argument(help="Where to write conversations, .jsonl.")],
+    count: Annotated[int, typer.Option(help="How many of each task.")] = 8,
+    again: Again = False,
+) -> None:
+    """Write held-out exercises of every generated task in turn, up to their first answer, for load tests."""
+    from aerie.train.demo.judge import held_out
+    from aerie.train.demo.tasks import TASKS
+    from aerie.train.demo.tasks.exercise import answers
+
+    _unless_there(out, again)
+    turns = zip(*(held_out(task, count, seed=0) for task in TASKS), strict=True)
+    lines = [
+        {"messages": drawn.messages[: answers(drawn)[0]]} | ({"tools": drawn.tools} if drawn.tools else {})
+        for turn in turns
+        for drawn in turn
+    ]
+    out.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    typer.echo(f"{out}: {len(lines)} conversations")
+
+
+@app.command()
 def judge(
     config: Annotated[
         Path, typer.Argument(help="A pipeline with a section `pretrain`, such as configs/train/demo.yaml.")

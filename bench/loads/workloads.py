@@ -10,6 +10,7 @@ from pathlib import Path
 from aerie.bench.config import SweepError
 from aerie.bench.loads import forms, prompts
 
+_EXERCISES = Path(__file__).parent / "exercises.jsonl"
 _SHORT_ANSWER = 32
 """Most tokens of an answer to a long prompt."""
 
@@ -55,6 +56,14 @@ def _task(name: str) -> Callable[[random.Random, int], Iterator[Conversation]]:
     return make
 
 
+def _exercises(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
+    """Held-out exercises of the tasks that a demo target learns; some bring tools."""
+    talks = [_read(line, number, max_tokens) for number, line in enumerate(_lines(_EXERCISES), start=1)]
+    while True:
+        chosen.shuffle(talks)
+        yield from talks
+
+
 def _shared_prefixes(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
     """Conversations of three turns each; four system prompts are shared by all."""
     asked = prompts.TASKS["demo"]()
@@ -91,6 +100,7 @@ WORKLOADS = {
     workload.name: workload
     for workload in (
         *(Workload(name, _task(name)) for name in prompts.TASKS),
+        Workload("exercises", _exercises),
         Workload("multi-turn", _shared_prefixes),
         Workload("long-prompt", _long_prompts),
         Workload("schemas", _formed(forms.schema_fields)),
@@ -105,7 +115,9 @@ WORKLOADS = {
 
 
 def find(name: str) -> Workload:
-    """A workload by its name, or from a file of conversations: JSON lines, each {"messages": [...]}."""
+    """A workload by its name, or from a file of conversations: JSON lines, each {"messages": [...]}; "tools" may be
+    there too.
+    """
     if name.endswith(".jsonl"):
         return Workload(name, _from_file(Path(name)))
     if name not in WORKLOADS:
@@ -131,12 +143,14 @@ def _lines(path: Path) -> list[str]:
 
 def _read(line: str, number: int, max_tokens: int) -> Conversation:
     try:
-        messages = json.loads(line)["messages"]
+        given = json.loads(line)
+        messages = given["messages"]
         system = "".join(one["content"] for one in messages if one["role"] == "system")
         turns = tuple(one["content"] for one in messages if one["role"] == "user")
     except (json.JSONDecodeError, KeyError, TypeError):
         turns = ()
-        system = ""
+        system, given = "", {}
     if not turns:
         raise UnknownWorkload(f'line {number} holds no conversation; it must be {{"messages": [{{"role": ...}}]}}')
-    return Conversation(turns, max_tokens, system)
+    fields = json.dumps({"tools": given["tools"]}) if "tools" in given else ""
+    return Conversation(turns, max_tokens, system, fields)

@@ -38,6 +38,13 @@ def test_forms_are_schemas_that_end() -> None:
             jsonschema.Draft202012Validator.check_schema(tool["function"]["parameters"])
 
 
+def test_some_exercises_bring_tools() -> None:
+    talks = find("exercises").conversations(88, max_tokens=5)
+    tools = [json.loads(talk.fields)["tools"] for talk in talks if talk.fields]
+    assert len(set(talks)) > 80 and len(tools) == 8
+    assert all(tool["function"]["parameters"]["properties"] for listed in tools for tool in listed)
+
+
 def test_a_file_of_messages(tmp_path: Path) -> None:
     file = tmp_path / "mine.jsonl"
     talk = {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "a"}]}

@@ -4,14 +4,18 @@ The checks read a prompt with the patterns that wrote it, so each task also has 
 """
 
 import random
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from aerie.train.__main__ import app
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice, held_out
 from aerie.train.demo.tasks.docstrings import paragraphs
 from aerie.train.demo.tasks.exercise import Exercise, Message, answers, question
 from aerie.train.demo.tasks.pattern import Pattern
+from tests.house import HOME
 
 BY_HAND = {
     "copying": ("Repeat: Tomaru 12 lamp", "Tomaru 12 lamp", "Tomaru 21 lamp"),
@@ -128,3 +132,9 @@ def test_a_pattern_reads_what_it_filled() -> None:
     pattern = Pattern("{a} is {b} years.")
     assert pattern.read(pattern.fill({"a": "Tomaru", "b": 3})) == {"a": "Tomaru", "b": "3"}
     assert pattern.read("Tomaru is 3.") is None
+
+
+def test_the_load_tests_exercises_are_the_command_s(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["exercises", str(tmp_path / "out.jsonl")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out.jsonl").read_bytes() == (HOME / "bench/loads/exercises.jsonl").read_bytes()
