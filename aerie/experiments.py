@@ -1,7 +1,7 @@
-"""`python -m aerie.experiments [NAMES]`: the experiments of configs/train/experiments/, measured in the real engine.
+"""`python -m aerie.experiments [NAMES] [SETTINGS]`: the experiments of configs/train/experiments/, in the real engine.
 
-Trains the proxy pair's target, then every arm of every experiment with every seed, and writes bench/results/NAME.json
-and NAME.png after each. It can be stopped at any time and resumes where it was.
+Has the proxy's target answer exercises, trains every arm of every experiment with every seed on its answers, and writes
+bench/results/NAME.json and NAME.png after each. It can be stopped at any time and resumes where it was.
 """
 
 import itertools
@@ -13,127 +13,158 @@ from typing import Annotated, Any
 
 import typer
 
-from aerie.contracts.config import Config, parse_config
+from aerie.contracts.config import Config
+from aerie.contracts.errors import AerieError
+from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
 from aerie.lane import make_lane
-from aerie.train.experiments.config import Experiment, Proxy, load_experiment, load_proxy
+from aerie.probe.drive import Run, ask, drive, joined
+from aerie.probe.paired import Ratio, ratio, work
+from aerie.probe.shapes import for_lane, with_shape
+from aerie.train.experiments.config import Experiment, Speed, load_experiment
+from aerie.train.pipeline.config import PipelineConfig, load_pipeline
+from aerie.train_engine import measure_head, served_pair, served_target
 
 CONFIGS = Path("configs/train/experiments")
 PROXY = "proxy.yaml"
 RESULTS = Path("bench/results")
-_SPEED_REQUESTS = 2
-"""Requests of a speed cell per concurrent request."""
+PLAIN = 0
+"""The depth of a cell of plain decoding."""
+_WARM_UP_TOKENS = 8
+
+Mode = tuple[Lane, Config]
+"""What answers: a lane, and the config of its scheduler."""
 
 app = typer.Typer(add_completion=False, help="Train and measure heads on the proxy pair.")
 
 
 @app.command()
 def run(
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments to run; all by default.")] = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Experiments to run, all by default; settings of the proxy as section.key=value."),
+    ] = None,
     configs: Annotated[Path, typer.Option(help="Folder of the configs.")] = CONFIGS,
     results: Annotated[Path, typer.Option(help="Folder of the results.")] = RESULTS,
+    least_exact: Annotated[
+        float, typer.Option(help="Share of held-out exercises that the target answers exactly, at least.")
+    ] = 0.6,
 ) -> None:
     """Run experiments that have no results of their configs yet."""
     from aerie.bench.origin import STEPS
     from aerie.probe.report import provenance
+    from aerie.train.experiments.lessons import exact_rates
     from aerie.train.experiments.plots import draw
-    from aerie.train.experiments.proxy import prepare
     from aerie.train.experiments.table import run_experiment, write_results
 
+    names, settings = [word for word in words or () if "=" not in word], [word for word in words or () if "=" in word]
     found = {path.stem: path for path in sorted(configs.glob("*.yaml")) if path.name != PROXY}
-    unknown = sorted(set(names or ()) - set(found))
-    if unknown:
+    if unknown := sorted(set(names) - set(found)):
         typer.echo(f"error: no experiment {', '.join(unknown)} in {configs}; there are {', '.join(found)}", err=True)
         raise typer.Exit(2)
-    proxy = load_proxy(configs / PROXY)
-    pair = prepare(proxy)
-    for name in names or found:
-        experiment, out = load_experiment(found[name]), results / f"{name}.json"
-        if out.exists() and _answers(json.loads(out.read_text(encoding="utf-8")), proxy, experiment):
-            typer.echo(f"{out} is there; kept")
-            continue
-        table = run_experiment(proxy, pair, experiment, measure)
-        write_results(
-            out,
-            table,
-            provenance(None, (*STEPS, "train", CONFIGS.as_posix())) | {"proxy": proxy.model_dump(mode="json")},
-        )
-        draw(out.with_suffix(".png"), table, along=experiment.along)
-        typer.echo(f"{out} is written")
+    try:
+        proxy = load_pipeline(configs / PROXY, settings)
+        target = {"exact": exact_rates(proxy, least=least_exact)}
+        for name in names or found:
+            experiment, out = load_experiment(found[name]), results / f"{name}.json"
+            made = described(proxy, experiment)
+            if out.exists() and _made_from(json.loads(out.read_text(encoding="utf-8"))) == made:
+                typer.echo(f"{out} is there; kept")
+                continue
+            table = run_experiment(laboratory(proxy), experiment)
+            origin = provenance(None, (*STEPS, "train", CONFIGS.as_posix(), proxy.target))
+            write_results(out, {**table, "target": target}, origin | {"made_from": made})
+            draw(out.with_suffix(".png"), table, along=experiment.along, tasks=experiment.shown)
+            typer.echo(f"{out} is written")
+    except AerieError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
-def _answers(results: dict[str, Any], proxy: Proxy, experiment: Experiment) -> bool:
-    """Whether the results are those of these configs; older ones are made again."""
-    arms = [arm.model_dump(mode="json") for arm in experiment.arms]
-    made = results["provenance"].get("proxy")
-    return bool(
-        results["arms"] == arms and results["steps"] == experiment.steps and made == proxy.model_dump(mode="json")
-    )
+def laboratory(proxy: PipelineConfig) -> Any:
+    """What experiments on this proxy work with."""
+    from aerie.train.experiments.table import Laboratory
+    from aerie.train.pipeline.order import Surroundings
+
+    return Laboratory(proxy, Surroundings(served_target, measure_head), measure_speed)
 
 
-def measure(
-    proxy: Proxy, experiment: Experiment, target: Path, head: Path, prompts: dict[str, list[list[int]]]
+def described(proxy: PipelineConfig, experiment: Experiment) -> dict[str, Any]:
+    """What results depend on: both configs, and the target's weights."""
+    from aerie.contracts.provenance import weights_hash
+
+    return {
+        "proxy": proxy.model_dump(mode="json"),
+        "experiment": experiment.model_dump(mode="json"),
+        "target": weights_hash(Path(proxy.target)),
+    }
+
+
+def _made_from(results: dict[str, Any]) -> Any:
+    return results["provenance"].get("made_from")
+
+
+def measure_speed(
+    config: PipelineConfig, speed: Speed, head: Path, prompts: dict[str, list[list[int]]]
 ) -> Iterator[dict[str, Any]]:
-    """Acceptance by task, shape and temperature; if the experiment asks for it, speed by depth and load."""
-    from aerie.contracts.shape import DraftShape
-    from aerie.probe.acceptance import CONCURRENCY, accepted
-    from aerie.probe.shapes import for_lane, parse_shape
+    """Tokens a second of greedy whole answers, by load and depth, and how many times those of plain decoding that is.
 
-    shapes = {text: parse_shape(text) for text in experiment.shapes}
-    chains = [DraftShape(depth, 1, depth + 1) for depth in (experiment.speed.depths if experiment.speed else ())]
-    rows = max([CONCURRENCY, *(experiment.speed.concurrency if experiment.speed else ())])
-    config = for_lane(_config(proxy, target, head), [*shapes.values(), *chains], rows=rows)
-    with closing(make_lane(config)) as lane:
-        for (task, ids), (text, shape), temperature in itertools.product(
-            prompts.items(), shapes.items(), experiment.temperatures
-        ):
-            done = accepted(lane, config, shape, ids, temperature, proxy.max_tokens)
-            yield {
-                "task": task,
-                "shape": text,
-                "temperature": temperature,
-                "acceptance_length": round(done.acceptance_length, 4),
-                "acceptance_per_position": [round(share, 4) for share in done.acceptance_per_position],
+    Plain decoding, without a head, and every depth answer the same prompts in turns; intervals come from resampling
+    rounds of turns.
+    """
+    shapes = {depth: DraftShape(depth, 1, depth + 1) for depth in speed.depths}
+    most = max(speed.concurrency)
+    drafting = for_lane(served_pair(config, head), list(shapes.values()), rows=most)
+    plain = for_lane(served_pair(config, None), (), rows=most)
+    asked = itertools.cycle([ids for same in zip(*prompts.values(), strict=False) for ids in same])
+    with closing(make_lane(drafting)) as lane, closing(make_lane(plain)) as plain_lane:
+        modes: dict[int, Mode] = {PLAIN: (plain_lane, plain)}
+        modes |= {depth: (lane, with_shape(drafting, shape)) for depth, shape in shapes.items()}
+        for concurrency in speed.concurrency:
+            rounds = _rounds(modes, speed, concurrency, asked, config.evaluate.max_tokens)
+            works = {
+                depth: work([sum(map(len, one.tokens)) for one in runs], [one.seconds for one in runs])
+                for depth, runs in rounds.items()
             }
-        yield from _speeds(proxy, experiment, lane, config, prompts)
+            for depth, runs in rounds.items():
+                yield {"depth": depth, "concurrency": concurrency} | _timed(runs, ratio(works[depth], works[PLAIN]))
 
 
-def _speeds(
-    proxy: Proxy, experiment: Experiment, lane: Lane, config: Config, prompts: dict[str, list[list[int]]]
-) -> Iterator[dict[str, Any]]:
-    """Measures speed with greedy decoding and answers of maximal length; depth 0 is plain decoding."""
-    from aerie.contracts.shape import DraftShape
-    from aerie.probe.drive import ask, drive
-    from aerie.probe.shapes import with_shape
+def _rounds(
+    modes: dict[int, Mode], speed: Speed, concurrency: int, asked: Iterator[list[int]], max_tokens: int
+) -> dict[int, list[Run]]:
+    """By depth the runs of each round, in which every mode has one turn forth and one back."""
 
-    if experiment.speed is None:
-        return
-    everything = [ids for task in prompts.values() for ids in task]
-    for concurrency in experiment.speed.concurrency:
-        asked = list(itertools.islice(itertools.cycle(everything), _SPEED_REQUESTS * concurrency))
-        for depth in (0, *experiment.speed.depths):
-            requests = ask(asked, [0.0], max_tokens=proxy.max_tokens, speculation=depth > 0, ignore_eos=True)
-            shape = DraftShape(depth, 1, depth + 1) if depth else DraftShape(1, 1, 2)
-            done = drive(lane, with_shape(config, shape), requests, concurrency=concurrency)
-            yield {
-                "depth": depth,
-                "concurrency": concurrency,
-                "tokens_per_s": round(done.tokens_per_s, 2),
-                "chain_length": round(done.acceptance_length, 4),
-                "draft_seconds": round(done.phase_seconds.get("draft", 0.0), 4),
-                "extend_seconds": round(done.phase_seconds.get("extend", 0.0), 4),
-                "busy_seconds": round(done.busy_seconds, 4),
-            }
+    def answered(depth: int, prompts: list[list[int]], longest: int) -> Run:
+        lane, config = modes[depth]
+        requests = ask(prompts, [0.0], max_tokens=longest, speculation=depth != PLAIN)
+        return drive(lane, config, requests, concurrency=concurrency)
+
+    runs: dict[int, list[Run]] = {depth: [] for depth in modes}
+    for number in range(speed.rounds):
+        turn = list(itertools.islice(asked, max(speed.answers, concurrency)))
+        if number == 0:  # first steps build kernels and touch memory
+            for depth in modes:
+                answered(depth, turn, _WARM_UP_TOKENS)
+        forth = {depth: answered(depth, turn, max_tokens) for depth in modes}
+        for depth in reversed(modes):
+            runs[depth].append(joined([forth[depth], answered(depth, turn, max_tokens)]))
+    return runs
 
 
-def _config(proxy: Proxy, target: Path, head: Path) -> Config:
-    return parse_config(
-        {
-            "model": {"path": str(target)},
-            "engine": {"lane": "inline", "threads": proxy.threads, "device": "cpu", "kv_tokens": 16384},
-            "spec": {"head": str(head)},
-        }
-    )
+def _timed(runs: list[Run], over: Ratio) -> dict[str, Any]:
+    done = joined(runs)
+    figures = {
+        "tokens_per_s": done.tokens_per_s,
+        "over_plain": over.value,
+        "over_plain_lower": over.lower,
+        "over_plain_upper": over.upper,
+        "chain_length": done.acceptance_length,
+        "draft_seconds": done.phase_seconds.get("draft", 0.0),
+        "extend_seconds": done.phase_seconds.get("extend", 0.0),
+        "busy_seconds": done.busy_seconds,
+    }
+    return {key: round(value, 4) for key, value in figures.items()}
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[lis
 
     stage = config.evaluate
     shapes = {text: parse_shape(text) for text in stage.shapes}
-    served = for_lane(_served(config, head), list(shapes.values()), rows=CONCURRENCY)
+    served = for_lane(served_pair(config, head), list(shapes.values()), rows=CONCURRENCY)
     with closing(make_lane(served)) as lane:
         for task, ids in prompts.items():
             for text, shape in shapes.items():
@@ -104,11 +104,13 @@ def measure_head(config: PipelineConfig, head: Path, prompts: dict[str, list[lis
                         "acceptance_length": round(run.acceptance_length, 4),
                         "acceptance_per_position": [round(share, 4) for share in run.acceptance_per_position],
                         "by_place": {place: list(counts) for place, counts in counts_by_place(run.answers).items()},
+                        "by_answer": [list(one) for one in zip(run.steps, run.decoded, strict=True)],
                     }
 
 
-def _served(config: PipelineConfig, head: Path) -> Config:
-    words = [f"model.path={config.target}", f"spec.head={head}", "engine.lane=inline", *_template(config)]
+def served_pair(config: PipelineConfig, head: Path | None) -> Config:
+    """The config that serves the target with this head, or without one."""
+    words = [f"model.path={config.target}", f"spec.head={head or 'none'}", "engine.lane=inline", *_template(config)]
     return with_local_model(load_config(None, [*words, *config.evaluate.settings]))
 
 

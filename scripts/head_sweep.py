@@ -19,6 +19,7 @@ from typing import Any
 from aerie.probe.report import provenance
 from aerie.train.pipeline import evaluate
 from aerie.train.pipeline.config import PipelineConfig, load_pipeline
+from aerie.train.pipeline.folder import linked
 from aerie.train.pipeline.order import stages_of
 
 _OWN = ("vocabulary", "train", "evaluate")
@@ -81,13 +82,8 @@ def _begun(config: PipelineConfig, head: Head) -> Path:
     """The head's folder of work, in which the recipe's stages before its own are links."""
     work = Path(config.work)
     folder = work / "sweep" / ("-".join(f"{setting}={value}" for setting, value in head.items()) or "recipe")
-    folder.mkdir(parents=True, exist_ok=True)
-    for stage in stages_of(config):
-        if stage == _OWN[0]:
-            break
-        if (work / stage).exists() and not (folder / stage).exists():
-            (folder / stage).symlink_to((work / stage).resolve(), target_is_directory=True)
-    return folder
+    stages = stages_of(config)
+    return linked(work, folder, stages[: stages.index(_OWN[0])])
 
 
 def _aerie(*words: str) -> None:

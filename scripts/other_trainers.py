@@ -4,14 +4,13 @@
     python scripts/other_trainers.py --speculators VENV/bin/python --json bench/results/trainers.json
 
 The other trainer lives in an environment of its own, whose Python is named. It learns from the features of the proxy
-pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `training-time test` of ablation.yaml, as
-it comes and with Aerie's rates. What is done is kept under build/trainers; stop and start again at will.
+pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused taps` of ablation.yaml, as it
+comes and with Aerie's rates. What is done is kept; stop and start again at will.
 """
 
 import argparse
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from aerie.bench.origin import STEPS
-from aerie.experiments import CONFIGS, PROXY, measure
+from aerie.contracts.provenance import file_hash
+from aerie.experiments import CONFIGS, PROXY, described, laboratory
 from aerie.probe.report import provenance
-from aerie.train.experiments.config import Arm, Experiment, Proxy, load_experiment, load_proxy
-from aerie.train.experiments.proxy import Pair, answers, held_out_prompts, prepare
-from aerie.train.experiments.table import identity, means, run_experiment, write_results
-from aerie.train.experiments.teaching import Teacher
-from aerie.train.heads.head import default_boundaries
+from aerie.train.experiments.config import Arm, load_experiment
+from aerie.train.experiments.intervals import add_intervals
+from aerie.train.experiments.lessons import lessons, place_of
+from aerie.train.experiments.table import Laboratory, means, measured, train_arm, write_results
+from aerie.train.experiments.variants import settings_of
+from aerie.train.pipeline import features, fit
+from aerie.train.pipeline.config import PipelineConfig, load_pipeline
+from aerie.train.pipeline.data.shards import Shards
+from aerie.train.pipeline.folder import Finished, begin
 
-OURS = "training-time test"
-WORK = Path("build/trainers")
+OURS, AERIE = "fused taps", "Aerie"
 SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {
     "speculators as it comes": [],
@@ -47,92 +50,89 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, nargs="+", help="those of the experiment by default")
     arguments.add_argument("--threads", type=int, help="those of the proxy by default")
     given = arguments.parse_args()
-    proxy, experiment = load_proxy(CONFIGS / PROXY), load_experiment(CONFIGS / "ablation.yaml")
-    proxy = proxy.model_copy(update={"threads": given.threads or proxy.threads})
+    proxy, experiment = load_pipeline(CONFIGS / PROXY), load_experiment(CONFIGS / "ablation.yaml")
+    threads = proxy.train.model_copy(update={"threads": given.threads or proxy.train.threads})
+    proxy = proxy.model_copy(update={"train": threads})
     arm = next(arm for arm in experiment.arms if arm.name == OURS)
     changed = {"arms": (arm,), "seeds": tuple(given.seeds or experiment.seeds)}
+    working, places = laboratory(proxy), len(experiment.seeds)
     experiment = experiment.model_copy(update=changed)
-    pair = prepare(proxy)
-    cells = [cell | {"arm": "Aerie"} for cell in run_experiment(proxy, pair, experiment, measure)["cells"]]
-    data = _data(proxy, pair, experiment, arm)
-    for seed in experiment.seeds:
+    taught, cells = lessons(proxy, arm, working.around), list[dict[str, Any]]()
+    for place, seed in enumerate(experiment.seeds):
+        stage = settings_of(proxy, arm, place=place, places=places)
+        config = taught.model_copy(update={"train": stage, "seed": seed})
+        head = train_arm(config, arm)
+        heads, data = {AERIE: head}, _data(config, head, place_of(proxy) / "trainers" / str(seed))
         for name, flags in VARIANTS.items():
-            folder = WORK / name.replace(" ", "-").replace("'", "") / str(seed)
+            folder = data.parent / name.replace(" ", "-").replace("'", "")
             words = ["--ttt-steps", str(arm.depth), "--seed", str(seed), *flags]
-            head = _trained(given.speculators, proxy, pair, experiment, data, words, folder)
-            found = _measured(proxy, pair, experiment, head, folder / "cells.json")
+            heads[name] = _trained(given.speculators, config, data, words, folder)
+        for name, work in heads.items():
+            found = measured(working, experiment, work)
             cells += [{"arm": name, "seed": seed, "answers": arm.answers, **cell} for cell in found]
-        results = _results(experiment, arm, cells) | {"versions": _versions(given.speculators)}
-        write_results(
-            given.json,
-            results,
-            provenance(None, (*STEPS, "train", "configs/train/experiments")) | {"proxy": proxy.model_dump(mode="json")},
-        )
+        results = _results(working, arm, cells) | {"versions": _versions(given.speculators)}
+        origin = provenance(None, (*STEPS, "train", CONFIGS.as_posix(), proxy.target))
+        write_results(given.json, results, origin | {"made_from": described(proxy, experiment)})
         print(f"{given.json}: seeds up to {seed}")
-    for row in means(cells):
+    for row in results["means"]:
         print(json.dumps(row))
 
 
-def _results(experiment: Experiment, arm: Arm, cells: list[dict[str, Any]]) -> dict[str, Any]:
+def _results(working: Laboratory, arm: Arm, cells: list[dict[str, Any]]) -> dict[str, Any]:
+    summed = means(cells)
+    of_tasks = [cell for cell in cells if "by_answer" in cell]
+    add_intervals(summed, of_tasks, {AERIE: None} | dict.fromkeys(VARIANTS, AERIE))
     return {
         "experiment": "trainers",
         "claim": "Aerie's trainer beside speculators', on the same answers, target and steps",
         "depth": arm.depth,
-        "steps": experiment.steps,
+        "steps": working.proxy.train.steps,
         "variants": VARIANTS,
-        "means": means(cells),
-        "cells": cells,
+        "means": summed,
+        "cells": [{key: value for key, value in cell.items() if key not in ("head", "by_answer")} for cell in cells],
     }
 
 
-def _data(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm) -> Path:
-    """Writes ids, answer marks and states of all conversations, one after the other, and the draft vocabulary's ids.
+def _data(config: PipelineConfig, head: Path, folder: Path) -> Path:
+    """Writes ids, answer marks and states of the conversations that `config.train` reads, one after the other, and the
+    draft vocabulary's ids.
 
     `states` [tokens, taps + 1, hidden]: the three taps and the last layer's output before the norm.
     """
-    path = WORK / "data.safetensors"
+    path = folder / "data.safetensors"
     if path.exists():
         return path
-    each = arm.answers // len(arm.domains)
-    samples = [sample for domain in arm.domains for sample in answers(proxy, pair, domain, each)]
-    boundaries, longest = (*default_boundaries(pair.layers), pair.layers), max(len(sample.ids) for sample in samples)
-    teacher = Teacher(pair.folder, boundaries, longest=longest, threads=proxy.threads)
-    hidden = teacher.end.model.hidden_size
-    states = [teacher.show(n, torch.tensor([sample.ids])).taps[0].bfloat16() for n, sample in enumerate(samples)]
-    trained = Path(proxy.work) / "heads" / identity(proxy, experiment, arm, experiment.seeds[0]) / "head"
-    maps = load_file(trained / "model.safetensors")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    shards = Shards(Path(config.work) / features.STAGE)
+    places = [(shard, place) for shard, lengths in enumerate(shards.lengths) for place in range(len(lengths))]
+    documents = [shards.document(*place) for place in places[slice(*(config.train.documents or (None,)))]]
+    states = [torch.cat([one.states.taps, one.states.final], -1) for one in documents if one.states is not None]
+    maps = load_file(head / fit.STAGE / fit.HEAD / "model.safetensors")
     tensors = {
-        "ids": torch.tensor([token for sample in samples for token in sample.ids]),
-        "answer": torch.tensor([said for sample in samples for said in sample.answer]),
-        "lengths": torch.tensor([len(sample.ids) for sample in samples]),
-        "states": torch.cat(states).view(-1, len(teacher.boundaries), hidden),
+        "ids": torch.cat([one.ids for one in documents]),
+        "answer": torch.cat([one.answer for one in documents]),
+        "lengths": torch.tensor([len(one.ids) for one in documents]),
+        "states": torch.cat(states).unflatten(-1, (-1, shards.index.hidden)),
         "d2t": maps["d2t"],
         "t2d": maps["t2d"],
     }
+    folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, path.with_suffix(".new"))
     path.with_suffix(".new").rename(path)
     return path
 
 
-def _trained(
-    python: str, proxy: Proxy, pair: Pair, experiment: Experiment, data: Path, flags: list[str], folder: Path
-) -> Path:
-    """The folder of the head; trains it if it is missing."""
-    head = folder / "head"
-    if not (head / "model.safetensors").exists():
-        command = [python, str(SPECULATORS), str(data), str(pair.folder), str(folder)]
-        command += ["--steps", str(experiment.steps), "--tokens", str(experiment.tokens_per_batch)]
-        command += ["--threads", str(proxy.threads), *flags]
-        subprocess.run(command, check=True)
-    return head
-
-
-def _measured(proxy: Proxy, pair: Pair, experiment: Experiment, head: Path, path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        cells = list(measure(proxy, experiment, pair.folder, head, held_out_prompts(proxy, pair)))
-        path.write_text(json.dumps(cells))
-    yield from json.loads(path.read_text())
+def _trained(python: str, config: PipelineConfig, data: Path, flags: list[str], folder: Path) -> Path:
+    """The work folder of the head, laid out as the pipeline's; trains it if it is missing."""
+    stage = config.train
+    sizes = ["--steps", str(stage.steps), "--tokens", str(stage.tokens)]
+    try:
+        begun = begin(folder, fit.STAGE, {"flags": [*sizes, *flags]}, {"data": file_hash(data)})
+    except Finished:
+        return folder
+    command = [python, str(SPECULATORS), str(data), config.target, str(begun.path)]
+    subprocess.run([*command, *sizes, "--threads", str(stage.threads), *flags], check=True)
+    begun.finish({"steps": stage.steps})
+    return folder
 
 
 def _versions(python: str) -> dict[str, str]:

@@ -1,10 +1,8 @@
-"""What a target answers, generated in batches in torch: to examine it while nobody serves it, and for experiments."""
+"""What a target answers, generated in batches in torch: to examine it while nobody serves it."""
 
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import LlamaForCausalLM
 
 from aerie.train.demo.batches import Sample
@@ -51,21 +49,3 @@ def _generate(model: LlamaForCausalLM, prompts: list[list[int]], temperature: fl
 
 def _until_end(reply: list[int], end: int) -> list[int]:
     return reply[: reply.index(end) + 1] if end in reply else reply
-
-
-def save_samples(samples: list[Sample], path: Path) -> None:
-    """Writes safetensors, whole or not at all."""
-    lengths = torch.tensor([[len(s.ids), s.answer.index(True) if any(s.answer) else len(s.ids)] for s in samples])
-    fresh = path.with_suffix(".new")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({"ids": torch.tensor([token for s in samples for token in s.ids]), "lengths": lengths}, fresh)
-    fresh.rename(path)
-
-
-def load_samples(path: Path) -> list[Sample]:
-    tensors = load_file(path)
-    ids, samples, start = tensors["ids"].tolist(), [], 0
-    for total, prompt in tensors["lengths"].tolist():
-        samples.append(Sample(ids[start : start + total], [False] * prompt + [True] * (total - prompt)))
-        start += total
-    return samples

@@ -1,5 +1,6 @@
-"""The plot of an experiment: acceptance length by arm or by amount of data, and tokens per second by load."""
+"""The plot of an experiment: acceptance length by arm or by amount of data, and speed over plain decoding by load."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 Cell = dict[str, Any]
 
 
-def draw(path: Path, results: Cell, *, along: str) -> None:
-    """`along` is `name` or `answers`. Bars and whiskers are means and standard deviations over seeds."""
-    rows = [row for row in results["means"] if "acceptance_length" in row]
-    speeds = [row for row in results["means"] if "tokens_per_s" in row]
+def draw(path: Path, results: Cell, *, along: str, tasks: Sequence[str]) -> None:
+    """`along` is `name` or `answers`; `tasks` are those shown. Whiskers are intervals at 95 % over prompts and seeds,
+    those of speeds standard deviations over seeds.
+    """
+    rows = [row for row in results["means"] if row.get("task") in tasks]
+    speeds = [row for row in results["means"] if row.get("depth")]  # plain decoding is the line at 1
     panels = [panel for panel in (rows, speeds) if panel]
     figure = Figure((_SIZE[0] * len(panels), _SIZE[1]), dpi=_DPI, layout="constrained")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -43,7 +46,7 @@ def _bars(axes: Axes, rows: list[Cell]) -> None:
             [arms.index(arm) + place * 0.8 / len(settings) for arm in found],
             [own[arm]["acceptance_length"] for arm in found],
             width=0.8 / len(settings),
-            yerr=[own[arm]["acceptance_length_deviation"] for arm in found],
+            yerr=_whiskers([own[arm] for arm in found]),
             color=_COLORS[place % len(_COLORS)],
             align="edge",
             label=setting,
@@ -62,7 +65,7 @@ def _growth(axes: Axes, rows: list[Cell]) -> None:
             axes.errorbar(
                 [row["answers"] for row in own],
                 [row["acceptance_length"] for row in own],
-                [row["acceptance_length_deviation"] for row in own],
+                _whiskers(own),
                 color=_COLORS[place % len(_COLORS)],
                 linestyle=style,
                 marker="o",
@@ -80,8 +83,8 @@ def _speeds(axes: Axes, rows: list[Cell]) -> None:
         )
         axes.errorbar(
             [row["concurrency"] for row in own],
-            [row["tokens_per_s"] for row in own],
-            [row["tokens_per_s_deviation"] for row in own],
+            [row["over_plain"] for row in own],
+            [row["over_plain_deviation"] for row in own],
             color=_COLORS[_names(rows, "arm").index(arm) % len(_COLORS)],
             linestyle=("-", "--", ":", "-.")[place % 4],
             marker="o",
@@ -89,7 +92,14 @@ def _speeds(axes: Axes, rows: list[Cell]) -> None:
         )
     _doubling(axes, sorted({row["concurrency"] for row in rows}))
     axes.set_xlabel("concurrent requests")
-    axes.set_ylabel("tokens a second")
+    axes.set_ylabel("tokens a second, over plain decoding")
+    axes.axhline(1, color="#7f7f7f", linewidth=1)
+
+
+def _whiskers(rows: list[Cell]) -> list[list[float]]:
+    """How far the intervals reach below and above the lengths; a length may lie outside its interval by a rounding."""
+    lower = [max(0.0, row["acceptance_length"] - row["acceptance_length_lower"]) for row in rows]
+    return [lower, [max(0.0, row["acceptance_length_upper"] - row["acceptance_length"]) for row in rows]]
 
 
 def _doubling(axes: Axes, values: list[int]) -> None:

@@ -1,84 +1,111 @@
 """Runs an experiment from its config to its results: trains every arm with every seed, measures it, and sums up.
 
-Called by `python -m aerie.experiments`, which supplies `measure`. Finished work is kept: a head under a hash of
-everything that determines it, shared by experiments, with its cells beside it. A kill costs at most the work since a
-checkpoint.
+Called by `python -m aerie.experiments`, which supplies the engine. Finished work is kept: a head under a name for
+everything that determines it, shared by experiments, its cells under one for how it was measured. A killed run goes on
+from the stage's last checkpoint.
 """
 
-import hashlib
 import json
-import math
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aerie.train.experiments.config import Arm, Experiment, Proxy
-from aerie.train.experiments.proxy import Pair, held_out_prompts
-from aerie.train.experiments.variants import train_arm
+from aerie.train.experiments.config import Arm, Experiment, Speed
+from aerie.train.experiments.intervals import add_intervals
+from aerie.train.experiments.lessons import key_of, lessons
+from aerie.train.experiments.variants import beginning, settings_of
+from aerie.train.pipeline import evaluate, features, fit, vocabulary
+from aerie.train.pipeline.config import PipelineConfig
+from aerie.train.pipeline.folder import Finished, linked, write_whole
+from aerie.train.pipeline.order import Surroundings, run_each
+from aerie.train.progress import say
 
 Cell = dict[str, Any]
 Prompts = dict[str, list[list[int]]]
-Measure = Callable[[Proxy, Experiment, Path, Path, Prompts], Iterator[Cell]]
-"""Maps the folders of target and head to cells: task, shape, temperature and acceptance_length; or depth, concurrency
-and tokens_per_s.
-"""
+MeasureSpeed = Callable[[PipelineConfig, Speed, Path, Prompts], Iterator[Cell]]
+"""Maps a head's folder and prompts by task to cells: depth (0 is plain decoding), concurrency, tokens_per_s, and
+over_plain with its interval."""
 
-_T975 = {2: 12.71, 3: 4.303, 4: 3.182, 5: 2.776}
-"""Student's t at 0.975 by the number of seeds."""
 _KEYS = ("arm", "task", "shape", "temperature", "depth", "concurrency")
-_FIGURES = ("acceptance_length", "tokens_per_s", "chain_length")
+_FIGURES = ("acceptance_length", "tokens_per_s", "over_plain", "chain_length")
 
 
-def run_experiment(proxy: Proxy, pair: Pair, experiment: Experiment, measure: Measure) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Laboratory:
+    """What every experiment works with: the proxy's pipeline, the engine and the server."""
+
+    proxy: PipelineConfig
+    around: Surroundings
+    speed: MeasureSpeed
+
+
+def run_experiment(laboratory: Laboratory, experiment: Experiment) -> dict[str, Any]:
     """The experiment's results: cells of each arm and seed, and their means."""
-    prompts = held_out_prompts(proxy, pair)
-    cells = []
+    proxy, cells, places = laboratory.proxy, list[Cell](), len(experiment.seeds)
     for arm in experiment.arms:
-        for seed in experiment.seeds:
-            folder = Path(proxy.work) / "heads" / identity(proxy, experiment, arm, seed)
-            if not (folder / "head" / "model.safetensors").exists():
-                print(f"{experiment.name}: training {arm.name}, seed {seed}", flush=True)
-                train_arm(proxy, pair, experiment, arm, seed, folder)
-            found = _measured(proxy, pair, experiment, folder, prompts, measure)
+        taught = lessons(proxy, arm, laboratory.around)
+        for place, seed in enumerate(experiment.seeds):
+            stage = settings_of(proxy, arm, place=place, places=places)
+            config = taught.model_copy(update={"train": stage, "seed": seed})
+            say(f"{experiment.name}: {arm.name}, seed {seed}")
+            head = train_arm(config, arm)
+            found = measured(laboratory, experiment, head)
             cells += [{"arm": arm.name, "seed": seed, "answers": arm.answers, **cell} for cell in found]
     summed = means(cells)
-    compare(summed, [arm.name for arm in experiment.arms], experiment.beside)
+    of_tasks = [cell for cell in cells if "by_answer" in cell]
+    add_intervals(summed, of_tasks, {arm.name: experiment.beside(arm) for arm in experiment.arms})
     return {
         "experiment": experiment.name,
         "claim": experiment.claim,
-        "arms": [arm.model_dump() for arm in experiment.arms],
+        "arms": [arm.model_dump(mode="json") for arm in experiment.arms],
         "seeds": list(experiment.seeds),
-        "steps": experiment.steps,
+        "steps": proxy.train.steps,
         "means": summed,
-        "cells": cells,
+        "cells": [{key: value for key, value in cell.items() if key not in ("head", "by_answer")} for cell in cells],
     }
 
 
-def identity(proxy: Proxy, experiment: Experiment, arm: Arm, seed: int) -> str:
+def identity(config: PipelineConfig, arm: Arm) -> str:
     """Identifies a trained head: everything that its weights depend on, without its name."""
-    made = {
-        "proxy": proxy.model_dump(mode="json", exclude={"threads", "questions", "max_tokens", "work"}),
-        "arm": arm.model_dump(mode="json", exclude={"name"}),
-        "course": [experiment.steps, experiment.tokens_per_batch, experiment.matrix_rate, experiment.vector_rate],
-        "seed": seed,
-    }
-    return hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:16]
+    stage = config.train.model_dump(mode="json", exclude=fit.NOT_RESULTS)
+    own = arm.model_dump(mode="json", include={"taps", "loss", "rows", "mask"})
+    return key_of({"train": stage, "arm": own, "lessons": Path(config.work).name, "seed": config.seed})
 
 
-def _measured(
-    proxy: Proxy, pair: Pair, experiment: Experiment, folder: Path, prompts: Prompts, measure: Measure
-) -> list[Cell]:
-    asked = experiment.model_dump(mode="json", include={"shapes", "temperatures", "speed"})
-    key = hashlib.sha256(json.dumps([asked, proxy.questions, proxy.max_tokens]).encode()).hexdigest()[:12]
-    path = folder / f"cells-{key}.json"
-    if not path.exists():
-        cells = list(measure(proxy, experiment, pair.folder, folder / "head", prompts))
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(cells))
-        fresh.rename(path)
-    found: list[Cell] = json.loads(path.read_text())
-    return found
+def train_arm(config: PipelineConfig, arm: Arm) -> Path:
+    """Trains the arm with the settings of `config.train` on the features in `config.work`; returns the work folder of
+    its head, where its checkpoints are too.
+    """
+    folder = Path(config.work).parents[1] / "heads" / identity(config, arm)
+    linked(Path(config.work), folder, (features.STAGE, vocabulary.STAGE))
+    try:
+        fit.train_head(config.model_copy(update={"work": str(folder)}), beginning(arm))
+    except Finished:
+        say(f"{folder.name}: trained, kept")
+    return folder
+
+
+def measured(laboratory: Laboratory, experiment: Experiment, head: Path) -> list[Cell]:
+    """The cells of a head, by task and of all tasks, and those of its speed if the experiment asks for it."""
+    proxy = laboratory.proxy
+    stage = proxy.evaluate.model_copy(update={"shapes": experiment.shapes or proxy.evaluate.shapes})
+    asked = stage.model_dump(mode="json", exclude={"settings"})
+    work = head.with_name(f"{head.name}-{key_of([asked, proxy.seed])}")
+    linked(head, work, (fit.STAGE,))
+    config = proxy.model_copy(update={"work": str(work), "evaluate": stage})
+    folder = run_each((evaluate.STAGE,), config, laboratory.around)
+    cells: list[Cell] = json.loads((folder / evaluate.FILE).read_text(encoding="utf-8"))
+    cells += evaluate.together(cells)
+    if experiment.speed is not None:
+        path = work / f"speed-{key_of(experiment.speed.model_dump(mode='json'))}.json"
+        if not path.exists():
+            prompts = evaluate.prompts_of(config)
+            timed = list(laboratory.speed(config, experiment.speed, work / fit.STAGE / fit.HEAD, prompts))
+            write_whole(path, json.dumps(timed).encode())
+        cells += json.loads(path.read_text(encoding="utf-8"))
+    return cells
 
 
 def means(cells: list[Cell]) -> list[Cell]:
@@ -99,27 +126,7 @@ def means(cells: list[Cell]) -> list[Cell]:
     return summed
 
 
-def compare(rows: list[Cell], arms: list[str], beside: str) -> None:
-    """Adds to each mean length the arm that it stands `beside`, the difference, and whether that is within the noise:
-    less than its 95 % interval over seeds (Welch's, with the freedom of the smaller sample); None for a single seed.
-    """
-    others = {arm: arms[0] if beside == "first" else arms[at - 1] for at, arm in enumerate(arms) if at}
-    known = {tuple(row.get(key) for key in _KEYS): row for row in rows if "acceptance_length" in row}
-    for row in known.values():
-        other = known.get((others.get(row["arm"]), *(row.get(key) for key in _KEYS[1:])))
-        if other is None:
-            continue
-        count = min(row["seeds"], other["seeds"])
-        deviations = [one["acceptance_length_deviation"] for one in (row, other)]
-        difference = row["acceptance_length"] - other["acceptance_length"]
-        half = _T975[count] * math.hypot(*deviations) / count**0.5 if count in _T975 else None
-        row |= {"beside": other["arm"], "difference": round(difference, 4)}
-        row["within_noise"] = None if half is None else abs(difference) <= half
-
-
 def write_results(path: Path, results: dict[str, Any], provenance: dict[str, Any]) -> None:
     """Writes the file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(results | {"provenance": provenance}, indent=1) + "\n", encoding="utf-8")
-    fresh.rename(path)
+    write_whole(path, (json.dumps(results | {"provenance": provenance}, indent=1) + "\n").encode())

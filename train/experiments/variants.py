@@ -1,144 +1,108 @@
-"""One arm of an experiment with one seed: a head from initialization to export; resumes after a kill.
+"""One arm with one seed: its settings of the stage `train`, and the losses that only experiments have.
 
-Called by `table`. Every head starts at random except for the target's final norm and output rows, so that arms differ
-only in their configs. Heads of the feature loss keep both frozen, as their features are the target's states.
+Called by `table`. Every head starts as those of `aerie train` do: as the target's last layer, final norm and output
+rows. So arms differ only in their settings.
 """
 
-import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
+from torch import nn
 
-from aerie.train.demo.batches import Batch, Sample, batches
-from aerie.train.experiments.config import Arm, Experiment, Proxy
-from aerie.train.experiments.descent import Progress, Schedule, descend
-from aerie.train.experiments.proxy import Pair, answers
-from aerie.train.experiments.teaching import Teacher, judge_feature, stale_mask, without_template
-from aerie.train.heads.draft_vocabulary import DraftVocabulary, draft_vocabulary
-from aerie.train.heads.head import Head, default_boundaries
-from aerie.train.heads.layout import write_head
-from aerie.train.heads.loss import Judged, judge, loss_mask
-from aerie.train.heads.objectives import OBJECTIVES
-from aerie.train.heads.peagle.elements import Drop
-from aerie.train.heads.peagle.head import ParallelHead, ParallelShape
-from aerie.train.heads.peagle.layout import write_parallel
-from aerie.train.heads.peagle.loss import Lesson, judge_parallel
+from aerie.contracts.errors import AerieError
+from aerie.train.experiments.config import FEATURE, Arm
+from aerie.train.experiments.teaching import judge_feature, stale_mask
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
+from aerie.train.heads.loss import Judged
+from aerie.train.heads.peagle.loss import Lesson
 from aerie.train.heads.unroll import unroll
-from aerie.train.pipeline.fitting.initial import shape_for
-
-_DECAY = 0.8
-_DROP_RATE, _DROP_FLOOR = 0.7, 0.2
-_WARMUP, _FALL, _CLIP = 20, 0.35, 0.5
-_CHECKPOINTS = 4
-_LONGEST = 512
-
-Lost = Callable[[int, int, Batch], Iterator[Judged]]
+from aerie.train.pipeline.config import PipelineConfig
+from aerie.train.pipeline.data.served import OutputEnd
+from aerie.train.pipeline.data.shards import Index
+from aerie.train.pipeline.fit import Begin
+from aerie.train.pipeline.fitting.config import TrainStage
+from aerie.train.pipeline.fitting.kinds import Kind, Recurrent, begun_kind
 
 
-def train_arm(proxy: Proxy, pair: Pair, experiment: Experiment, arm: Arm, seed: int, folder: Path) -> None:
-    """Trains the arm and writes `folder`/head; checkpoints are in `folder`/work."""
-    torch.set_num_threads(proxy.threads)
-    samples = _samples(proxy, pair, arm)
-    vocabulary = _vocabulary(proxy, pair)
-    teacher = Teacher(pair.folder, _boundaries(arm, pair), longest=_LONGEST, threads=proxy.threads)
-    torch.manual_seed(seed)
-    head = _begun(proxy, arm, pair, teacher, vocabulary)
-    rng = random.Random(f"{seed} batches")
-    found = list(batches(samples, tokens=experiment.tokens_per_batch, longest=_LONGEST, rng=rng))
-    lost = _lost(arm, head, teacher, vocabulary, seed)
-    schedule = Schedule(
-        steps=experiment.steps,
-        matrix_rate=experiment.matrix_rate,
-        vector_rate=experiment.vector_rate,
-        warmup=_WARMUP,
-        decay=_FALL,
-        clip=_CLIP,
-        checkpoint_every=max(1, experiment.steps // _CHECKPOINTS),
-    )
-    descend(
-        head,
-        schedule,
-        folder / "work",
-        found,
-        seed,
-        lost,
-        Progress(arm.depth).add,
-    )
-    out = folder / "head"
-    out.mkdir(parents=True, exist_ok=True)
-    if isinstance(head, Head):
-        write_head(head, vocabulary, out)
-    else:
-        write_parallel(head, teacher.end.embedding, vocabulary, out, depth=arm.depth)
+def settings_of(proxy: PipelineConfig, arm: Arm, *, place: int, places: int) -> TrainStage:
+    """The arm's section `train`. The seed at `place` of `places` has an equal part of the exercises to itself.
 
-
-def _samples(proxy: Proxy, pair: Pair, arm: Arm) -> list[Sample]:
-    """Equal parts of the arm's domains; smaller amounts are prefixes of larger ones."""
-    each = arm.answers // len(arm.domains)
-    samples = [sample for domain in arm.domains for sample in answers(proxy, pair, domain, each)]
-    return samples if arm.template == "right" else without_template(samples, pair.tokenizer)
-
-
-def _vocabulary(proxy: Proxy, pair: Pair) -> DraftVocabulary:
-    """Chosen from the target's training text of both domains; all arms share it."""
-    texts = (entry.text for entries in pair.taught.values() for entry in entries)
-    encoded = (pair.tokenizer.encode(text, add_special_tokens=False) for text in texts)
-    always = pair.tokenizer.all_special_ids
-    return draft_vocabulary(encoded, kept=proxy.draft_vocabulary, size=len(pair.tokenizer), always=always)
-
-
-def _boundaries(arm: Arm, pair: Pair) -> tuple[int, ...]:
-    layers = int(pair.layers)
-    return default_boundaries(layers) if arm.taps == "fused" else (layers,)
-
-
-def _begun(proxy: Proxy, arm: Arm, pair: Pair, teacher: Teacher, vocabulary: DraftVocabulary) -> Head | ParallelHead:
-    shape = shape_for(teacher.end.model, teacher.boundaries, proxy.draft_vocabulary)
-    shape = replace(shape, tap_norms=arm.norms, norm_output=arm.norms)
-    head: Head | ParallelHead
-    if arm.kind == "eagle3":
-        head = Head(shape)
-    else:
-        head = ParallelHead(ParallelShape(shape, arm.layers, pair.tokenizer.pad_token_id))
-    with torch.no_grad():
-        head.norm.weight.copy_(teacher.end.norm_weight)
-        head.lm_head.weight.copy_(teacher.end.output[vocabulary.draft_to_target])
-    if arm.rows == "frozen":
-        head.norm.requires_grad_(False)
-        head.lm_head.requires_grad_(False)
-    return head
-
-
-def _lost(arm: Arm, head: Head | ParallelHead, teacher: Teacher, vocabulary: DraftVocabulary, seed: int) -> Lost:
-    """Returns the arm's losses of a batch, by step and key."""
-
-    def parallel(step: int, key: int, batch: Batch) -> Iterator[Judged]:
-        assert isinstance(head, ParallelHead)
-        shown = teacher.show(key, batch.ids)
-        lesson = Lesson(batch.ids, batch.answer, shown.taps, shown.logits)
-        drop = Drop(arm.depth, _DROP_RATE, _DROP_FLOOR)
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + step)
-        objective = OBJECTIVES[arm.loss]
-        return judge_parallel(head, teacher.end.embedding, lesson, vocabulary, drop, generator, objective=objective)
-
-    def recurrent(step: int, key: int, batch: Batch) -> Iterator[Judged]:
-        assert isinstance(head, Head)
-        shown = teacher.show(key, batch.ids)
-        outputs = unroll(head, teacher.end.embedding, batch.ids, shown.taps, arm.depth)
-        if arm.loss == "feature":
-            yield judge_feature(head, outputs, shown, batch.answer, vocabulary)
-            return
-        yield judge(
-            head,
-            outputs,
-            shown.logits,
-            batch.answer,
-            vocabulary,
-            decay=_DECAY,
-            objective=OBJECTIVES[arm.loss],
-            counted=loss_mask if arm.mask == "right" else stale_mask,
+    Raises AerieError if the arm asks for more answers than a part has.
+    """
+    part = proxy.prompts.drawn // places
+    if arm.answers > part:
+        raise AerieError(
+            f"{arm.name} asks for {arm.answers} answers; of {proxy.prompts.drawn} exercises (prompts.drawn) each of "
+            f"{places} seeds has {part} to itself"
         )
+    own = {
+        "kind": arm.kind,
+        "depth": arm.depth,
+        "loss": TrainStage().loss if arm.loss == FEATURE else arm.loss,
+        "tap_norms": arm.norms,
+        "norm_output": arm.norms,
+        "documents": (place * part, place * part + arm.answers),
+        "peagle": proxy.train.peagle.model_dump() | {"layers": arm.layers},
+    }
+    return TrainStage.model_validate(proxy.train.model_dump() | own)
 
-    return recurrent if arm.kind == "eagle3" else parallel
+
+def beginning(arm: Arm) -> Begin:
+    """How the stage `train` initializes the arm's head."""
+
+    def begin(config: PipelineConfig, index: Index, chosen: DraftVocabulary, end: OutputEnd) -> Kind:
+        if arm.taps == "top":
+            index = replace(index, boundaries=(end.model.layers,))
+        kind = begun_kind(config, index, chosen, end)
+        if isinstance(kind, Recurrent):
+            if arm.rows == "frozen":
+                kind.head.norm.requires_grad_(False)
+                kind.head.lm_head.requires_grad_(False)
+            if arm.mask == "stale":
+                kind = replace(kind, counted=stale_mask)
+        return Variant(arm, kind, end)
+
+    return begin
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A head in training, with the taps and the loss of its arm."""
+
+    arm: Arm
+    inner: Kind
+    end: OutputEnd
+
+    @property
+    def head(self) -> nn.Module:
+        return self.inner.head
+
+    def judge(self, number: int, row: Lesson) -> Iterator[Judged]:
+        if self.arm.taps == "top":
+            assert row.final is not None
+            row = replace(row, taps=row.final)
+        if self.arm.loss == FEATURE:
+            yield self._feature(number, row)
+        else:
+            yield from self.inner.judge(number, row)
+
+    def _feature(self, number: int, row: Lesson) -> Judged:
+        kind, final = self.inner, row.final
+        assert isinstance(kind, Recurrent) and final is not None
+        depth, decay = kind.depth_of(number)
+        outputs = unroll(kind.head, kind.embedding, row.ids, row.taps, depth, row.documents)
+        judged = judge_feature(
+            kind.head,
+            outputs,
+            self.end.normed(final),
+            row.logits,
+            row.answer,
+            kind.vocabulary,
+            documents=row.documents,
+            decay=decay,
+        )
+        return judged.deepened(kind.stage.depth)
+
+    def write(self, folder: Path) -> None:
+        self.inner.write(folder)

@@ -29,8 +29,8 @@ ALL = "all"
 """The task of a cell that weights every task equally."""
 
 Cell = dict[str, Any]
-"""head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position, and by_place: where in
-an answer steps began -> [steps, tokens that they committed]."""
+"""head, task, shape, temperature, prompts, tokens, acceptance_length, acceptance_per_position, by_place: where in
+an answer steps began -> [steps, tokens that they committed], and by_answer: the same two of each prompt's answer."""
 Measure = Callable[[PipelineConfig, Path, dict[str, list[list[int]]]], Iterator[Cell]]
 """Maps a head's folder and prompt ids by task to one cell for each task, shape and temperature of the config."""
 
@@ -46,7 +46,7 @@ def evaluate(config: PipelineConfig, measure: Measure) -> Path:
         inputs[BASELINE] = weights_hash(heads[BASELINE])
     settings = stage.model_dump(mode="json", exclude={"settings"})
     begun = begin(work, STAGE, settings, inputs)
-    prompts = _prompts(config, stage)
+    prompts = prompts_of(config)
     cells = _resumed(begun.path / FILE)
     each = len(prompts) * len(stage.shapes) * len(stage.temperatures)
     with reported_when_full(begun.path), bar(STAGE, each * len(heads), len(cells)) as advance:
@@ -71,8 +71,9 @@ def check_tasks(stage: EvaluateStage) -> None:
         raise AerieError("evaluate.tasks names no held-out prompts; give at least one file, as in tasks: {chat: FILE}")
 
 
-def _prompts(config: PipelineConfig, stage: EvaluateStage) -> dict[str, list[list[int]]]:
-    """Prompts in the served template: the turns up to the first answer."""
+def prompts_of(config: PipelineConfig) -> dict[str, list[list[int]]]:
+    """The held-out prompts by task, in the served template: the turns up to the first answer."""
+    stage = config.evaluate
     model = read_model_config(Path(config.target))
     template = None if config.template is None else Path(config.template)
     renderer = ChatRenderer(Path(config.target), template, model.end_ids)
@@ -127,7 +128,7 @@ def _whole(cells: list[Cell]) -> Cell:
     shares = zip_longest(*(cell["acceptance_per_position"] for cell in cells), fillvalue=0.0)
     counts = {place: zip(*(cell["by_place"][place] for cell in cells), strict=True) for place in cells[0]["by_place"]}
     return {
-        **cells[0],
+        **{key: value for key, value in cells[0].items() if key != "by_answer"},
         "task": ALL,
         "prompts": sum(cell["prompts"] for cell in cells),
         "tokens": sum(cell["tokens"] for cell in cells),

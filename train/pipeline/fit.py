@@ -5,7 +5,7 @@ rows in the same order and ends with the same bytes. Weights, their gradients an
 `precision: bfloat16` only products are computed in bf16.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import template_hash, template_source, weights_hash
+from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.loss import Judged
 from aerie.train.heads.peagle.loss import Lesson
 from aerie.train.optimization import checkpoint
@@ -37,19 +38,23 @@ STAGE = "train"
 HEAD = "head"
 """The head's folder inside the stage's folder, in the layout of SpecForge."""
 _CHECKPOINT = "checkpoint"
-_NOT_RESULTS = {"threads", "device"}
+NOT_RESULTS = {"threads", "device"}
+"""Settings on which no weight depends."""
+
+Begin = Callable[[PipelineConfig, Index, DraftVocabulary, OutputEnd], Kind]
+"""Initializes a head in training; experiments try others."""
 
 
-def train_head(config: PipelineConfig) -> Path:
+def train_head(config: PipelineConfig, begun: Begin = begun_kind) -> Path:
     """Raises AerieError if features or vocabulary were made for another target, template or set of taps."""
     processes = Processes(config.train.device)
     try:
-        return _train(config, processes)
+        return _train(config, processes, begun)
     finally:
         processes.close()
 
 
-def _train(config: PipelineConfig, processes: Processes) -> Path:
+def _train(config: PipelineConfig, processes: Processes, begin_kind: Begin) -> Path:
     stage, work = config.train, Path(config.work)
     torch.set_num_threads(stage.threads)
     inputs = {name: input_hash(work, name) for name in (features.STAGE, vocabulary.STAGE)}
@@ -58,12 +63,12 @@ def _train(config: PipelineConfig, processes: Processes) -> Path:
     if stage.start_from is not None:
         inputs["start_from"] = weights_hash(Path(stage.start_from))
     _check_features(config, shards.index, manifest_of(work, vocabulary.STAGE)["inputs"], inputs)
-    settings = stage.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
+    settings = stage.model_dump(mode="json", exclude=NOT_RESULTS) | {"seed": config.seed}
     folder = work / f"{STAGE}.partial"
     if processes.first:
         begun = begin(work, STAGE, settings, inputs)
     processes.wait()
-    run = _Run.start(config, shards, processes)
+    run = _Run.start(config, shards, processes, begin_kind)
     with reported_when_full(folder):
         run.go(folder, work / "tensorboard")
         processes.wait()
@@ -107,16 +112,16 @@ class _Run:
     optimizers: list[Optimizer] = field(default_factory=list)
 
     @classmethod
-    def start(cls, config: PipelineConfig, shards: Shards, processes: Processes) -> "_Run":
+    def start(cls, config: PipelineConfig, shards: Shards, processes: Processes, begin_kind: Begin) -> "_Run":
         stage, index = config.train, shards.index
         end = OutputEnd(Path(config.target), str(processes.device))
         chosen = vocabulary.read_vocabulary(Path(config.work) / vocabulary.STAGE, end.model.vocabulary)
-        kind = begun_kind(config, index, chosen, end)
+        kind = begin_kind(config, index, chosen, end)
         compute = None
         if index.mode == "online":
             size = {"longest": index.longest, "dtype": index.dtype, "threads": stage.threads}
             compute = ServedTarget(Path(config.target), index.boundaries, **size).states  # type: ignore[arg-type]
-        rows = Rows(shards, tokens=stage.tokens, seed=config.seed, compute=compute)
+        rows = Rows(shards, tokens=stage.tokens, seed=config.seed, compute=compute, documents=stage.documents)
         steps = stage.steps or max(1, rows.of_epochs(stage.epochs) // stage.accumulate)
         return cls(stage, processes, kind, end, rows, steps, _optimizers(stage, kind.head))
 
@@ -175,9 +180,10 @@ class _Run:
 
     def _placed(self, row: Row) -> Lesson:
         device = self.processes.device
-        logits = self.end.logits(row.final.to(device))
+        final = row.final.to(device)
+        logits = self.end.logits(final)
         taps, documents = row.taps.to(device).float(), row.documents.to(device)
-        return Lesson(row.ids.to(device), row.answer.to(device), taps, logits, documents)
+        return Lesson(row.ids.to(device), row.answer.to(device), taps, logits, documents, final.float())
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         if self.stage.precision == "float32":

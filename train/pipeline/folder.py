@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,15 @@ def discard(work: Path, stage: str) -> None:
     """Removes a stage's folder, finished or not."""
     for folder in (work / stage, work / f"{stage}.partial"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def linked(work: Path, folder: Path, stages: Iterable[str]) -> Path:
+    """Makes `folder`, in which the finished ones of these stages of `work` are links; returns it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage in stages:
+        if (work / stage).exists() and not (folder / stage).exists():
+            (folder / stage).symlink_to((work / stage).resolve(), target_is_directory=True)
+    return folder
 
 
 def manifest_of(work: Path, stage: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The composition root supplies what needs an engine or a server: `Surroundings`.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,10 +63,16 @@ def run_stage(name: str, config: PipelineConfig, surroundings: Surroundings, *, 
 
 def run_all(config: PipelineConfig, surroundings: Surroundings) -> Path:
     """Runs every stage in order; keeps those that are finished with this config and these inputs."""
-    done, run = Path(config.work), config.pretrain
+    run = config.pretrain
     if run is not None and config.trains_target:
         _check_sizes(config, run.architecture.num_hidden_layers, run.vocabulary)
-    for name in stages_of(config):
+    return run_each(stages_of(config), config, surroundings)
+
+
+def run_each(names: Iterable[str], config: PipelineConfig, surroundings: Surroundings) -> Path:
+    """Runs these stages in order; keeps those that are finished with this config and these inputs."""
+    done = Path(config.work)
+    for name in names:
         if name == prompts.STAGE:  # the target is there
             check(config)
         try:

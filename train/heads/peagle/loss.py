@@ -32,6 +32,8 @@ class Lesson:
     logits: Tensor
     """[rows, columns, vocabulary] the target's, fp32 or wider."""
     documents: Tensor | None = None
+    final: Tensor | None = None
+    """[rows, columns, hidden] the target's last layer, before its final norm."""
 
 
 def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elements) -> Tensor:

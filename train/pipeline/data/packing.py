@@ -5,6 +5,7 @@ random order, each in the first of the next few rows that has room. So a resumed
 every row without reading any.
 """
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.contracts.errors import ConfigError
 from aerie.train.pipeline.data.served import States
 from aerie.train.pipeline.data.shards import Shards
 
@@ -35,13 +37,20 @@ class Row:
     """[1, columns, hidden] bf16, before the target's final norm."""
 
 
-def rows_of_epoch(lengths: list[list[int]], *, tokens: int, seed: int, epoch: int) -> list[list[Place]]:
-    """Rows of at most `tokens`; a longer document gets its own row and is cut when it is read."""
+def rows_of_epoch(
+    lengths: list[list[int]], *, tokens: int, seed: int, epoch: int, documents: range | None = None
+) -> list[list[Place]]:
+    """Rows of at most `tokens`; a longer document gets its own row and is cut when it is read. `documents` are those
+    that rows are made of, counted over all shards.
+    """
     rng = random.Random(f"{seed} epoch {epoch}")
+    before = list(itertools.accumulate(map(len, lengths), initial=0))
     rows: list[list[Place]] = []
     open_rows: list[tuple[list[Place], int]] = []
     for shard in rng.sample(range(len(lengths)), len(lengths)):
         for place in rng.sample(range(len(lengths[shard])), len(lengths[shard])):
+            if documents is not None and before[shard] + place not in documents:
+                continue
             size = min(lengths[shard][place], tokens)
             fitting = next((at for at, (_, used) in enumerate(open_rows) if used + size <= tokens), None)
             if fitting is None:
@@ -59,13 +68,28 @@ class Rows:
     """Every packed row of a run by its number, epoch after epoch."""
 
     def __init__(
-        self, shards: Shards, *, tokens: int, seed: int, compute: Callable[[list[int]], States] | None
+        self,
+        shards: Shards,
+        *,
+        tokens: int,
+        seed: int,
+        compute: Callable[[list[int]], States] | None,
+        documents: tuple[int, int] | None = None,
     ) -> None:
-        """`compute` gives the states of documents that were stored without them."""
+        """`compute` gives the states of documents that were stored without them; `documents` is the range of those to
+        read. Raises ConfigError if the shards hold fewer.
+        """
+        stored = sum(map(len, shards.lengths))
+        if documents is not None and documents[1] > stored:
+            raise ConfigError(
+                f"train.documents ends at {documents[1]}; the features hold {stored} conversations",
+                param="train.documents",
+            )
         self._shards = shards
         self._tokens = tokens
         self._seed = seed
         self._compute = compute
+        self._documents = None if documents is None else range(*documents)
         self._planned: list[list[list[Place]]] = []
 
     def of_epochs(self, epochs: int) -> int:
@@ -85,7 +109,10 @@ class Rows:
 
     def _plan(self, epochs: int) -> None:
         for epoch in range(len(self._planned), epochs):
-            self._planned.append(rows_of_epoch(self._shards.lengths, tokens=self._tokens, seed=self._seed, epoch=epoch))
+            planned = rows_of_epoch(
+                self._shards.lengths, tokens=self._tokens, seed=self._seed, epoch=epoch, documents=self._documents
+            )
+            self._planned.append(planned)
 
     def _read(self, places: list[Place]) -> Row:
         ids, answer, documents, taps, final = [], [], [], [], []

@@ -50,6 +50,8 @@ class TrainStage(Section):
     epochs: int = Field(default=1, ge=1)
     steps: int | None = Field(default=None, ge=1)
     """Updates; by default as many as the epochs need."""
+    documents: tuple[int, int] | None = None
+    """Half-open range of the stored conversations to learn from; all by default."""
     tokens: int = Field(default=2048, ge=2)
     """Tokens of a packed row: whole conversations, one after the other."""
     accumulate: int = Field(default=1, ge=1)
@@ -78,6 +80,8 @@ class TrainStage(Section):
     def _possible(self) -> "TrainStage":
         if self.kind == "peagle" and (self.tap_norms or self.norm_output):
             raise ValueError("tap_norms and norm_output are EAGLE-3.1's; a P-EAGLE head (kind: peagle) has neither")
+        if self.documents is not None and not 0 <= self.documents[0] < self.documents[1]:
+            raise ValueError(f"documents is {list(self.documents)}; it is a range [first, end) that holds some")
         if self.peagle.keep_start and (self.kind == "eagle3" or self.start_from is None):
             raise ValueError("peagle.keep_start freezes what a P-EAGLE head takes from start_from; name that head")
         return self

@@ -19,7 +19,7 @@ from aerie.engine.model.config import read_model_config
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
 from aerie.train.heads.layout import write_head
-from aerie.train.heads.loss import Judged, judge
+from aerie.train.heads.loss import Judged, Mask, judge, loss_mask
 from aerie.train.heads.objectives import OBJECTIVES
 from aerie.train.heads.peagle.elements import Drop
 from aerie.train.heads.peagle.head import ParallelHead
@@ -48,17 +48,18 @@ class Kind(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """EAGLE-3. `embedding` [vocabulary, hidden] is the target's."""
+    """EAGLE-3. `embedding` [vocabulary, hidden] is the target's; `counted` says where drafts count."""
 
     stage: TrainStage
     seed: int
     head: Head
     embedding: Tensor
     vocabulary: DraftVocabulary
+    counted: Mask = loss_mask
 
     def judge(self, number: int, row: Lesson) -> Iterator[Judged]:
         stage = self.stage
-        depth, decay = (self._drawn(number), 1.0) if stage.draw_depth else (stage.depth, stage.step_decay)
+        depth, decay = self.depth_of(number)
         outputs = unroll(self.head, self.embedding, row.ids, row.taps, depth, row.documents)
         judged = judge(
             self.head,
@@ -69,8 +70,13 @@ class Recurrent:
             documents=row.documents,
             decay=decay,
             objective=OBJECTIVES[stage.loss],
+            counted=self.counted,
         )
         yield judged.deepened(stage.depth)
+
+    def depth_of(self, number: int) -> tuple[int, float]:
+        """To which depth the row `number` is unrolled, and the weight of each step relative to the one before."""
+        return (self._drawn(number), 1.0) if self.stage.draw_depth else (self.stage.depth, self.stage.step_decay)
 
     def _drawn(self, number: int) -> int:
         """The depth of a row: more than k with probability step_decay^k, whichever process takes it.
