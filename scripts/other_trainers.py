@@ -36,7 +36,7 @@ SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {
     "speculators as it comes": [],
     "speculators at Aerie's rates": [
-        *("--lr", "0.004", "--muon-lr", "0.01", "--weight-decay", "0", "--muon-weight-decay", "0.05"),
+        *("--lr", "0.002", "--muon-lr", "0.005", "--weight-decay", "0", "--muon-weight-decay", "0.05"),
         *("--scheduler-warmup-steps", "20", "--ttt-step-loss-decay", "0.8"),
     ],
 }

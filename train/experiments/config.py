@@ -40,7 +40,7 @@ class Arm(Section):
     """`right` counts drafts as `train/heads/loss.py` does; `stale` is the mask of EAGLE's trainer, 1-2 columns late."""
     template: Literal["right", "none"] = "right"
     """Whether the head sees the served template, or bare prompts and answers."""
-    answers: int = Field(default=2048, ge=1)
+    answers: int = Field(default=1024, ge=1)
     """Answers to learn from, to prompts that no other seed has; a smaller number is a part of a larger one."""
     tasks: tuple[str, ...] = ()
     """Tasks that the exercises are of; all by default."""

@@ -165,10 +165,10 @@ def test_seeds_learn_from_different_answers_and_more_answers_are_new_ones(proxy:
         assert found is not None
         return found
 
-    assert [part(2048, place) for place in range(3)] == [(0, 2048), (2048, 4096), (4096, 6144)]
-    assert part(512, 1) == (2048, 2560), "a smaller amount is a part of a larger one"
-    with pytest.raises(AerieError, match="each of 3 seeds has 2048"):
-        part(2049, 0)
+    assert [part(1024, place) for place in range(3)] == [(0, 1024), (1024, 2048), (2048, 3072)]
+    assert part(256, 1) == (1024, 1280), "a smaller amount is a part of a larger one"
+    with pytest.raises(AerieError, match="each of 3 seeds has 1024"):
+        part(1025, 0)
 
 
 def test_the_exercises_of_heads_are_none_that_they_are_measured_on(proxy: PipelineConfig, tasks_target: Path) -> None:

@@ -41,6 +41,14 @@ def test_an_epoch_has_every_document_once_in_rows_that_fit() -> None:
     assert len(rows) <= 7
 
 
+def test_rows_of_a_part_hold_its_documents_alone() -> None:
+    """Documents are counted over all shards."""
+    numbered = [(shard, place) for shard, lengths in enumerate(LENGTHS) for place in range(len(lengths))]
+    last = len(numbered) - 1
+    rows = rows_of_epoch(LENGTHS, tokens=16, seed=0, epoch=0, documents=range(1, last))
+    assert sorted(place for row in rows for place in row) == numbered[1:last]
+
+
 def test_rows_hold_what_the_shards_hold(shared: PipelineConfig) -> None:
     shards = Shards(run_to(shared, "features"))
     rows = Rows(shards, tokens=128, seed=0, compute=None)
