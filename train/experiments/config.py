@@ -104,7 +104,7 @@ class Experiment(Section):
                 continue
             other = next((one for one in self.arms[:place] if one.name == wanted), None)
             if other is None:
-                raise ValueError(f"{arm.name} stands beside {arm.beside}, which is no arm before it")
+                raise ValueError(f"{arm.name} stands beside {arm.beside}, which names none of the arms before it")
             if len(found := arm.differing(other)) != 1:
                 raise ValueError(
                     f"{arm.name} differs from {other.name} in {', '.join(found) or 'nothing'}; arms that are compared "

@@ -134,7 +134,7 @@ def test_arms_that_are_compared_differ_in_one_setting() -> None:
         experiment({"name": "b", "loss": "lk_alpha", "depth": 1})
     with pytest.raises(ValueError, match="differs from a in nothing"):
         experiment({"name": "b"})
-    with pytest.raises(ValueError, match="no arm before it"):
+    with pytest.raises(ValueError, match="none of the arms before it"):
         experiment({"name": "b", "depth": 1, "beside": "c"}, {"name": "c", "norms": True})
     found = experiment(
         {"name": "b", "depth": 1}, {"name": "c", "depth": 2, "beside": "b"}, {"name": "d", "alone": True}
