@@ -31,7 +31,7 @@ class Hindsight(Goodput):
             chosen = self.chains.best(chances, rows, context, behind)
             if chosen.tokens / chosen.seconds > speed:
                 speed = chosen.tokens / chosen.seconds
-                self.chains.nodes(chosen, nodes)
+                self.chains.nodes(nodes)
                 shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
         for tree in self.trees if len(headed) else ():
             tokens = rows + float(np.minimum(self.lane.acceptance(headed, tree), most).sum())

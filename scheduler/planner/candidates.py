@@ -48,15 +48,18 @@ class Candidates:
         self._allowed: Bools = np.zeros((rows, deepest), dtype=np.bool_)
         self._chances = np.zeros((rows, deepest))
         self._lucky = np.zeros((rows, deepest))
+        self._own, self._unknown = np.zeros((2, 0))
+        """Offsets of the rows of the last choice, and the standard deviations of what is not known of them."""
         self._steps: Ints = np.arange(deepest, dtype=np.int32)
 
     def best(self, batch: Batch) -> tuple[Chosen, DraftShape]:
         """The best shape that drafts at all."""
-        chances = self._masked(batch, self._chances, luck=0.0)
+        self._own, self._unknown = self._survival.offsets.current(batch.headed)
+        chances = self._masked(batch, self._own, self._chances)
         chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
         shape = DraftShape(chosen.depth, 1, chosen.depth + 1)
         for family, tree in enumerate(self._trees, start=1):
-            expected = batch.rows + float(self._survival.survivals(batch.headed, family, tree.depth).sum())
+            expected = batch.rows + float(self._survival.survivals(batch.headed, family, tree.depth, self._own).sum())
             value = self._chains.of_tree(tree, expected, len(batch.headed), batch.rows, batch.context, batch.behind)
             if value is not None and value.tokens / value.seconds > chosen.tokens / chosen.seconds:
                 chosen, shape = value, tree
@@ -64,15 +67,14 @@ class Candidates:
 
     def lucky(self, batch: Batch) -> tuple[Chosen, Ints]:
         """The best chains if the rows of which the least is known were better than expected, by what is not known of
-        them, and the nodes [h] of each row, root included.
+        them, and the nodes [h] of each row, root included. Call it after `best`.
         """
-        _, unknown = self._survival.offsets.current(batch.headed)
-        few = unknown.argsort()[-_FEW:]
+        few = self._unknown.argsort()[-_FEW:]
         some = Batch(batch.headed[few], batch.most[few], batch.rows, batch.context, batch.behind)
-        chances = self._masked(some, self._lucky, luck=LUCK)
+        chances = self._masked(some, self._own[few] + LUCK * self._unknown[few], self._lucky)
         chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
         nodes, own = np.ones(len(batch.headed), dtype=np.int32), np.ones(len(few), dtype=np.int32)
-        self._chains.nodes(chosen, own)
+        self._chains.nodes(own)
         nodes[few] = own
         return chosen, nodes
 
@@ -81,18 +83,17 @@ class Candidates:
         if shape.topk > 1:
             return np.minimum(batch.most + 1, np.int32(shape.nodes))
         nodes = np.ones(len(batch.headed), dtype=np.int32)
-        self._chains.nodes(chosen, nodes)
+        self._chains.nodes(nodes)
         return nodes
 
     def expected(self, nodes: Ints, rows: int) -> float:
         """Tokens that chains of so many nodes [h] commit with `rows` rows, luck aside. Call it after `best`."""
         return rows + float(self._chances[: len(nodes)][self._steps < nodes[:, None] - 1].sum())
 
-    def _masked(self, batch: Batch, out: Doubles, *, luck: float) -> Doubles:
-        """[h, deepest] chances of the nodes that the rows can use."""
+    def _masked(self, batch: Batch, own: Doubles, out: Doubles) -> Doubles:
+        """[h, deepest] chances of the nodes that the rows, of the offsets `own` [h], can use."""
         count = len(batch.headed)
-        allowed, masked = self._allowed[:count], out[:count]
-        np.less(self._steps, batch.most[:, None], out=allowed)
-        masked[:] = 0.0
-        np.copyto(masked, self._survival.survivals(batch.headed, 0, self._deepest, luck=luck), where=allowed)
-        return masked
+        chances = self._survival.survivals(batch.headed, 0, self._deepest, own, out=out[:count])
+        if int(batch.most.min()) < self._deepest:
+            chances *= np.less(self._steps, batch.most[:, None], out=self._allowed[:count])
+        return chances

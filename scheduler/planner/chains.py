@@ -47,9 +47,9 @@ class Chains:
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
         return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth, pair=costs.pair)
 
-    def nodes(self, chosen: Chosen, out: Ints) -> None:
+    def nodes(self, out: Ints) -> None:
         """As ChainChoice.nodes: of the shape that `best` has just found."""
-        self._choice.nodes(chosen, out)
+        self._choice.nodes(out)
 
     def of_tree(
         self, shape: DraftShape, tokens: float, count: int, rows: int, context: float, behind: int

@@ -54,7 +54,8 @@ class StepCosts:
         self._three, self._two = np.zeros(3), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
         self._ramp = np.arange(most_tokens + 1) / _TILE
-        self._line = np.zeros(most_tokens + 1)
+        self._rising = np.zeros(most_tokens + 1)
+        self._rising_samples = -1
         self.most_tokens = most_tokens
 
     @property
@@ -109,19 +110,27 @@ class StepCosts:
         """[count] seconds of a drafting step's pass over 0, 1, ... nodes, with what does not depend on the draft: the
         time between steps and the fixed part of the extend. Valid until the next call; never falls.
         """
-        weights = self._verify.weights
-        table, line = self._table[:count], self._line[:count]
-        np.dot(self._hats[:count], weights[2:-2], out=table)
-        np.multiply(self._ramp[:count], weights[1], out=line)
-        table += line
-        fixed = float(weights[0]) + float(weights[-1]) + context / _KILO * max(float(weights[-2]), 0.0)
+        verify = self._verify
+        if self._rising_samples != verify.samples:
+            self._rise()
+        context_weight, drafting_weight = verify.weights[-2:].tolist()
+        fixed = float(verify.weights[0]) + drafting_weight + context / _KILO * max(context_weight, 0.0)
         two = self._two
         two[0], two[1] = 1.0, rows / _TILE
         fixed += self._gap.predict(two) + max(float(self._extend.weights[0]), 0.0)
-        table += fixed
+        table = self._table[:count]
+        np.add(self._rising[:count], fixed, out=table)
         np.maximum(table, 1e-7, out=table)
-        np.maximum.accumulate(table, out=table)
         return table
+
+    def _rise(self) -> None:
+        """What the tokens of a pass add, made anew after each sample; never falls."""
+        weights, rising, line = self._verify.weights, self._rising, self._table
+        np.dot(self._hats, weights[2:-2], out=rising)
+        np.multiply(self._ramp, weights[1], out=line)
+        rising += line
+        np.maximum.accumulate(rising, out=rising)
+        self._rising_samples = self._verify.samples
 
     def draft(self, levels: float, frontier: float) -> float:
         """Drafting so many levels of so many nodes each."""

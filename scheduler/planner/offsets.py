@@ -53,7 +53,9 @@ class Offsets:
         """Offsets of these rows by now, and their standard deviations, [r] each."""
         kept = self.kept[self._rests(rows)]
         precision = 1.0 / self.variance + kept * self._information[rows]
-        return np.clip(kept * self._scores[rows] / precision, -_FAR, _FAR), 1.0 / np.sqrt(precision)
+        own = kept * self._scores[rows] / precision
+        np.minimum(np.maximum(own, -_FAR, out=own), _FAR, out=own)
+        return own, 1.0 / np.sqrt(precision)
 
     def draft(self, rows: Longs) -> None:
         """A step drafts for these rows: their rest is over."""

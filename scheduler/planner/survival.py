@@ -63,18 +63,15 @@ class Survival:
         self.offsets.begin(row)
         self.classes[row] = temperature_class(temperature)
 
-    def conditional(self, rows: Longs, family: int, depth: int, *, luck: float = 0.0) -> Doubles:
-        """[rows, depth] chances that a node is accepted after its parent was; were each row as many standard deviations
-        of what is not known of it better as `luck` says. Valid until the next call.
+    def conditional(self, rows: Longs, family: int, depth: int, own: Doubles) -> Doubles:
+        """[rows, depth] chances that a node is accepted after its parent was, for rows of the offsets `own` [rows].
+        Valid until the next call.
         """
         count = len(rows)
         logits, kinds = self._logits[:count, :depth], self._kinds[:count]
-        np.take(self.classes, rows, out=kinds, mode="clip")
+        self.classes.take(rows, out=kinds, mode="clip")
         kinds += family * CLASSES
-        np.take(self._intercepts[:, :depth], kinds, axis=0, out=logits, mode="clip")
-        own, unknown = self.offsets.current(rows)
-        if luck:
-            own += luck * unknown
+        self._intercepts[:, :depth].take(kinds, axis=0, out=logits, mode="clip")
         logits += own[:, None]
         np.negative(logits, out=logits)
         np.exp(logits, out=logits)
@@ -82,10 +79,17 @@ class Survival:
         np.reciprocal(logits, out=logits)
         return logits
 
-    def survivals(self, rows: Longs, family: int, depth: int, *, luck: float = 0.0) -> Doubles:
-        """[rows, depth] chances that the node of each depth is accepted. Valid until the next call."""
-        out = self._out[: len(rows), :depth]
-        np.multiply.accumulate(self.conditional(rows, family, depth, luck=luck), axis=1, out=out)
+    def survivals(
+        self, rows: Longs, family: int, depth: int, own: Doubles | None = None, *, out: Doubles | None = None
+    ) -> Doubles:
+        """[rows, depth] chances that the node of each depth is accepted; by default of rows of their own offsets.
+        Without `out`, valid until the next call.
+        """
+        if own is None:
+            own, _ = self.offsets.current(rows)
+        if out is None:
+            out = self._out[: len(rows), :depth]
+        np.multiply.accumulate(self.conditional(rows, family, depth, own), axis=1, out=out)
         return out
 
     def fresh(self, temperature: float, rows: int, depth: int, *, luck: float = 0.0) -> Doubles:
@@ -107,7 +111,8 @@ class Survival:
         depth = min(int(planned.max(initial=0)), self.depth)
         if depth <= 0:
             return
-        chances = self.conditional(rows, family, depth)
+        own, _ = self.offsets.current(rows)
+        chances = self.conditional(rows, family, depth, own)
         # labels, tried, wide: [r, depth] each
         labels, tried, wide = (part[:count, :depth] for part in (self._labels, self._tried, self._wide))
         places, accepted_, planned_ = self._steps[:depth], accepted[:, None], planned[:, None]
@@ -122,7 +127,6 @@ class Survival:
         np.subtract(1.0, chances, out=wide)
         wide *= chances
         wide *= tried  # from here on: what each label tells
-        own, _ = self.offsets.current(rows)
         known = self._weights[self._kinds[:count], 0] >= _KNOWN
         self.offsets.observe(rows, labels.sum(axis=1), wide.sum(axis=1), own, known, steps)
         labels += own[:, None] * wide  # from here on: beyond the class's mean

@@ -65,7 +65,7 @@ def test_the_choice_is_the_best_of_all_assignments(seed, drafting, plain, latenc
     choice = ChainChoice(8, DEPTHS, Objective.LATENCY if latency else Objective.GOODPUT)
     chosen = choice.choose(survivals, rows, table, draft, reach=np.ones(3), pair=pair)
     nodes = np.zeros(drafting, dtype=np.int32)
-    choice.nodes(chosen, nodes)
+    choice.nodes(nodes)
     assert nodes.sum() - drafting == chosen.nodes and nodes.max() - 1 <= chosen.depth
     found = score_of(chosen, nodes, survivals, rows, table, draft, pair=pair, latency=latency)
     assert found == pytest.approx(brute_force(survivals, rows, table, draft, pair=pair, latency=latency), rel=1e-9)
@@ -80,7 +80,7 @@ def test_rows_that_differ_in_one_number_are_chosen_best_with_costs_by_row(seed, 
     choice = ChainChoice(8, DEPTHS)
     chosen = choice.choose(survivals, drafting, table, draft, reach=np.ones(3))
     nodes = np.zeros(drafting, dtype=np.int32)
-    choice.nodes(chosen, nodes)
+    choice.nodes(nodes)
     found = score_of(chosen, nodes, survivals, drafting, table, draft)
     assert found == pytest.approx(brute_force(survivals, drafting, table, draft), rel=1e-9)
 
@@ -91,16 +91,8 @@ def test_ties_do_not_grow_the_step():
     choice = ChainChoice(4, DEPTHS)
     chosen = choice.choose(survivals, 4, table, np.zeros((3, 5)), reach=np.ones(3))
     nodes = np.zeros(4, dtype=np.int32)
-    choice.nodes(chosen, nodes)
+    choice.nodes(nodes)
     assert chosen.nodes == 2 and nodes.sum() == 6
-
-
-def test_what_a_row_costs_before_it_drafts_keeps_it_out():
-    survivals = np.array([[0.9, 0.8, 0.7], [0.89, 0.79, 0.69]])
-    table, draft = np.ones(20), np.zeros((3, 3))
-    choice = ChainChoice(4, DEPTHS)
-    chosen = choice.choose(survivals, 2, table, draft, reach=np.ones(3), joining=np.array([0.0, 10.0]))
-    assert (chosen.drafting, chosen.nodes) == (1, 3)
 
 
 def test_choices_for_64_rows_keep_nothing():
@@ -111,7 +103,8 @@ def test_choices_for_64_rows_keep_nothing():
     nodes = np.zeros(64, dtype=np.int32)
 
     def choose():
-        choice.nodes(choice.choose(survivals, 64, table, draft, reach=reach), nodes)
+        choice.choose(survivals, 64, table, draft, reach=reach)
+        choice.nodes(nodes)
 
     choose()
     tracemalloc.start()

@@ -76,7 +76,8 @@ def test_labels_that_make_no_sense_leave_chances_between_0_and_1():
         accepted = source.choice([-5, 0, 3, 2**30], len(rows)).astype(np.int32)
         planned = source.choice([-1, 0, 2, 3, 2**30], len(rows)).astype(np.int32)
         survival.observe(rows, accepted, planned, 0)
-    chances = survival.conditional(np.arange(4), 0, 3)
+    rows = np.arange(4)
+    chances = survival.conditional(rows, 0, 3, survival.offsets.current(rows)[0])
     assert (chances > 0).all() and (chances < 1).all() and np.isfinite(survival.error)
 
 
@@ -90,7 +91,8 @@ def test_luck_is_worth_more_for_rows_of_which_less_is_known():
     taught(survival, np.array([[0.9] * 4, [0.9] * 4, [0.3] * 4, [0.3] * 4]), steps=100)
     survival.begin(0, 0.0)
     rows = np.arange(2)
-    gained = survival.survivals(rows, 0, 1, luck=1.0)[:, 0].copy() - survival.survivals(rows, 0, 1)[:, 0]
+    own, unknown = survival.offsets.current(rows)
+    gained = survival.survivals(rows, 0, 1, own + unknown)[:, 0].copy() - survival.survivals(rows, 0, 1)[:, 0]
     assert gained[0] > 2 * gained[1] > 0
     fresh = survival.fresh(0.0, 1, 1)[0, 0]
     assert survival.fresh(0.0, 1, 1, luck=1.0)[0, 0] > fresh + 0.1
