@@ -18,11 +18,11 @@ from aerie.scheduler.planner.chains import Chains, chain_depths
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HOLD, Held
+from aerie.scheduler.planner.held import HELD, HOLD, Held
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.samples import Planned
-from aerie.scheduler.planner.survival import Survival
+from aerie.scheduler.planner.survival import Survival, temperature_class
 from aerie.scheduler.planner.trials import LUCK, LUCKY, PROBE_STEPS, Trials
 
 NO_HEADS = 128
@@ -57,6 +57,8 @@ class Goodput:
         self._held: Held | None = None
         self._trials = Trials()
         self._refused = self._drafted = 0
+        self._fresh: dict[tuple[int, int], tuple[float, int]] = {}
+        """What drafts promise fresh rows, and the step until which that holds, by rows and temperature class."""
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -74,9 +76,7 @@ class Goodput:
         if not self.costs.ready:
             return True
         plain = self._plain(rows, context)
-        chances = self.survival.fresh(temperature, rows, self._deepest)
-        best = self.chains.best(chances, rows, context, 0)
-        if self.guard.allows(rows) and self._gain(best, rows, plain) > 1.0:
+        if self.guard.allows(rows) and self._fresh_gain(rows, temperature, context, plain) > 1.0:
             return True
         chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
         gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
@@ -85,6 +85,16 @@ class Goodput:
             return True
         self._refused += 1
         return self._refused % PROBE_REQUESTS == 0
+
+    def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
+        """As `_gain`, of the best draft for `rows` fresh rows of one temperature. Holds as long as a choice may."""
+        kind, now = (rows, temperature_class(temperature)), self.survival.offsets.now
+        found, until = self._fresh.get(kind, (0.0, 0))
+        if now >= until:
+            best = self.chains.best(self.survival.fresh(temperature, rows, self._deepest), rows, context, 0)
+            found = self._gain(best, rows, plain)
+            self._fresh[kind] = found, now + HELD
+        return found
 
     def rests(self, headed: Longs, rows: int) -> bool:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still
