@@ -20,12 +20,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
+from aerie.probe.decisions import Decisions
 from aerie.probe.drive import MakeLane, Prompts
 from aerie.probe.paired import Ratio, Work, ratio, work
 from aerie.probe.shapes import for_lane, label, with_shape
@@ -109,14 +112,9 @@ def measure_planner(
     """
     ends = time.monotonic() + seconds
     places = [place for place in places if place.key not in known]
-    modes = _modes(config, shapes)
+    modes = modes_of(config, shapes)
     widest = max((place.rows for place in places), default=1)
-    spec = config.spec.model_copy(update={"planner": "goodput"})
-    wide = for_lane(config.model_copy(update={"spec": spec}), shapes, rows=widest * len(modes))
-    running = wide.scheduler.model_copy(update={"max_running": max(wide.scheduler.max_running, widest * len(modes))})
-    with closing(make_lane(wide.model_copy(update={"scheduler": running}))) as lane:
-        if not lane.capacity.drafts:
-            raise ConfigError("the target has no head to plan for; set spec.head", param="spec.head")
+    with closing(wide_lane(config, make_lane, shapes, rows=widest, modes=len(modes))) as lane:
         for place in places:
             if time.monotonic() > ends:
                 return
@@ -125,12 +123,24 @@ def measure_planner(
             yield found
 
 
+def wide_lane(config: Config, make_lane: MakeLane, shapes: Sequence[DraftShape], *, rows: int, modes: int) -> Lane:
+    """A lane that so many modes share, each with so many rows. Raises ConfigError without a head."""
+    spec = config.spec.model_copy(update={"planner": "goodput"})
+    wide = for_lane(config.model_copy(update={"spec": spec}), shapes, rows=rows * modes)
+    running = wide.scheduler.model_copy(update={"max_running": max(wide.scheduler.max_running, rows * modes)})
+    lane = make_lane(wide.model_copy(update={"scheduler": running}))
+    if not lane.capacity.drafts:
+        lane.close()
+        raise ConfigError("the target has no head to plan for; set spec.head", param="spec.head")
+    return lane
+
+
 def _summary(cell: Cell) -> str:
     lower, upper = cell["cpu_interval"]
     return f"{cell['mode']} {cell['cpu_over_off']:.3f} ({lower:.3f} to {upper:.3f}) by CPU time"
 
 
-def _modes(config: Config, shapes: Sequence[DraftShape]) -> dict[str, Config]:
+def modes_of(config: Config, shapes: Sequence[DraftShape]) -> dict[str, Config]:
     scheduler = config.scheduler.model_copy(update={"prefix_cache": False})  # prompts come again
     fixed = config.model_copy(
         update={"scheduler": scheduler, "spec": config.spec.model_copy(update={"planner": "fixed"})}
@@ -148,7 +158,9 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
         )
         for number, (mode, config) in enumerate(modes.items())
     }
-    reached, size = _warmed(taking, place.rows, warm)
+    planner = taking[PLANNER].scheduler.planner
+    reached, size = warmed(taking, place.rows, warm)
+    decisions = None if planner is None else Decisions().watch(planner)
     order, worked = deque(modes), 0.0
     rounds: list[dict[str, Slice]] = []
     while worked < measured and not (rounds and _settled(rounds, narrow)):
@@ -158,10 +170,13 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
         order.rotate()
         reached += 2 * size
         worked += rounds[-1][OFF].cpu_seconds
-    return [_cell(mode, place, taking, rounds) for mode in modes]
+    cells = [_cell(mode, place, taking, rounds) for mode in modes]
+    if decisions is not None:
+        cells[list(modes).index(PLANNER)] |= decisions.cell()
+    return cells
 
 
-def _warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, int]:
+def warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, int]:
     """Runs all for so many plain steps. Returns the tokens that each has reached, and those of a slice."""
     reached, worked = 0, 0.0
     for _ in range(max(steps, 1)):
@@ -198,7 +213,16 @@ def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[d
         "identical": sum(own.answers[id] == off.answers[id] for id in both) / max(len(both), 1),
         "compared": len(both),
         "rounds": len(rounds),
+        "requests": len(own.ttft),
+        "ttft_p99_ms": 1e3 * _late(own),
+        "ttft_p99_over_off": _late(own) / _late(off),
+        "alone": own.share.alone / max(own.share.launched, 1),
     }
+
+
+def _late(one: Contestant) -> float:
+    """The 99th percentile of the seconds to the first token."""
+    return float(np.quantile(one.ttft, 0.99))
 
 
 def _over_off(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Ratio:

@@ -31,7 +31,7 @@ def write_report(
     report = {"cells": list(cells), **extra, "provenance": provenance(config, rooms)}
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")  # a reader, or a stop, finds the file before or after
-    unfinished.write_text(json.dumps(_finite(report), allow_nan=False) + "\n", encoding="utf-8")
+    unfinished.write_text(json.dumps(finite(report), allow_nan=False) + "\n", encoding="utf-8")
     unfinished.replace(path)
 
 
@@ -65,13 +65,14 @@ def _written(value: Any, form: str) -> str:
     return str(value) if form == "s" else format(value, form)
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value as JSON has it, with infinities as text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 

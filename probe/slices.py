@@ -27,6 +27,8 @@ class Share(NoGrammars):
         self._lane = lane
         self._row, self._page = number * rows, number * pages
         self._capacity = replace(whole, rows=rows, pages=pages + 1, grammars=False)
+        self.launched = self.alone = 0
+        """Decode steps, and those of them that were launched while no other was in flight: the lane waited for them."""
         self._flying = 0
         self._outputs: deque[StepOutput] = deque()
         self._away = 0.0
@@ -37,6 +39,9 @@ class Share(NoGrammars):
         return self._capacity
 
     def launch(self, plan: StepPlan) -> None:
+        if plan.decode is not None:
+            self.launched += 1
+            self.alone += not self._flying
         starts, updates = plan.starts, plan.page_updates
         if starts is not None:
             starts = replace(starts, rows=starts.rows + self._row)
@@ -98,28 +103,47 @@ class Contestant:
     """Decode steps of rows, over the requests that ended."""
     decoded: int = 0
     """Tokens that those committed."""
+    ttft: list[float] = field(default_factory=list)
+    """Seconds to the first token of each request, the others' slices left out; CPU seconds where the lane is inline."""
     _asked: int = 0
     _open: int = 0
+    _submitted: dict[str, float] = field(default_factory=dict)
+    _away: float = 0.0
+    _parked: float = 0.0
 
     def run(self, tokens: int) -> Slice:
         """Runs until it has committed `tokens` since the start; the last step may go beyond."""
         self.share.resume()
+        self._away += self._clock() - self._parked
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
         before = self.tokens
         while self.tokens < tokens:
             while self._open < self.rows:
-                self.scheduler.submit(self.request(self._asked))
-                self._asked, self._open = self._asked + 1, self._open + 1
+                self._submit(self.request(self._asked))
             for reply in self.scheduler.iterate():
                 if isinstance(reply, Failed):
                     raise AerieError(f"{reply.id} failed: {reply.message}", code=reply.code)
                 if isinstance(reply, Tokens):
-                    self.tokens += len(reply.ids)
-                    self.answers.setdefault(reply.id, []).extend(reply.ids)
+                    self._take(reply)
                 elif isinstance(reply, Finished):
                     self._finish(reply)
         self.share.park()
+        self._parked = self._clock()
         return Slice(self.tokens - before, time.perf_counter() - began, self._worked(cpu, busy))
+
+    def _clock(self) -> float:
+        return time.thread_time() if self.inline else time.perf_counter()
+
+    def _submit(self, request: Generate) -> None:
+        self.scheduler.submit(request)
+        self._submitted[request.id] = self._clock() - self._away
+        self._asked, self._open = self._asked + 1, self._open + 1
+
+    def _take(self, reply: Tokens) -> None:
+        if reply.id not in self.answers:
+            self.ttft.append(self._clock() - self._away - self._submitted.pop(reply.id))
+        self.tokens += len(reply.ids)
+        self.answers.setdefault(reply.id, []).extend(reply.ids)
 
     def _worked(self, cpu: float, busy: float) -> float:
         worked = time.thread_time() - cpu

@@ -1,7 +1,8 @@
-"""The commands of `aerie probe` about the planner: the grid of its cells, measured piece by piece."""
+"""The commands of `aerie probe` about the planner: its grid and its drifting load, measured piece by piece."""
 
-import json as jsons
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +30,11 @@ planners = typer.Typer()
 LOADS = ("short", "long", "edits", "mixed", "short after long context", "long after long context")
 _SHORT, _LONG, _EARLIER = 32, 256, 12
 _PROMPTS = 64
+_PHASES = "long 0 1; short 0.8 16; mixed 0+1.2 4; long 1.2 32; edits 0 2; short 0+0.8+1.2 8"
+
+Resume = Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")]
+Chains = Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")]
+RandomHead = Annotated[bool, typer.Option("--random-head", help="Measure a head of the same sizes with random weights")]
 
 
 @planners.command("planner")
@@ -40,7 +46,7 @@ def planner_command(
     concurrency: Annotated[str, typer.Option(help="Requests at once, comma-separated")] = "1,2,4,8,16,32,64",
     temperature: Annotated[str, typer.Option(help="Temperatures, comma-separated; 0+1.2 alternates")] = "0,0.8,1.2",
     loads: Annotated[str, typer.Option(help="Kinds of requests, comma-separated: " + "; ".join(LOADS))] = "short,long",
-    chains: Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")] = "",
+    chains: Chains = "",
     measured: Annotated[float, typer.Option(min=0.01, help="The most CPU seconds of each mode in each cell")] = 3.0,
     warm: Annotated[int, typer.Option(min=0, help="Plain steps before those")] = 100,
     narrow: Annotated[
@@ -50,45 +56,96 @@ def planner_command(
     png: Annotated[
         Path | None, typer.Option(help="A picture of the ratios by CPU time; of one kind of requests")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")] = False,
+    random_head: RandomHead = False,
+    resume: Resume = False,
 ) -> None:
     """Shapes chosen live against no speculation and against fixed shapes."""
-    from aerie.contracts.shape import DraftShape
+    from aerie.probe.pieces import Pieces, resumed
     from aerie.probe.planner import grid, key_of, measure_planner
 
     config = config_of(target, overrides)
-    if resume and json is None:
-        raise ConfigError("--resume continues the file of --json; name one")
-    cells = _earlier(json) if resume and json is not None and json.exists() else []
+    pieces = resumed(json, config) if resume else Pieces(json, config)
     places = grid(
         [_load(name, config, quick=quick) for name in words(loads, LOADS)],
         [tuple(numbers(part.replace("+", ","))) for part in temperature.split(",")],
         integers(concurrency),
     )
-    found = measure_planner(
-        config,
-        make_lane,
-        places,
-        shapes=[DraftShape(depth, 1, depth + 1) for depth in (integers(chains) if chains else ())],
-        measured=measured,
-        warm=warm,
-        narrow=narrow,
-        known={key_of(cell) for cell in cells},
-        seconds=seconds,
-        say=say,
-    )
     columns = {"load": "s", "temperature": "s", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
     columns |= {"interval": ".3f", "cpu_over_off": ".3f", "cpu_interval": ".3f", "acceptance_length": ".2f"}
-    columns |= {"answer_tokens": ".0f", "identical": ".3f"}
-    for more in found:
-        cells += more
-        if json is not None:  # a stop loses one cell at most
-            _keep(json, cells, config)
-    end("The planner, no speculation and fixed shapes", cells, columns, config, json)
+    columns |= {"answer_tokens": ".0f", "identical": ".3f", "ttft_p99_over_off": ".2f", "alone": ".3f"}
+    columns |= {"decision_us": ".0f", "decision_us_p99": ".0f"}
+    with ExitStack() as stack:
+        found = measure_planner(
+            _with_random_head(config, stack) if random_head else config,
+            make_lane,
+            places,
+            shapes=_chains(chains),
+            measured=measured,
+            warm=warm,
+            narrow=narrow,
+            known={key_of(cell) for cell in pieces.cells},
+            seconds=seconds,
+            say=say,
+        )
+        for more in found:
+            pieces.add(more)
+    cells = pieces.cells
+    title = "The planner, no speculation and fixed shapes" + (", with a random head" if random_head else "")
+    end(title, cells, columns, config, json, earlier=pieces.earlier)
     if png is not None and cells:
         from aerie.probe.planner_plot import draw
 
         draw(png, [cell for cell in cells if cell["load"] == cells[0]["load"]], by="cpu_over_off")
+
+
+@planners.command("drift")
+def drift_command(
+    target: Target,
+    overrides: Overrides = None,
+    json: Json = None,
+    quick: Quick = False,
+    phases: Annotated[str, typer.Option(help="Kind of requests, temperatures and requests at once, of each")] = _PHASES,
+    chains: Chains = "1,3,6",
+    measured: Annotated[float, typer.Option(min=0.01, help="CPU seconds of no speculation in each phase")] = 2.0,
+    courses: Annotated[int, typer.Option(min=1, help="Times that all phases are gone through, by all pieces")] = 4,
+    seconds: Annotated[float, typer.Option(min=0, help="Begin no course after so many seconds")] = float("inf"),
+    resume: Resume = False,
+) -> None:
+    """The planner against every fixed shape over a load that changes, and how many steps it takes to follow."""
+    import time
+
+    from aerie.probe.drift import measure_drift, totals
+    from aerie.probe.pieces import Pieces, resumed
+    from aerie.probe.planner import Place
+
+    ends = time.monotonic() + seconds
+    config = config_of(target, overrides)
+    pieces = resumed(json, config) if resume else Pieces(json, config)
+    places = []
+    for phase in phases.split(";"):
+        try:
+            name, temperatures, rows = phase.rsplit(maxsplit=2)
+        except ValueError:
+            raise ConfigError(f"{phase!r} of --phases is no kind, temperatures and requests, as long 0+1.2 8") from None
+        load = _load(words(name.strip(), LOADS)[0], config, quick=quick)
+        places.append(Place(load, tuple(numbers(temperatures.replace("+", ","))), integers(rows)[0]))
+    for course in range(courses):
+        if any(cell["course"] == course for cell in pieces.cells):
+            continue
+        if time.monotonic() > ends:
+            break
+        pieces.add(
+            measure_drift(config, make_lane, places, shapes=_chains(chains), measured=measured, course=course, say=say)
+        )
+    columns = {"mode": "s", "courses": "d", "over_off": ".3f", "interval": ".3f", "cpu_over_off": ".3f"}
+    columns |= {"cpu_interval": ".3f", "planner_over": ".3f", "planner_interval": ".3f", "cpu_planner_over": ".3f"}
+    columns |= {"cpu_planner_interval": ".3f", "recovery_steps": "d"}
+    whole = totals(pieces.cells) if pieces.cells else []
+    from aerie.probe.report import show, write_report
+
+    show("The planner and fixed shapes over a load that changes", whole, columns)
+    if json is not None:
+        write_report(json, pieces.cells, config, totals=whole, earlier=pieces.earlier)
 
 
 @planners.command("replay")
@@ -127,15 +184,20 @@ def replay_command(
     end("Replayed answers under every policy", cells, columns, config, json)
 
 
-def _keep(json: Path, cells: list[dict[str, Any]], config: Config) -> None:
-    from aerie.probe.report import write_report
+def _chains(depths: str) -> list[Any]:
+    from aerie.contracts.shape import DraftShape
 
-    write_report(json, cells, config)
+    return [DraftShape(depth, 1, depth + 1) for depth in (integers(depths) if depths else ())]
 
 
-def _earlier(json: Path) -> list[dict[str, Any]]:
-    cells: list[dict[str, Any]] = jsons.loads(json.read_text(encoding="utf-8"))["cells"]
-    return cells
+def _with_random_head(config: Config, stack: ExitStack) -> Config:
+    from aerie.probe.random_head import random_head
+
+    if config.spec.head is None:
+        raise ConfigError("--random-head needs spec.head, whose sizes it takes", param="spec.head")
+    folder = Path(stack.enter_context(TemporaryDirectory()))
+    random_head(Path(config.spec.head), folder)
+    return config.model_copy(update={"spec": config.spec.model_copy(update={"head": str(folder)})})
 
 
 def _load(name: str, config: Config, *, quick: bool) -> Any:

@@ -37,6 +37,10 @@ def test_all_modes_answer_the_same(config: Config, poison: bool) -> None:
     assert all(cell["identical"] == 1.0 and cell["compared"] > 0 for cell in cells)
     assert all(cell["over_off"] == 1.0 and cell["cpu_interval"] == [1.0, 1.0] for cell in cells[::5])
     assert all(cell["interval"][0] <= cell["interval"][1] for cell in cells)
+    assert all(cell["requests"] > 0 and cell["ttft_p99_ms"] > 0 and 0 < cell["alone"] <= 1 for cell in cells)
+    assert all(cell["ttft_p99_over_off"] == 1.0 for cell in cells[::5])
+    assert all(("decision_us" in cell) == (cell["mode"] == "planner") for cell in cells)
+    assert all(cell["decision_us_p99"] > 0 for cell in cells[2::5])
 
 
 def test_a_cell_ends_once_its_intervals_are_narrow(config: Config) -> None:
