@@ -5,7 +5,7 @@ another number of them is open at once; those of the phase before end first. A f
 is to beat each of them over all phases, with no knowledge of when one ends. It also says how many steps pass after
 each change until the planner does what it settles on.
 
-A *course* goes through all phases once, beginning with another one than the course before. Courses are measured in
+A *lap* goes through all phases once, beginning with another one than the lap before. Laps are measured in
 pieces, and the ratios are those of all of them.
 """
 
@@ -40,17 +40,17 @@ def measure_drift(
     shapes: Sequence[DraftShape] = (),
     measured: float = 2.0,
     warm: int = 100,
-    course: int = 0,
+    lap: int = 0,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Cell]:
-    """The cells of one course, one for each phase and mode. A phase ends once no speculation has worked for `measured`
+    """The cells of one lap, one for each phase and mode. A phase ends once no speculation has worked for `measured`
     CPU seconds. Raises ConfigError without a head, or without two phases.
     """
     if len(phases) < 2:
         raise ConfigError("a load that changes has two phases at least; name more in --phases")
     modes = modes_of(config, shapes)
     turned = deque(phases)
-    turned.rotate(-course)
+    turned.rotate(-lap)
     with closing(wide_lane(config, make_lane, shapes, rows=max(one.rows for one in phases), modes=len(modes))) as lane:
         taking = {
             mode: contestant(lane, number, len(modes), own, _asking(turned[0], 0, mode), turned[0].rows)
@@ -67,7 +67,7 @@ def measure_drift(
                 one.rows, one.request = phase.rows, _asking(phase, number, mode)
             reached, rounds = _phase(taking, reached, size, phase.rows, measured)
             settled = recovery(decisions.drafted[before:]) if number else None
-            found = [_cell(mode, phase, course, number, rounds) for mode in modes]
+            found = [_cell(mode, phase, lap, number, rounds) for mode in modes]
             found[list(modes).index(PLANNER)] |= {"recovery_steps": settled}
             say(_summary(phase, found))
             cells += found
@@ -75,7 +75,7 @@ def measure_drift(
 
 
 def totals(cells: Sequence[Cell]) -> list[Cell]:
-    """A cell for each mode, of all courses: its speed over no speculation, and the planner's speed over its own."""
+    """A cell for each mode, of all laps: its speed over no speculation, and the planner's speed over its own."""
     modes = list(dict.fromkeys(cell["mode"] for cell in cells))
     works = {
         mode: {
@@ -89,7 +89,7 @@ def totals(cells: Sequence[Cell]) -> list[Cell]:
     }
     found = []
     for mode in modes:
-        cell: Cell = {"mode": mode, "courses": len({one["course"] for one in cells})}
+        cell: Cell = {"mode": mode, "laps": len({one["lap"] for one in cells})}
         for by, name in (("seconds", ""), ("cpu_seconds", "cpu_")):
             off = works[OFF][by]
             over_off, ahead = ratio(works[mode][by], off), ratio(works[PLANNER][by], works[mode][by])
@@ -127,11 +127,11 @@ def _phase(
     return reached, rounds
 
 
-def _cell(mode: str, phase: Place, course: int, number: int, rounds: Sequence[dict[str, Slice]]) -> Cell:
+def _cell(mode: str, phase: Place, lap: int, number: int, rounds: Sequence[dict[str, Slice]]) -> Cell:
     blocks = list(_blocks([one[mode] for one in rounds]))
     return {
         "mode": mode,
-        "course": course,
+        "lap": lap,
         "phase": number,
         "load": phase.load.name,
         "temperature": phase.key[1],

@@ -107,8 +107,8 @@ def drift_command(
     phases: Annotated[str, typer.Option(help="Kind of requests, temperatures and requests at once, of each")] = _PHASES,
     chains: Chains = "1,3,6",
     measured: Annotated[float, typer.Option(min=0.01, help="CPU seconds of no speculation in each phase")] = 2.0,
-    courses: Annotated[int, typer.Option(min=1, help="Times that all phases are gone through, by all pieces")] = 4,
-    seconds: Annotated[float, typer.Option(min=0, help="Begin no course after so many seconds")] = float("inf"),
+    laps: Annotated[int, typer.Option(min=1, help="Times that all phases are gone through, by all pieces")] = 4,
+    seconds: Annotated[float, typer.Option(min=0, help="Begin no lap after so many seconds")] = float("inf"),
     resume: Resume = False,
 ) -> None:
     """The planner against every fixed shape over a load that changes, and how many steps it takes to follow."""
@@ -126,18 +126,20 @@ def drift_command(
         try:
             name, temperatures, rows = phase.rsplit(maxsplit=2)
         except ValueError:
-            raise ConfigError(f"{phase!r} of --phases is no kind, temperatures and requests, as long 0+1.2 8") from None
+            raise ConfigError(
+                f"{phase!r} of --phases is invalid; write kind, temperatures and requests, as in long 0+1.2 8"
+            ) from None
         load = _load(words(name.strip(), LOADS)[0], config, quick=quick)
         places.append(Place(load, tuple(numbers(temperatures.replace("+", ","))), integers(rows)[0]))
-    for course in range(courses):
-        if any(cell["course"] == course for cell in pieces.cells):
+    for lap in range(laps):
+        if any(cell["lap"] == lap for cell in pieces.cells):
             continue
         if time.monotonic() > ends:
             break
         pieces.add(
-            measure_drift(config, make_lane, places, shapes=_chains(chains), measured=measured, course=course, say=say)
+            measure_drift(config, make_lane, places, shapes=_chains(chains), measured=measured, lap=lap, say=say)
         )
-    columns = {"mode": "s", "courses": "d", "over_off": ".3f", "interval": ".3f", "cpu_over_off": ".3f"}
+    columns = {"mode": "s", "laps": "d", "over_off": ".3f", "interval": ".3f", "cpu_over_off": ".3f"}
     columns |= {"cpu_interval": ".3f", "planner_over": ".3f", "planner_interval": ".3f", "cpu_planner_over": ".3f"}
     columns |= {"cpu_planner_interval": ".3f", "recovery_steps": "d"}
     whole = totals(pieces.cells) if pieces.cells else []

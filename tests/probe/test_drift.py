@@ -1,4 +1,4 @@
-"""A load that changes, on a tiny pair: all modes go through all phases alike; totals are those of all courses."""
+"""A load that changes, on a tiny pair: all modes go through all phases alike; totals are those of all laps."""
 
 import pytest
 
@@ -19,13 +19,11 @@ def own(config: Config) -> Config:
     return config.model_copy(update={"engine": engine})
 
 
-def test_every_mode_goes_through_every_phase_of_a_course(own: Config) -> None:
+def test_every_mode_goes_through_every_phase_of_a_lap(own: Config) -> None:
     cells = [
         cell
-        for course in range(2)
-        for cell in measure_drift(
-            own, make_lane, PHASES, shapes=[DraftShape(2, 1, 3)], measured=0.01, warm=3, course=course
-        )
+        for lap in range(2)
+        for cell in measure_drift(own, make_lane, PHASES, shapes=[DraftShape(2, 1, 3)], measured=0.01, warm=3, lap=lap)
     ]
     modes = ["off", "off again", "planner", "fixed", "chain 2"]
     assert [cell["mode"] for cell in cells] == 4 * modes
@@ -41,25 +39,23 @@ def test_phases_that_do_not_change_are_an_error(own: Config) -> None:
         measure_drift(own, make_lane, PHASES[:1])
 
 
-def course(number, seconds):
-    """A phase of a course in which modes took so many seconds for 10 tokens."""
+def lap(number, seconds):
+    """A phase of a lap in which modes took so many seconds for 10 tokens."""
     return [
-        {"mode": mode, "course": number, "tokens": [5, 5], "seconds": [one / 2] * 2, "cpu_seconds": [one] * 2}
+        {"mode": mode, "lap": number, "tokens": [5, 5], "seconds": [one / 2] * 2, "cpu_seconds": [one] * 2}
         for mode, one in seconds.items()
     ]
 
 
 def test_totals_weigh_phases_by_their_time() -> None:
     """A chain that doubles the speed of one phase and halves that of the other is slower over both."""
-    cells = course(0, {"off": 1.0, "planner": 0.5, "chain 3": 0.5}) + course(
-        1, {"off": 1.0, "planner": 1, "chain 3": 2}
-    )
+    cells = lap(0, {"off": 1.0, "planner": 0.5, "chain 3": 0.5}) + lap(1, {"off": 1.0, "planner": 1, "chain 3": 2})
     cells[1]["recovery_steps"], cells[4]["recovery_steps"] = 40, None
     off, planner, chain = totals(cells)
     assert chain["over_off"] == pytest.approx(0.8) and planner["over_off"] == pytest.approx(4 / 3)
     assert chain["planner_over"] == pytest.approx(2.5 / 1.5) and planner["planner_over"] == 1.0
     assert chain["planner_interval"][0] <= chain["planner_over"] <= chain["planner_interval"][1]
-    assert planner["recovery_steps"] == 40 and "recovery_steps" not in off and off["courses"] == 2
+    assert planner["recovery_steps"] == 40 and "recovery_steps" not in off and off["laps"] == 2
 
 
 @pytest.mark.parametrize("drafts", [True, False])
