@@ -155,48 +155,49 @@ LARGE: dict[str, Callable[[int], dict[str, Any]]] = {"values": _values, "propert
 
 
 def measure_arrival(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
-    """A cell for each of LARGE: the longest step beside the arrival of a request with it, and with no grammar."""
+    """A cell for each of LARGE: the longest step beside the arrival of a request with it, and the longest of as many
+    steps beside one with no grammar: of more steps, a busy machine makes the longest longer.
+    """
     cells = []
     with closing(make_lane(config)) as lane:
         for name, make in LARGE.items():
-            longest: dict[bool, list[float]] = {True: [], False: []}
-            size = len(json.dumps(make(0)))
+            own: list[list[float]] = []
+            free: list[list[float]] = []
             for one in range(sizes.rounds + 1):
-                grammar = Grammar(kind="json_schema", text=json.dumps(make(one)))
-                for large in (True, False) if one % 2 else (False, True):
-                    arriving = _request("new", prompts[0], Row(grammar if large else None), 0.8, 2)
-                    longest[large].append(_longest_step(lane, config, prompts, arriving, sizes))
-            own, free = (statistics.median(longest[large][1:]) for large in (True, False))
+                row = Row(Grammar(kind="json_schema", text=json.dumps(make(one))))
+                own.append(_steps_beside(lane, config, prompts, row, sizes))
+                free.append(_steps_beside(lane, config, prompts, FREE, sizes, least=len(own[-1])))
+            longest, longest_free = (statistics.median(map(max, rounds[1:])) for rounds in (own, free))
             cells.append(
                 {
                     "schema": name,
-                    "bytes": size,
-                    "longest_ms": 1e3 * own,
-                    "longest_ms_free": 1e3 * free,
-                    "stall_ms": 1e3 * (own - free),
+                    "bytes": len(json.dumps(make(0))),
+                    "steps": statistics.median_high(map(len, own[1:])),
+                    "longest_ms": 1e3 * longest,
+                    "longest_ms_free": 1e3 * longest_free,
+                    "stall_ms": 1e3 * (longest - longest_free),
                 }
             )
     return cells
 
 
-def _longest_step(lane: Lane, config: Config, prompts: Prompts, arriving: Generate, sizes: Sizes) -> float:
-    """Wall seconds of the longest step of rows that decode, from the arrival of a request to its end."""
-    scheduler, longest, arrived = Scheduler(lane, config), 0.0, False
+def _steps_beside(lane: Lane, config: Config, prompts: Prompts, new: Row, sizes: Sizes, least: int = 1) -> list[float]:
+    """Wall seconds of the steps of rows that decode, from the arrival of a new row to its end, and `least` at least."""
+    scheduler, took = Scheduler(lane, config), list[float]()
     for row in range(sizes.rows):
         scheduler.submit(_request(f"row-{row}", prompts[-1], FREE, 0.8, 8 * sizes.tokens, seed=row))
-    while not arrived:
+    while scheduler.rows.decoding.sum() < sizes.rows:
         scheduler.iterate()
-        if scheduler.rows.decoding.sum() == sizes.rows:
-            scheduler.submit(arriving)
-            arrived = True
-    while arrived:
+    scheduler.submit(_request("new", prompts[0], new, 0.8, 2))
+    waits = True
+    while waits or (len(took) < least and not scheduler.idle):
         began = time.perf_counter()
         replies = scheduler.iterate()
-        longest = max(longest, time.perf_counter() - began)
+        took.append(time.perf_counter() - began)
         assert not any(isinstance(reply, Failed) for reply in replies), replies
-        arrived = not any(isinstance(reply, Finished) and reply.id == arriving.id for reply in replies)
+        waits &= not any(isinstance(reply, Finished) and reply.id == "new" for reply in replies)
     for row in range(sizes.rows):
         scheduler.submit(Abort(id=f"row-{row}"))
     while not scheduler.idle:
         scheduler.iterate()
-    return longest
+    return took

@@ -88,7 +88,8 @@ def structured_costs_command(
     cells = measure_costs(config, asked, make_lane, sizes)
     arrivals = measure_arrival(config, asked, make_lane, sizes)
     simulated = measure_masked_device(made_up_vocabulary(), steps=2 if quick else 30)
-    columns = {"schema": "s", "bytes": "d", "longest_ms": ".2f", "longest_ms_free": ".2f", "stall_ms": ".2f"}
+    columns = {"schema": "s", "bytes": "d", "steps": "d"}
+    columns |= {"longest_ms": ".2f", "longest_ms_free": ".2f", "stall_ms": ".2f"}
     show("The longest step while a request arrives", arrivals, columns)
     columns = {"rows": "d", "threads": "d", "pass_ms": ".2f", "masks_ms": ".2f", "one_thread_ms": ".2f"}
     show("Masks beside a simulated 8B on an H100", simulated, columns | {"idle_share_more": ".4f"})

@@ -9,10 +9,14 @@ A matcher belongs to a row until the row's next owner. It moves with the walk, a
 cut off: after a step it has taken exactly the tokens of the answer.
 """
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from threading import get_native_id
 
 import numpy as np
 
@@ -20,6 +24,9 @@ from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import Bools, DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
+
+_NICER = 5
+"""A third of the share of a core that steps get. Building takes longer for it only where cores are short."""
 
 Chosen = Callable[[int, Bools], int]
 """What the target chooses at a node of the row among the tokens [V] that are allowed."""
@@ -57,15 +64,17 @@ class Guides:
         self._masking = Masking()
         self._distinct: set[bytes] = set()
         """Masks of the step in progress."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammar")
+        self._building = ThreadPoolExecutor(1, thread_name_prefix="grammar", initializer=_yield_to_steps)
+        self._freeing = ThreadPoolExecutor(1, thread_name_prefix="freed-grammar")
+        """A large grammar takes milliseconds to free, with the interpreter's lock: never on a thread that yields."""
 
     def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
         """Builds a request's matcher on a thread, then calls `done` there."""
-        self._thread.submit(lambda: done(self._prepare(request, grammar)))
+        self._building.submit(lambda: done(self._prepare(request, grammar)))
 
     def forget(self, request: int) -> None:
         """The request has ended."""
-        self._thread.submit(lambda: self._made.pop(request, None))  # after its own preparation
+        self._building.submit(self._forget, request)  # after its own preparation
 
     def begin(self, plan: StepPlan) -> bool:
         """Takes in a plan; says whether a row of its step chooses under a grammar. Harmless if called twice."""
@@ -143,7 +152,8 @@ class Guides:
         return replace(output, faults=faults, masking=masking, forbidden=forbidden)
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._building, self._freeing):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _choose(self, guided: Guided, node: int, token: int, tokens: Longs, parents: Longs, among: Chosen) -> int:
         self._masking.choices += 1
@@ -165,7 +175,8 @@ class Guides:
     def _start(self, starts: RowStarts) -> None:
         """Rows with a new owner lose their matcher, and get its own."""
         for place, row in enumerate(map(int, starts.rows)):
-            self._rows.pop(row, None)
+            if row in self._rows:
+                self._freeing.submit([self._rows.pop(row)].clear)
             request = -1 if starts.guides is None else int(starts.guides[place])
             made = self._made.get(request)
             if made is None:  # free text, or a request that was aborted since
@@ -185,10 +196,23 @@ class Guides:
             return Prepared(request, time.perf_counter() - started, str(error))
         return Prepared(request, time.perf_counter() - started)
 
+    def _forget(self, request: int) -> None:
+        made = [self._made.pop(request, None)]  # without another name for it, which could be the last to let go
+        self._freeing.submit(made.clear)
+
     def _known(self) -> Vocabulary:
         if self._vocabulary is None:
             self._vocabulary = self._make_vocabulary()
         return self._vocabulary
+
+
+def _yield_to_steps() -> None:
+    """Lowers the priority of this thread: a large grammar takes a core for a quarter of a second, and steps beside it
+    come first where cores are short.
+    """
+    if sys.platform == "linux":  # elsewhere threads have no priority of their own
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
 
 
 def _child(node: int, token: int, tokens: Longs, parents: Longs) -> int:

@@ -17,7 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 from aerie.contracts.errors import BadRequest
-from aerie.contracts.grammar import Grammar, vocabulary_of, written
+from aerie.contracts.grammar import Grammar, schema_of, vocabulary_of, written
 from aerie.contracts.server_section import LimitsConfig
 from aerie.server.text.tokenizer import Tokenizer
 
@@ -78,9 +78,13 @@ class Grammars:
             raise _refused(constraint, f"nests {depth} levels; at most {deepest} are allowed (limits.grammar_nesting)")
 
     def _built(self, constraint: Constraint, grammar: Grammar, end_ids: list[int]) -> Grammar:
-        """The grammar in the notation that the lane takes. Raises BadRequest if it does not build."""
+        """The grammar in the notation that the lane takes. Raises BadRequest if it does not build, ValueError for
+        a schema that is not the JSON of an object: the lane does not read it.
+        """
         if grammar.kind == "lark" and "::=" in grammar.text:
             grammar = msgspec.structs.replace(grammar, text=_as_lark(constraint, grammar.text))
+        if grammar.kind == "json_schema":
+            schema_of(grammar)
         text = written(grammar, self._tokenizer.token_of(grammar.behind))
         limits = LLParserLimits(verbose_errors=False)
         matcher = LLMatcher(self._made_vocabulary(constraint, end_ids), text, log_level=0, limits=limits)

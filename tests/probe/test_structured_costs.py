@@ -1,11 +1,12 @@
 """What grammars cost: batches in rounds, a schema that arrives beside them, and masks beside a simulated device."""
 
+from contextlib import closing
 from pathlib import Path
 
 from aerie.contracts.config import load_config
 from aerie.engine.lanes.inline import InlineLane
 from aerie.probe.masked_device import made_up_vocabulary, measure_masked_device
-from aerie.probe.structured_costs import BATCHES, LARGE, Sizes, measure_arrival, measure_costs
+from aerie.probe.structured_costs import BATCHES, FREE, LARGE, Sizes, _steps_beside, measure_arrival, measure_costs
 from aerie.worker import build_worker
 from tests.house import HOME
 
@@ -24,6 +25,16 @@ def test_every_batch_has_its_cost() -> None:
     arrivals = measure_arrival(config, PROMPTS, lambda one: InlineLane(build_worker(one)), SIZES)
     assert [cell["schema"] for cell in arrivals] == list(LARGE)
     assert all(30_000 < cell["bytes"] <= 65_536 and cell["longest_ms"] > 0 for cell in arrivals)
+
+
+def test_steps_beside_a_new_row_are_as_many_as_are_asked_for() -> None:
+    """A free row ends sooner than one whose schema is being built: its longest step is that of as many steps."""
+    settings = ["engine.lane=inline", "engine.kv_tokens=2048", "model.max_length=128", "scheduler.max_running=4"]
+    config = load_config(Path(HOME / "configs/serve/demo.yaml"), settings)
+    with closing(InlineLane(build_worker(config))) as lane:
+        few = _steps_beside(lane, config, PROMPTS, FREE, SIZES)
+        many = _steps_beside(lane, config, PROMPTS, FREE, SIZES, least=len(few) + 5)
+    assert len(many) == len(few) + 5
 
 
 def test_masks_beside_a_simulated_device() -> None:

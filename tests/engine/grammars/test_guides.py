@@ -1,9 +1,12 @@
 """Rows held to grammars: masks along random trees equal those of a fresh matcher that took the path."""
 
 import json
+import os
 import queue
+import sys
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import hypothesis
 import hypothesis.strategies as some
@@ -49,8 +52,14 @@ def started(vocabulary: Vocabulary, grammar: Grammar, answer: list[int] | None =
     done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
     guides.prepare(7, grammar, done.put)
     assert done.get(timeout=PATIENCE).error is None
+    assert guides.begin(step(starts_of(7, answer, **sampling)))
+    return guides
+
+
+def starts_of(request: int, answer: list[int] | None = None, **sampling: Any) -> RowStarts:
+    """Row 2 belongs to a request."""
     one = np.array([2], np.int32)
-    starts = RowStarts(
+    return RowStarts(
         rows=one,
         noise_keys=np.zeros(1, np.int64),
         sampling=columns_of([SamplingParams(**({"temperature": 0.0} | sampling))]),
@@ -58,11 +67,9 @@ def started(vocabulary: Vocabulary, grammar: Grammar, answer: list[int] | None =
         limits=one,
         min_lengths=one,
         stop_ids=np.full((1, MAX_STOP_IDS), END, np.int32),
-        guides=np.array([7]),
+        guides=np.array([request]),
         answers=[answer or []],
     )
-    assert guides.begin(step(starts))
-    return guides
 
 
 def step(starts: RowStarts | None = None) -> StepPlan:
@@ -198,7 +205,7 @@ def test_a_request_may_be_forgotten_before_its_row_starts(vocabulary: Vocabulary
     """A lane hears of an abort at once, and of the plan before it in its turn."""
     guides = started(vocabulary, GRAMMARS[0])
     guides.forget(7)
-    guides._thread.submit(lambda: None).result(PATIENCE)
+    guides._building.submit(lambda: None).result(PATIENCE)
     one = np.array([2], np.int32)
     columns, stops = columns_of([SamplingParams()]), np.full((1, MAX_STOP_IDS), -1, np.int32)
     late = RowStarts(one, one.astype(np.int64), columns, one, one, one, stops, guides=np.array([7]), answers=[[]])
@@ -250,3 +257,52 @@ def test_a_real_limit_is_noticed(vocabulary: Vocabulary) -> None:
         for _ in range(9):
             matcher.mask()
             matcher.take(vocabulary._tokens.tokenize_str("a")[0])
+
+
+class Watched:
+    """A vocabulary, and its matchers: where they are made and freed."""
+
+    end_ids = frozenset({END})
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, int]] = []
+        """Thread and niceness."""
+        self.freed: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def matcher(self, _: Grammar) -> "WatchedMatcher":
+        self.made.append((threading.current_thread().name, _niceness()))
+        return WatchedMatcher(self.freed)
+
+
+class WatchedMatcher:
+    def __init__(self, freed: queue.SimpleQueue[str]) -> None:
+        self._freed = freed
+
+    def words(self) -> bytes:
+        return b"1"
+
+    def undo(self, count: int) -> None:
+        assert count == 0
+
+    def copy(self) -> "WatchedMatcher":
+        return WatchedMatcher(self._freed)
+
+    def __del__(self) -> None:
+        self._freed.put(threading.current_thread().name)
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_matchers_are_made_and_freed_beside_the_steps() -> None:
+    """Those of a schema of 64 kB take a quarter of a second, and milliseconds."""
+    watched = Watched()
+    guides = started(cast(Vocabulary, watched), GRAMMARS[0])
+    ((thread, niceness),) = watched.made
+    assert thread.startswith("grammar") and (sys.platform != "linux" or niceness == min(19, _niceness() + 5))
+    guides.advanced(step(), committed(0))
+    guides.forget(7)
+    guides.begin(step(starts_of(-1)))  # row 2 has a new owner
+    freed = [watched.freed.get(timeout=PATIENCE) for _ in range(2)]
+    assert all(name.startswith("freed-grammar") for name in freed)
