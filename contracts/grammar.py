@@ -114,7 +114,7 @@ def written(grammar: Grammar, marker: int | None = None) -> str:
     `opens` then is one too.
 
     A schema's text goes in as it is: the lane calls this beside its steps, and what reads or writes JSON holds the
-    interpreter's lock to its end. Raises ValueError for a schema that is no object, and for choices that are not JSON.
+    interpreter's lock to its end. Raises ValueError for a schema in no braces, and for choices that are not JSON.
     """
     answer = _part(grammar)
     if not grammar.behind:
