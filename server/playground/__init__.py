@@ -26,7 +26,8 @@ def playground_routes() -> APIRouter:
     router = APIRouter(tags=["playground"])
     for path in sorted(PATHS):
         file = _FILES[path.rpartition("/")[2] or "index.html"]
-        content: dict[int | str, dict[str, Any]] = {200: {"content": {_TYPES[file.suffix]: {}}}}
+        schema = {"type": "array", "items": {"type": "object"}} if file.suffix == ".json" else {"type": "string"}
+        content: dict[int | str, dict[str, Any]] = {200: {"content": {_TYPES[file.suffix]: {"schema": schema}}}}
         router.add_api_route(path, _sender(file), methods=["GET"], response_class=FileResponse, responses=content)
     return router
 

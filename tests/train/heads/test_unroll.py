@@ -74,6 +74,28 @@ def test_training_time_test_of_packed_rows_equals_a_rollout_of_each_conversation
                     assert (forgetful[step][0, begin + column] - output).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_columns_that_do_not_draft_are_left_out_and_change_no_other(packed: bool) -> None:
+    """Outputs and gradients of two rows, of which one has a conversation without any draft."""
+    head, embedding = _head()
+    ids, taps = torch.randint(50, (2, 19)), torch.randn(2, 19, 72, dtype=torch.float64)
+    drafting = torch.zeros(2, 19, dtype=torch.bool)
+    drafting[0, 3:7] = drafting[1, 9:11] = True
+    documents = torch.tensor([[0] * 6 + [1] * 6 + [2] * 7, [4] * 11 + [5] * 8]) if packed else None
+
+    def run(some: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        outputs = torch.stack(list(unroll(head, embedding, ids, taps, _STEPS, documents, some)))
+        head.zero_grad()
+        (outputs * drafting[..., None]).pow(2).sum().backward()
+        return outputs, [weight.grad.clone() for weight in head.parameters() if weight.grad is not None]
+
+    (whole, expected), (some, gradients) = run(None), run(drafting)
+    either = drafting.any(0)
+    assert (whole - some)[:, :, either].abs().max() < 1e-9 and some[:, :, ~either].abs().max() == 0
+    assert all(torch.allclose(a, b, rtol=1e-9, atol=1e-7) for a, b in zip(expected, gradients, strict=True))
+    assert run(torch.zeros_like(drafting))[0].abs().max() == 0
+
+
 def test_padding_on_the_right_changes_nothing() -> None:
     head, embedding = _head()
     ids, taps = torch.randint(50, (1, 16)), torch.randn(1, 16, 72, dtype=torch.float64)

@@ -60,7 +60,8 @@ class Recurrent:
     def judge(self, number: int, row: Lesson) -> Iterator[Judged]:
         stage = self.stage
         depth, decay = self.depth_of(number)
-        outputs = unroll(self.head, self.embedding, row.ids, row.taps, depth, row.documents)
+        drafting = torch.stack([self.counted(row.answer, step, row.documents) for step in range(depth)]).any(0)
+        outputs = unroll(self.head, self.embedding, row.ids, row.taps, depth, row.documents, drafting)
         judged = judge(
             self.head,
             outputs,
