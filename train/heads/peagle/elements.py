@@ -80,6 +80,30 @@ def seen(found: Elements, documents: Tensor | None = None) -> Tensor:
     return (allowed & found.real[:, None]) | itself
 
 
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The elements of one conversation, which attend to each other only."""
+
+    places: Tensor
+    """[n] among the elements of all rows, row after row."""
+    seen: Tensor
+    """[n, n] bool, as the function `seen` gives it."""
+
+
+def conversations(found: Elements, documents: Tensor | None = None) -> list[Conversation]:
+    """Divides the elements among their conversations: attention's work grows with the squares of their sizes, not of
+    the row's. Every element is in one.
+    """
+    divided = []
+    for row, anchors in enumerate(found.anchors):
+        numbers = torch.zeros_like(anchors) if documents is None else documents[row, anchors]  # [elements]
+        for number in numbers.unique():
+            places = (numbers == number).nonzero()[:, 0]
+            own = Elements(anchors[None, places], found.depths[row, places][None], found.real[row, places][None])
+            divided.append(Conversation(places + row * len(anchors), seen(own)[0]))
+    return divided
+
+
 def segments(kept: Tensor, limit: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Sequence partitioning: splits sequences that do not fit in one pass into parts of at most about `limit` elements
     a row.

@@ -13,7 +13,7 @@ from torch import Tensor
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
-from aerie.train.heads.peagle.elements import Drop, Elements, elements, kept_anchors, seen, segments
+from aerie.train.heads.peagle.elements import Drop, Elements, conversations, elements, kept_anchors, segments
 from aerie.train.heads.peagle.head import ParallelHead
 from aerie.train.heads.unroll import rope
 
@@ -47,7 +47,7 @@ def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elemen
     shape, columns = head.shape.head, lesson.ids.shape[1]
     cosines, sines = rope(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope_theta, lesson.taps)
     rotations = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
-    return head(embedded, hidden, rotations, seen(found, lesson.documents)[:, None])
+    return head(embedded, hidden, rotations, conversations(found, lesson.documents))
 
 
 def judge_parallel(

@@ -10,7 +10,7 @@ from aerie.contracts.errors import ConfigError
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
-from aerie.train.heads.peagle.elements import Drop, elements, kept_anchors, seen, segments
+from aerie.train.heads.peagle.elements import Conversation, Drop, elements, kept_anchors, seen, segments
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel, outputs
 from aerie.train.heads.unroll import rope, rotate, unroll
@@ -53,7 +53,7 @@ def inferred(head: ParallelHead, embedding: Tensor, ids: Tensor, taps: Tensor, a
     total = anchor + 1 + masks
     turns = tuple(part[None, None] for part in rope(total, 8, 10000.0, taps))
     causal = torch.ones(total, total, dtype=torch.bool).tril()
-    return head(embedded[None], hidden[None], turns, causal[None, None])[0, anchor:]  # type: ignore[no-any-return]
+    return head(embedded[None], hidden[None], turns, [Conversation(torch.arange(total), causal)])[0, anchor:]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("packed", [False, True])
