@@ -53,6 +53,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
+    "chosen_among": [c_void_p, c_long, c_long, *[c_void_p] * 5],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,
     "drawn": [*[c_void_p] * 6, c_long, c_long, c_float],
     "edges": [*[c_void_p] * 6, c_long, c_long, c_float],
@@ -77,6 +78,7 @@ _SIGNATURES: dict[str, list[type]] = {
 }
 """Parameter types of each function; addresses are not checked."""
 _RESULTS: dict[str, Any] = {
+    "chosen_among": c_int64,
     "layout": POINTER(c_int64),
     "most_tile_rows": c_long,
     "columns": c_char_p,

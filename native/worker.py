@@ -37,7 +37,7 @@ class NativeWorker:
         self._state = fallback.state
         self.plans = Plans(fallback.state, target)
         self._head = native_head(fallback.drafter) if isinstance(fallback, SpecWorker) else None
-        self._hold = Hold(fallback.state)
+        self._hold = Hold(fallback.state.guides)
         self._drafts = isinstance(fallback, SpecWorker) and drafts_with(fallback.drafter)
 
     @property
@@ -51,20 +51,19 @@ class NativeWorker:
     @torch.inference_mode()
     def step(self, plan: StepPlan, answer: Answering) -> None:
         """Answers before it extends the drafter."""
-        guided = self._guided(plan, answer) if self._state.begin(plan) else answer
+        self._hold.needed = self._state.begin(plan)
+        guided = self._guided(plan, answer) if self._hold.needed else answer
         if plan.prefill is not None:
             ran = self._read_prompts(plan, guided)
         elif drafts(plan):
             ran = self._draft(plan, guided)
         else:
             ran = not any(plan.drafting) and self._decode(plan, guided)
-        self._hold.plan = None
         if not ran:
             self.fallback.step(plan, answer)
 
     def _guided(self, plan: StepPlan, answer: Answering) -> Answering:
         """Of a step with rows that choose under grammars."""
-        self._hold.plan = plan
 
         def with_masking(output: StepOutput) -> None:
             self._hold.check()
@@ -73,7 +72,7 @@ class NativeWorker:
         return with_masking
 
     def _step_of(self, plan: StepPlan, tokens: int) -> Step | None:
-        return self.plans.step_of(plan, tokens, None if self._hold.plan is None else self._hold.address)
+        return self.plans.step_of(plan, tokens, self._hold.address)
 
     def close(self) -> None:
         self.fallback.close()

@@ -6,20 +6,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Bools, Ints, Longs
-from aerie.engine.grammars.guides import Guides
+from aerie.contracts.step import Ints
+from aerie.engine.grammars.guides import Chosen, Guides
+from aerie.engine.sampling.masks import Masks
 
-Among = Callable[[int, Tensor], Tensor]
-"""The target's choice [1] at a node of the pass among the tokens [1, V] that are allowed."""
+Among = Callable[[int, Masks], Tensor]
+"""The target's choice [1] at a node of the pass under its mask."""
 
-_NO_PARENT: Longs = np.zeros(1, dtype=np.int64)
+_ROOT = [0]
 
 
 def hold(guides: Guides, chosen: Tensor, among: Among) -> None:
     """Of a pass with one choice a row: overwrites chosen [rows]."""
     values = chosen.numpy()
     for place in guides.places:
-        guides.walk(place, _NO_PARENT, _NO_PARENT, values[place : place + 1], _of(place, among))
+        held = [int(values[place])]
+        guides.walk(place, _ROOT, _ROOT, held, _of(place, among))
+        values[place] = held[0]
 
 
 def hold_trees(guides: Guides, chosen: Tensor, counts: Ints, tokens: Tensor, parents: Tensor, among: Among) -> None:
@@ -28,19 +31,19 @@ def hold_trees(guides: Guides, chosen: Tensor, counts: Ints, tokens: Tensor, par
     own_tokens, own_parents = tokens.numpy(), parents.numpy()
     for place in guides.places:
         first, count = int(firsts[place]), int(counts[place])
-        guides.walk(
-            place,
-            own_tokens[place, :count],
-            own_parents[place, :count],
-            values[first : first + count],
-            _of(first, among),
-        )
+        held = values[first : first + count].tolist()
+        own = own_tokens[place, :count].tolist(), own_parents[place, :count].tolist()
+        guides.walk(place, *own, held, _of(first, among))
+        values[first : first + count] = held
 
 
-def _of(first: int, among: Among) -> Callable[[int, Bools], int]:
+def _of(first: int, among: Among) -> Chosen:
     """`among` for the nodes of the row that begins at `first`."""
 
-    def chosen(node: int, allowed: Bools) -> int:
-        return int(among(first + node, torch.from_numpy(allowed)[None]))
+    def chosen(node: int, allowed: bytes) -> int:
+        words = torch.from_numpy(np.frombuffer(allowed, dtype=np.int32).copy())[
+            None
+        ]  # torch takes none that it cannot write
+        return int(among(first + node, Masks(words, torch.zeros(1, dtype=torch.int64))))
 
     return chosen

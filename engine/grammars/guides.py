@@ -15,21 +15,21 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from threading import get_native_id
 
 import numpy as np
 
 from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
-from aerie.contracts.step import Bools, DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.contracts.step import DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 
 _NICER = 5
 """A third of the share of a core that steps get. Building takes longer for it only where cores are short."""
 
-Chosen = Callable[[int, Bools], int]
-"""What the target chooses at a node of the row among the tokens [V] that are allowed."""
+Chosen = Callable[[int, bytes], int]
+"""What the target chooses at a node of the row among the tokens that are allowed, a bit for each in words of 32."""
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -40,10 +40,8 @@ class Guided:
     end_ids: frozenset[int]
     filtered: bool
     """Its support depends on the mask."""
-    walked: list[int] = field(default_factory=list)
-    """What the step in progress chose along the row's path."""
     taken: int = 0
-    """How many of them the matcher has taken: all but an end token."""
+    """How many tokens of the step in progress the matcher has taken: all along the row's path but an end token."""
     forbidden: int = 0
     """Its drafts in the step in progress that the target would have chosen, were they allowed."""
     over: bool = False
@@ -115,7 +113,7 @@ class Guides:
                 self._masking.forced += len(tokens)
         return found
 
-    def walk(self, place: int, tokens: Longs, parents: Longs, chosen: Longs, among: Chosen) -> None:
+    def walk(self, place: int, tokens: list[int], parents: list[int], chosen: list[int], among: Chosen) -> None:
         """Holds the choices of a row to its grammar: overwrites `chosen` [nodes] along the accepted path. `tokens` and
         `parents` [nodes] are those of the row's tree, its root first.
         """
@@ -123,8 +121,7 @@ class Guides:
         try:
             node = 0
             while node >= 0:
-                chosen[node] = token = self._choose(guided, node, int(chosen[node]), tokens, parents, among)
-                guided.walked.append(token)
+                chosen[node] = token = self._choose(guided, node, chosen[node], tokens, parents, among)
                 if token in guided.end_ids:
                     return
                 guided.matcher.take(token)
@@ -146,7 +143,7 @@ class Guides:
             masking.drafted += int(output.drafted[place])
             masking.forbidden += guided.forbidden
             forbidden[place] = guided.forbidden
-            guided.walked, guided.taken, guided.forbidden = [], 0, 0
+            guided.taken = guided.forbidden = 0
         masking.distinct = len(self._distinct)
         self._faults, self._masking, self._distinct, self._step = {}, Masking(), set(), {}
         return replace(output, faults=faults, masking=masking, forbidden=forbidden)
@@ -155,7 +152,9 @@ class Guides:
         for pool in (self._building, self._freeing):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _choose(self, guided: Guided, node: int, token: int, tokens: Longs, parents: Longs, among: Chosen) -> int:
+    def _choose(
+        self, guided: Guided, node: int, token: int, tokens: list[int], parents: list[int], among: Chosen
+    ) -> int:
         self._masking.choices += 1
         if not guided.filtered and guided.matcher.allows(token):
             return token
@@ -164,13 +163,14 @@ class Guides:
             guided.forbidden += _child(node, token, tokens, parents) >= 0
             return forced[0]
         started = time.thread_time()
-        mask = guided.matcher.mask()
+        words = guided.matcher.words()
         self._masking.seconds += time.thread_time() - started
         self._masking.masks += 1
-        self._distinct.add(guided.matcher.words())
-        if not mask[token]:
+        self._distinct.add(words)
+        allowed = words[token >> 3] >> (token & 7) & 1
+        if not allowed:
             guided.forbidden += _child(node, token, tokens, parents) >= 0
-        return token if mask[token] and not guided.filtered else among(node, mask)
+        return token if allowed and not guided.filtered else among(node, words)
 
     def _start(self, starts: RowStarts) -> None:
         """Rows with a new owner lose their matcher, and get its own."""
@@ -215,12 +215,10 @@ def _yield_to_steps() -> None:
             os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
 
 
-def _child(node: int, token: int, tokens: Longs, parents: Longs) -> int:
+def _child(node: int, token: int, tokens: list[int], parents: list[int]) -> int:
     """The child of a node that is this token; -1 if none was drafted."""
-    if node + 1 == len(tokens):
-        return -1
-    found = np.flatnonzero((parents[node + 1 :] == node) & (tokens[node + 1 :] == token))
-    return node + 1 + int(found[0]) if len(found) else -1
+    after = range(node + 1, len(tokens))
+    return next((child for child in after if parents[child] == node and tokens[child] == token), -1)
 
 
 def _filtered(starts: RowStarts, place: int) -> bool:

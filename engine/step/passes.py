@@ -192,9 +192,10 @@ def _choose(
     allowed = None if masks is None else masks.allowed(logits.shape[1])
     chosen = state.kernels[choose](logits, rows, positions, state.tables, needs, allowed=allowed)
 
-    def among(row: int, allowed: Tensor) -> Tensor:
+    def among(row: int, mask: Masks) -> Tensor:
         own = slice(row, row + 1)
-        return state.kernels[choose](logits[own], rows[own], positions[own], state.tables, needs, allowed=allowed)
+        given = logits[own], rows[own], positions[own], state.tables, needs
+        return state.kernels[choose](*given, allowed=mask.allowed(logits.shape[1]))
 
     if state.guides is not None and state.masked is None:
         hold(state.guides, chosen, among)

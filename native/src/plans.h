@@ -10,10 +10,12 @@ struct Tables;
 struct Futures;
 struct Head;
 
+struct Step;
+
 // Holds what a row chose to its grammar: overwrites chosen [nodes] along its path. tokens and parents [nodes] are those
 // of its tree, and null for a root alone; logits [nodes, vocabulary]; chosen are for positions [nodes].
-using Hold = void (*)(long place, long nodes, const int64_t* tokens, const int64_t* parents, int64_t* chosen,
-                      const float* logits, const int64_t* positions);
+using Hold = void (*)(const Step* step, long place, long nodes, const int64_t* tokens, const int64_t* parents,
+                      int64_t* chosen, const float* logits, const int64_t* positions);
 
 // A plan's rows, and what they run on; same layout as in native/structs/plan.py.
 struct Step {

@@ -151,8 +151,8 @@ extern "C" void round_verified(const Step* given, const Drafts* drafts) {
                     step.edits ? paths(round) : std::vector<int64_t>());
   for (long row = 0; step.hold && row < rows.count; ++row) {
     const long first = round.firsts[row], node = row * round.width;
-    step.hold(round.rows.places[row], round.nodes[row], &round.tokens[node], &round.parents[node], &chosen[first],
-              &round.logits[first * step.target->output.outputs], &next[first]);
+    step.hold(&step, round.rows.places[row], round.nodes[row], &round.tokens[node], &round.parents[node],
+              &chosen[first], &round.logits[first * step.target->output.outputs], &next[first]);
   }
   round.choices.assign(rows.count * round.width, 0);
   for (long row = 0; row < rows.count; ++row)

@@ -1,7 +1,6 @@
 #include "step.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 namespace aerie {
@@ -18,18 +17,6 @@ void leave(const Futures& futures, long place, int64_t token, int64_t length, bo
   futures.lengths[place] = length;
   futures.done[place] = done;
   if (seed) std::memcpy(futures.seeds + place * futures.seed_bytes, seed, futures.seed_bytes);
-}
-
-void ban(float* logits, const int64_t* ids, long count) {
-  for (long i = 0; i < count; ++i)
-    if (ids[i] >= 0) logits[ids[i]] = -INFINITY;
-}
-
-template <class Number>
-std::vector<Number> picked(const Number* table, const std::vector<int64_t>& rows) {
-  std::vector<Number> found;
-  for (const int64_t row : rows) found.push_back(table[row]);
-  return found;
 }
 
 }  // namespace
@@ -59,8 +46,6 @@ const char* Standing::seed(const Step& step, long row) const {
 
 void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
                       const std::vector<int64_t>& positions, const std::vector<int64_t>& path) const {
-  const Tables& tables = *step.tables;
-  const Columns& columns = *tables.sampling;
   const long tokens = static_cast<long>(of.size()), vocabulary = step.target->output.outputs;
   chosen.resize(tokens);
   static thread_local std::vector<float> copied;
@@ -70,38 +55,15 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
   }
   std::vector<int64_t> rows(tokens);
   for (long i = 0; i < tokens; ++i) rows[i] = owners[of[i]];
-  if (step.edits) {
-    const long width = static_cast<long>(path.size()) / std::max(tokens, 1L);
-    edited(logits, logits, rows.data(), width ? path.data() : nullptr, tables.edit_slots, tables.counts, tables.biases,
-           columns.repetition_penalty, columns.frequency_penalty, columns.presence_penalty, tokens, vocabulary, width,
-           tables.no_slot);
-  }
-  for (long i = 0; step.bans && i < tokens; ++i)
-    if (positions[i] < tables.min_lengths[rows[i]])
-      ban(logits + i * vocabulary, tables.stop_ids + rows[i] * tables.stops, tables.stops);
-  if (!step.samples) {
-    ::chosen(chosen.data(), logits, nullptr, nullptr, tokens, vocabulary, step.greedy_below);
-    return;
-  }
-  const auto temperatures = picked(columns.temperature, rows);
-  const auto keys = picked(tables.noise_keys, rows);
-  std::vector<float> least;
-  if (step.filters) {
-    const auto min_ps = picked(columns.min_p, rows), top_ps = picked(columns.top_p, rows);
-    const auto top_ks = picked(columns.top_k, rows);
-    least.resize(tokens);
-    edges(least.data(), logits, temperatures.data(), min_ps.data(), top_ks.data(), top_ps.data(), tokens, vocabulary,
-          step.greedy_below);
-  }
-  drawn(chosen.data(), logits, temperatures.data(), step.filters ? least.data() : nullptr, keys.data(), positions.data(),
-        tokens, vocabulary, step.greedy_below);
+  edit(logits, step, rows, positions, path);
+  pick(chosen.data(), logits, step, rows, positions);
 }
 
 void Standing::hold_roots(std::vector<int64_t>& chosen, const Step& step, const float* logits,
                           const std::vector<int64_t>& positions) const {
   const long vocabulary = step.target->output.outputs;
   for (long row = 0; step.hold && row < count(); ++row)
-    step.hold(places[row], 1, nullptr, nullptr, &chosen[row], logits + row * vocabulary, &positions[row]);
+    step.hold(&step, places[row], 1, nullptr, nullptr, &chosen[row], logits + row * vocabulary, &positions[row]);
 }
 
 void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {

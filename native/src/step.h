@@ -25,6 +25,16 @@ class Answer {
   long count_, width_;
 };
 
+// What penalties, biases and bans make of logits [tokens, vocabulary] of table rows [tokens], in place. The choices are for
+// `positions` [tokens]; path [tokens, width] has the drafted ids above and at each token, -1 elsewhere, if something was
+// drafted.
+void edit(float* logits, const Step& step, const std::vector<int64_t>& rows, const std::vector<int64_t>& positions,
+          const std::vector<int64_t>& path);
+
+// The choices [tokens] from edited logits.
+void pick(int64_t* chosen, const float* logits, const Step& step, const std::vector<int64_t>& rows,
+          const std::vector<int64_t>& positions);
+
 // The rows that had not ended before the step.
 class Standing {
  public:

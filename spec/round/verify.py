@@ -110,10 +110,11 @@ def choose_nodes(
         allowed=None if masks is None else masks.allowed(logits.shape[1]),
     )
 
-    def among(node: int, allowed: Tensor) -> Tensor:
+    def among(node: int, mask: Masks) -> Tensor:
         own = slice(node, node + 1)
         given = logits[own], passed.owners[own], passed.positions[own] + 1, state.tables, staged.needs
-        return state.kernels[choose](*given, path=None if path is None else path[own], allowed=allowed)
+        own_path = None if path is None else path[own]
+        return state.kernels[choose](*given, path=own_path, allowed=mask.allowed(logits.shape[1]))
 
     if state.guides is not None and state.masked is None:
         hold_trees(state.guides, chosen, lay.counts, tree.tokens, tree.parent_nodes, among)

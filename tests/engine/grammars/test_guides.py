@@ -102,15 +102,17 @@ def test_every_mask_is_a_fresh_matcher_s(
         tokens, parents = _tree(draw, vocabulary, grammar, answer)
         raw = draw.integers(0, vocabulary.size, len(tokens))
         wanted = draw.random(vocabulary.size)
-        chosen = raw.copy()
+        chosen = raw.tolist()
         seen: dict[int, np.ndarray] = {}
 
-        def among(node: int, mask: np.ndarray, wanted: np.ndarray = wanted, seen: dict[int, Any] = seen) -> int:
-            seen[node] = mask
+        def among(node: int, words: bytes, wanted: np.ndarray = wanted, seen: dict[int, Any] = seen) -> int:
+            bits = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little").astype(bool)
+            seen[node] = mask = bits[:WIDTH]
+            assert not bits[WIDTH:].any()
             return int(np.where(mask, wanted, -1).argmax())
 
         assert guides.begin(step())
-        guides.walk(1, tokens, parents, chosen, among)
+        guides.walk(1, tokens.tolist(), parents.tolist(), chosen, among)
         path, node, ended, refused = [], 0, False, 0
         while node >= 0 and not ended:  # recomputed from the definition
             here = fresh(vocabulary, grammar, answer + path)
@@ -229,7 +231,7 @@ class Exhausted:
     def allows(self, token: int) -> bool:
         return False
 
-    def mask(self) -> Any:
+    def words(self) -> bytes:
         raise GrammarFailed("the step took too much fuel")
 
     def forced(self) -> list[int]:
@@ -242,8 +244,7 @@ class Exhausted:
 def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None:
     guides = started(vocabulary, GRAMMARS[0])
     guides._rows[2].matcher = Exhausted()  # type: ignore[assignment]
-    chosen = np.array([5])
-    guides.walk(1, np.array([0]), np.array([0]), chosen, lambda node, mask: 0)
+    guides.walk(1, [0], [0], [5], lambda node, words: 0)
     assert guides.advanced(step(), committed(1)).faults == {1: "the step took too much fuel"}
     assert not guides.begin(step()), "the row must not choose in the step that was launched meanwhile"
 
