@@ -79,6 +79,8 @@ class Prepared:
     request: int
     seconds: float
     error: str | None = None
+    reused: bool = False
+    """It had been built for an earlier request."""
 
 
 class Builder(Protocol):

@@ -175,6 +175,8 @@ class GrammarSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     builds: int = 0
     """Grammars built by the lane."""
     build_seconds: float = 0.0
+    reused: int = 0
+    """Grammars that had been built for an earlier request."""
 
 
 class Snapshot(_Message, frozen=True, kw_only=True):

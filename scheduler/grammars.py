@@ -47,7 +47,8 @@ class Grammars:
         if not self._held:
             return refused
         for built in self._lane.prepared(WAIT_SECONDS if waits else 0.0):
-            self._stats.builds += 1
+            self._stats.builds += not built.reused
+            self._stats.reused += built.reused
             self._stats.build_seconds += built.seconds
             request = self._held.get(built.request)
             if request is not None and built.error is None:

@@ -35,6 +35,7 @@ class Stats:
     masking: Masking = field(default_factory=Masking)
     builds: int = 0
     build_seconds: float = 0.0
+    reused: int = 0
     phase_seconds: dict[str, float] = field(default_factory=dict)
     busy_seconds: float = 0.0
     open_seconds: float = 0.0
@@ -88,6 +89,7 @@ class Stats:
             late=masking.late,
             builds=self.builds,
             build_seconds=self.build_seconds,
+            reused=self.reused,
         )
 
     def snapshot(self, queue: Queue, rows: Rows, policy: Policy, goodput: Goodput | None) -> Snapshot:

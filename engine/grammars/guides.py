@@ -23,6 +23,7 @@ import numpy as np
 from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 
 _NICER = 5
@@ -49,12 +50,14 @@ class Guided:
 
 
 class Guides:
-    def __init__(self, vocabulary: Callable[[], Vocabulary]) -> None:
-        """`vocabulary` is made when the first grammar arrives."""
+    def __init__(self, vocabulary: Callable[[], Vocabulary], kept: KeptMatchers | None = None) -> None:
+        """`vocabulary` is made when the first grammar arrives. `kept` may bound what is kept for later requests."""
         self._make_vocabulary = vocabulary
         self._vocabulary: Vocabulary | None = None
         self._made: dict[int, Matcher] = {}
-        """By request: matchers that have taken nothing yet."""
+        """By request: matchers that have taken nothing yet, and never do; rows get copies."""
+        self._kept = KeptMatchers() if kept is None else kept
+        """Used only on the thread that builds."""
         self._rows: dict[int, Guided] = {}
         self._step: dict[int, Guided] = {}
         """By their place in the step in progress: the rows that choose in it."""
@@ -188,13 +191,19 @@ class Guides:
 
     def _prepare(self, request: int, grammar: Grammar) -> Prepared:
         started = time.perf_counter()
+        kept = self._kept.get(grammar)
         try:
-            matcher = self._known().matcher(grammar)
-            matcher.words()  # here: that of a large schema takes milliseconds, in which steps go on
-            self._made[request] = matcher
+            self._made[request] = self._built(grammar) if kept is None else kept
         except Exception as error:  # noqa: BLE001  of any kind: a request waits for the answer
             return Prepared(request, time.perf_counter() - started, str(error))
-        return Prepared(request, time.perf_counter() - started)
+        return Prepared(request, time.perf_counter() - started, reused=kept is not None)
+
+    def _built(self, grammar: Grammar) -> Matcher:
+        matcher = self._known().matcher(grammar)
+        matcher.words()  # here: that of a large schema takes milliseconds, in which steps go on
+        dropped = self._kept.put(grammar, matcher)
+        self._freeing.submit(dropped.clear)
+        return matcher
 
     def _forget(self, request: int) -> None:
         made = [self._made.pop(request, None)]  # without another name for it, which could be the last to let go

@@ -112,6 +112,7 @@ class State(Collector):
             ("late_rows", "Rows that committed nothing in a step, because a mask was not ready", now.late),
             ("builds", "Grammars built by the lane", now.builds),
             ("build_seconds", "Seconds to build them", now.build_seconds),
+            ("reused", "Grammars that had been built for an earlier request", now.reused),
         ]
         yield from self._sums(sums, "grammar_")
 

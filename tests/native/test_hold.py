@@ -131,7 +131,5 @@ def test_the_choice_is_that_of_a_mask_for_the_node_alone(seed: int, vocabulary: 
         found = held.found(place, node, mask, *given)
         assert mask[found] and np.array_equal(before, logits)
         assert found == held.expected(CPP, place, node, mask, *given)
-        if (
-            not ties and ROWS[held.rows[place]].temperature == 0
-        ):  # elsewhere torch's logarithms differ in their last bits
+        if not ties and ROWS[held.rows[place]].temperature == 0:  # torch's noise differs in its last bits
             assert found == held.expected(REFERENCES, place, node, mask, *given)

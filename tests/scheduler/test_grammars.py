@@ -28,9 +28,9 @@ class Builds:
     def forget(self, request) -> None:
         self.forgotten.append(request)
 
-    def end(self, error: str | None = None) -> None:
+    def end(self, error: str | None = None, *, reused: bool = False) -> None:
         for request, done in self.begun.items():
-            done(Prepared(request, 0.25, error))
+            done(Prepared(request, 0.25, error, reused))
         self.begun = {}
 
 
@@ -84,6 +84,17 @@ def test_a_request_waits_for_its_grammar_and_others_do_not(driver: Driver) -> No
     driver.run()
     driver.assert_answered([slow, quick])
     assert driver.worker.guides.forgotten == [0]
+
+
+def test_what_had_been_built_is_counted_apart(driver: Driver) -> None:
+    for id, reused in (("first", False), ("again", True), ("other", False), ("third", True), ("fourth", True)):
+        driver.submit(guided(id, [1, 2], max_tokens=2))
+        while not driver.worker.guides.begun:
+            driver.iterate()
+        driver.worker.guides.end(reused=reused)
+        driver.run()
+    took = driver.snapshots[-1].grammars
+    assert (took.builds, took.reused, took.build_seconds) == (2, 3, 5 * 0.25)
 
 
 def test_usage_counts_what_grammars_forbade(driver: Driver) -> None:

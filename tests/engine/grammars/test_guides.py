@@ -17,6 +17,7 @@ from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of
 from aerie.contracts.step import DecodeWork, Ending, RowStarts, StepKind, StepOutput, StepPlan
 from aerie.engine.grammars.guides import Guides
+from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 from tests.house import HOME
 from tests.patience import PATIENCE
@@ -46,14 +47,25 @@ def vocabulary() -> Vocabulary:
     return Vocabulary.of_model(HOME / "models/demo/target", WIDTH, (END,))
 
 
-def started(vocabulary: Vocabulary, grammar: Grammar, answer: list[int] | None = None, **sampling: Any) -> Guides:
+def started(
+    vocabulary: Vocabulary,
+    grammar: Grammar,
+    answer: list[int] | None = None,
+    *,
+    kept: KeptMatchers | None = None,
+    **sampling: Any,
+) -> Guides:
     """Row 2 has the grammar, and has answered some tokens before."""
-    guides = Guides(lambda: vocabulary)
-    done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
-    guides.prepare(7, grammar, done.put)
-    assert done.get(timeout=PATIENCE).error is None
+    guides = Guides(lambda: vocabulary, kept)
+    assert prepared(guides, 7, grammar).error is None
     assert guides.begin(step(starts_of(7, answer, **sampling)))
     return guides
+
+
+def prepared(guides: Guides, request: int, grammar: Grammar) -> Prepared:
+    done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
+    guides.prepare(request, grammar, done.put)
+    return done.get(timeout=PATIENCE)
 
 
 def starts_of(request: int, answer: list[int] | None = None, **sampling: Any) -> RowStarts:
@@ -90,6 +102,12 @@ def fresh(vocabulary: Vocabulary, grammar: Grammar, tokens: list[int]) -> Matche
     return matcher
 
 
+def unpacked(words: bytes) -> np.ndarray:
+    bits = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little").astype(bool)
+    assert not bits[WIDTH:].any()
+    return bits[:WIDTH]
+
+
 @hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(data=some.data(), grammar=some.sampled_from(GRAMMARS), filtered=some.booleans())
 def test_every_mask_is_a_fresh_matcher_s(
@@ -106,9 +124,7 @@ def test_every_mask_is_a_fresh_matcher_s(
         seen: dict[int, np.ndarray] = {}
 
         def among(node: int, words: bytes, wanted: np.ndarray = wanted, seen: dict[int, Any] = seen) -> int:
-            bits = np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little").astype(bool)
-            seen[node] = mask = bits[:WIDTH]
-            assert not bits[WIDTH:].any()
+            seen[node] = mask = unpacked(words)
             return int(np.where(mask, wanted, -1).argmax())
 
         assert guides.begin(step())
@@ -216,13 +232,11 @@ def test_a_request_may_be_forgotten_before_its_row_starts(vocabulary: Vocabulary
 
 def test_a_grammar_that_cannot_be_built_is_reported(vocabulary: Vocabulary) -> None:
     guides = Guides(lambda: vocabulary)
-    done: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
     for grammar in (Grammar(kind="regex", text="("), Grammar(kind="json_schema", text="{")):
-        guides.prepare(1, grammar, done.put)
-        assert done.get(timeout=PATIENCE).error
+        first, again = (prepared(guides, request, grammar) for request in (1, 2))
+        assert first.error and again.error == first.error and not again.reused
     missing = Guides(lambda: Vocabulary.of_model(Path("/nowhere"), 8, (1,)))
-    missing.prepare(1, GRAMMARS[0], done.put)
-    assert done.get(timeout=PATIENCE).error
+    assert prepared(missing, 1, GRAMMARS[0]).error
 
 
 class Exhausted:
@@ -299,7 +313,7 @@ def _niceness() -> int:
 def test_matchers_are_made_and_freed_beside_the_steps() -> None:
     """Those of a schema of 64 kB take a quarter of a second, and milliseconds."""
     watched = Watched()
-    guides = started(cast(Vocabulary, watched), GRAMMARS[0])
+    guides = started(cast(Vocabulary, watched), GRAMMARS[0], kept=KeptMatchers(entries=0))
     ((thread, niceness),) = watched.made
     assert thread.startswith("grammar") and (sys.platform != "linux" or niceness == min(19, _niceness() + 5))
     guides.advanced(step(), committed(0))

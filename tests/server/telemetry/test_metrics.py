@@ -110,13 +110,14 @@ def test_what_grammars_and_calls_took_is_exported() -> None:
         late=15,
         builds=16,
         build_seconds=2.5,
+        reused=20,
     )
     whole = FakeScheduler("ipc://nowhere", lambda request: iter(()))._snapshot()
     metrics = made(Admission(1), msgspec.structs.replace(whole, grammars=took))
     metrics.unparsed(17)
     lines = {line.partition("{")[0]: line.rpartition(" ")[2] for line in metrics.render().decode().splitlines()}
     wanted = {"steps": 11, "choices": 12, "masks": 13, "mask_seconds": 1.5, "forbidden_drafts": 14, "late_rows": 15}
-    wanted |= {"builds": 16, "build_seconds": 2.5, "distinct_masks": 18, "drafts": 19}
+    wanted |= {"builds": 16, "build_seconds": 2.5, "distinct_masks": 18, "drafts": 19, "reused": 20}
     assert {name: float(lines[f"aerie:grammar_{name}_total"]) for name in wanted} == wanted
     assert float(lines["aerie:tool_parse_failures_total"]) == 17
 
