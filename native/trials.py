@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.matrix import Rounded
 from aerie.engine.model.packing import HalfPacked, Packed
 from aerie.native.layers import Matrix
 from aerie.native.library import library
@@ -61,9 +62,9 @@ def shapes_of(model: ModelConfig) -> dict[str, Shape]:
 class PanelTrial:
     """Aerie's own products with several matrices, one after the other, in one call as in a step."""
 
-    def __init__(self, weights: Sequence[Tensor]) -> None:
+    def __init__(self, weights: Sequence[Tensor | Rounded]) -> None:
         pages = LargePages()
-        self._panels = [Panels(weight.bfloat16(), pages=pages) for weight in weights]
+        self._panels = [_panels(weight, pages) for weight in weights]
         matrices = [
             Matrix(*panels.addresses, None, *weight.shape) for panels, weight in zip(self._panels, weights, strict=True)
         ]
@@ -80,15 +81,28 @@ class PanelTrial:
         return run
 
 
+def _panels(weight: Tensor | Rounded, pages: LargePages) -> Panels:
+    if isinstance(weight, Rounded):
+        return Panels(weight.integers, weight.scales, pages=pages)
+    return Panels(weight.bfloat16(), pages=pages)
+
+
 class TorchTrial:
     """The same by functions of torch, each with its matrix in a layout of its own."""
 
-    def __init__(self, products: Sequence[Callable[[Tensor], Tensor]], weights: Sequence[Tensor]) -> None:
+    def __init__(
+        self,
+        products: Sequence[Callable[[Tensor], Tensor]],
+        weights: Sequence[Tensor | Rounded],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`dtype` is that of the inputs."""
         self._products = list(products)
         self._inputs = [weight.shape[1] for weight in weights]
+        self._dtype = dtype
 
     def prepare(self, tokens: int) -> Callable[[], None]:
-        xs = {inputs: torch.rand(tokens, inputs) for inputs in self._inputs}
+        xs = {inputs: torch.rand(tokens, inputs).to(self._dtype) for inputs in self._inputs}
         calls = [(product, xs[inputs]) for product, inputs in zip(self._products, self._inputs, strict=True)]
 
         def run() -> None:

@@ -1,10 +1,12 @@
 """A result that is measured piece by piece: what an earlier piece found, if it measured the same. Used by commands."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aerie.bench import origin
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.probe.report import Cell, finite, provenance, write_report
@@ -19,6 +21,8 @@ class Pieces:
     cells: list[Cell] = field(default_factory=list)
     earlier: list[Cell] = field(default_factory=list)
     """Command, commit, time and load of the earlier pieces."""
+    rooms: Sequence[str] = origin.STEPS
+    """Those whose code the cells measure."""
 
     def add(self, cells: list[Cell]) -> None:
         """Keeps the file up to date, so that a stop loses one addition at most."""
@@ -27,10 +31,10 @@ class Pieces:
 
     def write(self) -> None:
         if self.path is not None:
-            write_report(self.path, self.cells, self.config, earlier=self.earlier)
+            write_report(self.path, self.cells, self.config, self.rooms, earlier=self.earlier)
 
 
-def resumed(path: Path | None, config: Config) -> Pieces:
+def resumed(path: Path | None, config: Config, rooms: Sequence[str] = origin.STEPS) -> Pieces:
     """What `path` holds; nothing if there is no such file.
 
     Raises ConfigError if it was measured with other code, weights or settings, or on another machine.
@@ -38,9 +42,9 @@ def resumed(path: Path | None, config: Config) -> Pieces:
     if path is None:
         raise ConfigError("--resume continues the file of --json; name one")
     if not path.exists():
-        return Pieces(path, config)
+        return Pieces(path, config, rooms=rooms)
     report = json.loads(path.read_text(encoding="utf-8"))
-    before, now = report["provenance"], json.loads(json.dumps(finite(provenance(config))))
+    before, now = report["provenance"], json.loads(json.dumps(finite(provenance(config, rooms))))
     other = [name for name in ("measured", "config") if before.get(name) != now[name]]
     if _machine(before) != _machine(now):
         other.append("machine")
@@ -49,7 +53,7 @@ def resumed(path: Path | None, config: Config) -> Pieces:
             f"--resume cannot continue {path}: it was measured with another {' and another '.join(other)}; name "
             f"another file, or remove it"
         )
-    return Pieces(path, config, report["cells"], [*report.get("earlier", []), _of_one(before)])
+    return Pieces(path, config, report["cells"], [*report.get("earlier", []), _of_one(before)], rooms)
 
 
 def _machine(provenance: dict[str, Any]) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from aerie.commands.probe_options import (
     Json,
     Overrides,
     Quick,
+    Resume,
     Target,
     config_of,
     end,
@@ -32,7 +33,6 @@ _SHORT, _LONG, _EARLIER = 32, 256, 12
 _PROMPTS = 64
 _PHASES = "long 0 1; short 0.8 16; mixed 0+1.2 4; long 1.2 32; edits 0 2; short 0+0.8+1.2 8"
 
-Resume = Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")]
 Chains = Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")]
 RandomHead = Annotated[bool, typer.Option("--random-head", help="Measure a head of the same sizes with random weights")]
 

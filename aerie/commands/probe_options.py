@@ -40,6 +40,7 @@ Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="W
 Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
 Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
+Resume = Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")]
 Mix = Annotated[
     Asked | None,
     typer.Option(

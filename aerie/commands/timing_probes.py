@@ -17,14 +17,26 @@ from aerie.commands.probe_options import (
     Overrides,
     Prompts,
     Quick,
+    Resume,
     Target,
     config_of,
     end,
     prompts_of,
+    say,
 )
 from aerie.lane import make_lane
 
 timings = typer.Typer()
+
+_PRODUCTS = (
+    "engine/model/matrix.py",
+    "engine/model/packing.py",
+    "native/choice.py",
+    "native/products.py",
+    "native/src",
+    "native/trials.py",
+)
+"""The code that `aerie probe kernels` measures."""
 
 
 @timings.command("long-prompts")
@@ -80,23 +92,30 @@ def kernels_command(
     quick: Quick = False,
     threads: Annotated[int, typer.Option(min=1, help="Threads of each multiplication")] = 1,
     march: Annotated[str, typer.Option(help="Instruction sets, comma-separated; by default this machine's best")] = "",
+    seconds: Annotated[float, typer.Option(min=0, help="Begin no matrix after so many seconds")] = float("inf"),
+    resume: Resume = False,
 ) -> None:
-    """What multiplying by the target's matrices costs, by instruction set, layout and tokens."""
+    """What multiplying by the target's matrices costs, in bf16 and in 8 bits, by instruction set, layout and tokens."""
     from aerie.engine.model.config import read_model_config
     from aerie.native.march import LEVELS, runnable
     from aerie.native.trials import shapes_of
-    from aerie.probe.kernels import Measure, measure_marches
+    from aerie.probe.kernels import measure_marches
+    from aerie.probe.multiplications import Measure
+    from aerie.probe.pieces import Pieces, resumed
 
     config = config_of(target, overrides)
+    pieces = resumed(json, config, _PRODUCTS) if resume else Pieces(json, config, rooms=_PRODUCTS)
     model = read_model_config(Path(config.model.path))
     measure = Measure(shapes_of(model), model.layers, threads=threads)
     if quick:
         measure = replace(measure, tokens=(1, 3), seconds=0.0)
-    cells = measure_marches(measure, words(march, list(LEVELS)) if march else [runnable()[0].name])
-    columns = {"march": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s", "microseconds": ".0f"}
-    shares = {"gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f", "of_best_choice": ".2f"}
-    rooms = ("engine/model/packing.py", "native/choice.py", "native/products.py", "native/src", "native/trials.py")
-    end("Multiplications", cells, columns | shares, config, json, rooms=rooms)
+    marches = words(march, list(LEVELS)) if march else [runnable()[0].name]
+    for more in measure_marches(measure, marches, known=list(pieces.cells), seconds=seconds, say=say):
+        pieces.add(more)
+    columns = {"march": "s", "precision": "s", "matrix": "s", "out": "d", "in": "d", "tokens": "d", "layout": "s"}
+    columns |= {"microseconds": ".0f", "gmacs": ".1f", "of_peak": ".2f", "of_bandwidth": ".2f", "over_torch": ".2f"}
+    columns |= {"of_best_choice": ".2f"}
+    end("Multiplications", pieces.cells, columns, config, json, rooms=_PRODUCTS, earlier=pieces.earlier)
 
 
 @timings.command("overlap")

@@ -10,6 +10,9 @@ from aerie.commands.app import app
 from aerie.commands.prompts import mixed_prompts
 from aerie.contracts.config import load_config
 from aerie.contracts.errors import AerieError, ConfigError
+from aerie.probe.kernel_cells import Cell, Timed, cells_of
+from aerie.probe.layouts import INT8
+from aerie.probe.multiplications import Measure, measure_matrix
 from aerie.train.demo.tasks import TASKS
 from tests.spec import models
 
@@ -36,6 +39,12 @@ def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "aerie.commands.prompts.mixed_prompts", lambda config, count: [[7, n + 1] for n in range(count)]
     )
+
+
+@pytest.fixture(autouse=True)
+def matrices_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`aerie probe kernels` starts a process for each."""
+    monkeypatch.setattr("aerie.probe.kernels._measured", lambda measure, name, march: measure_matrix(measure, name))
 
 
 @pytest.fixture
@@ -71,6 +80,7 @@ def test_every_probe_shows_and_writes_its_cells(
     assert source["config"]["spec"]["draft_temperature"] == 1.25
     assert source["machine"]["cores"] >= 1 and source["machine"]["torch"] and source["command"].startswith("aerie")
     assert len(said.splitlines()) > len(report["cells"])
+    assert command != "kernels" or all(said.count(f" {precision} ") for precision in ("bf16", "int8"))
     assert config_file.read_text() == before
 
 
@@ -97,6 +107,37 @@ def test_probes_of_drafting_ask_what_the_template_can_show_or_what_is_named(
     monkeypatch.setattr("aerie.probe.trees.measure_trees", noted)
     run("trees", config_file, *mix, "--prompts", "3")
     assert asked == [[first, 1], [first, 2], [first, 3]]
+
+
+def test_kernels_are_measured_in_pieces_of_one_code_and_machine(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+
+    def at_once(measure: Measure, name: str, march: str) -> list[Cell]:
+        measured.append(name)
+        return cells_of([Timed(INT8, name, (1, 1), 1, count, {"columns": 1.0}) for count in measure.tokens], 1, None)
+
+    monkeypatch.setattr("aerie.probe.kernels._measured", at_once)
+    out = tmp_path / "out.json"
+    arguments = ("kernels", config_file, "--quick", "--json", out)
+    run(*arguments, "--seconds", "0")
+    assert json.loads(out.read_text())["cells"] == [], "no matrix began"
+    run(*arguments, "--resume")
+    report = json.loads(out.read_text())
+    assert measured == ["qkv", "output", "gate_up", "down"] and len(report["earlier"]) == 1
+    assert "native/src" in report["provenance"]["measured"] and "scheduler" not in report["provenance"]["measured"]
+    cut = [cell for cell in report["cells"] if cell["matrix"] not in ("down", "layer")]
+    out.write_text(json.dumps(report | {"cells": cut}))
+    run(*arguments, "--resume")
+    assert measured[4:] == ["down"], "what the file lacks"
+    found = json.loads(out.read_text())["cells"]
+    assert len(found) == len(report["cells"]) and found[: len(cut)] == cut, "and the rest is kept"
+    for faked in ({"measured": {"native/src": "of another commit"}}, {"machine": {"cpu": "another", "cores": 1}}):
+        out.write_text(json.dumps(report | {"provenance": report["provenance"] | faked}))
+        with pytest.raises(ConfigError, match=f"another {next(iter(faked))}"):
+            run(*arguments, "--resume")
+    assert len(measured) == 5
 
 
 def test_compare_takes_shapes_and_lists(config_file: Path, tmp_path: Path) -> None:

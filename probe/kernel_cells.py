@@ -1,0 +1,115 @@
+"""The cells of `aerie probe kernels`: what the seconds of multiplications come to, with a matrix and with a layer."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aerie.native.trials import FP16
+from aerie.probe.layouts import bytes_of, is_ours
+
+Cell = dict[str, Any]
+LAYER = "layer"
+"""The sum of all matrices, beside their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Aerie's compiled kernels in a measurement, and what they found one thread to do at most."""
+
+    name: str
+    chosen: str | None
+    """The layout that serves the model by default; None if that is not known."""
+    peak: float
+    """Multiply-adds a second, in registers."""
+    bandwidth: float
+    """Bytes a second, from memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Multiplications with a matrix, or with all of a layer, at one number of tokens."""
+
+    precision: str
+    matrix: str
+    shape: Sequence[int | None]
+    """[out, in]"""
+    weights: int
+    tokens: int
+    seconds: Mapping[str, float]
+    """Of one multiplication, by layout."""
+
+
+def cells_of(timings: Sequence[Timed], threads: int, kernels: Kernels | None) -> list[Cell]:
+    """One for each layout. Shares are of `kernels`' limits; `over_torch` is over the best of torch's layouts;
+    `of_best_choice`, of what serves by default, over the best that could be chosen; `over_one` is the cost over that of
+    one token.
+    """
+    cells = [cell for timed in timings for cell in _cells(timed, threads, kernels)]
+    one = {_line(cell): cell["microseconds"] for cell in cells if cell["tokens"] == 1}
+    return [cell | {"over_one": cell["microseconds"] / one[_line(cell)]} for cell in cells]
+
+
+def layer_cells(cells: Sequence[Cell]) -> list[Cell]:
+    """Of the sum of all matrices, from their cells in all precisions. Its limits are the highest of theirs."""
+    ours = [cell for cell in cells if cell["kernel_set"]]
+    chosen = {cell["layout"] for cell in cells if cell["of_best_choice"] is not None}
+    kernels = None
+    if ours:
+        kernels = Kernels(
+            ours[0]["kernel_set"],
+            chosen.pop() if len(chosen) == 1 else None,
+            max(cell["peak_gmacs"] for cell in ours) * 1e9,
+            max(cell["gigabytes_per_s"] for cell in ours) * 1e9,
+        )
+    return cells_of(_sums(cells), cells[0]["threads"], kernels)
+
+
+def _sums(cells: Sequence[Cell]) -> list[Timed]:
+    """In the order of the cells, of the layouts that every matrix has."""
+    places = dict.fromkeys((cell["precision"], cell["tokens"]) for cell in cells)
+    found = []
+    for precision, tokens in places:
+        own = [cell for cell in cells if (cell["precision"], cell["tokens"]) == (precision, tokens)]
+        weights = {cell["matrix"]: cell["out"] * cell["in"] for cell in own}
+        by_layout: dict[str, list[float]] = {}
+        for cell in own:
+            by_layout.setdefault(cell["layout"], []).append(cell["microseconds"] / 1e6)
+        seconds = {layout: sum(taken) for layout, taken in by_layout.items() if len(taken) == len(weights)}
+        found.append(Timed(precision, LAYER, (None, None), sum(weights.values()), tokens, seconds))
+    return found
+
+
+def _line(cell: Cell) -> tuple[str, str, str]:
+    return cell["precision"], cell["matrix"], cell["layout"]
+
+
+def _cells(timed: Timed, threads: int, kernels: Kernels | None) -> list[Cell]:
+    theirs = min(taken for layout, taken in timed.seconds.items() if not is_ours(layout))
+    choices = [taken for layout, taken in timed.seconds.items() if layout == FP16 or is_ours(layout)]
+    multiply_adds = timed.weights * timed.tokens
+    return [
+        {
+            "precision": timed.precision,
+            "matrix": timed.matrix,
+            "out": timed.shape[0],
+            "in": timed.shape[1],
+            "tokens": timed.tokens,
+            "threads": threads,
+            "layout": layout,
+            "microseconds": taken * 1e6,
+            "gmacs": multiply_adds / taken / 1e9,
+            "of_peak": multiply_adds / taken / kernels.peak if kernels else None,
+            "of_bandwidth": _bytes(timed, layout) / taken / kernels.bandwidth if kernels else None,
+            "over_columns": timed.seconds["columns"] / taken,
+            "over_torch": theirs / taken,
+            "of_best_choice": min(choices) / taken if kernels and layout == kernels.chosen else None,
+            "kernel_set": kernels.name if kernels and is_ours(layout) else None,
+            "peak_gmacs": kernels.peak / 1e9 if kernels else None,
+            "gigabytes_per_s": kernels.bandwidth / 1e9 if kernels else None,
+        }
+        for layout, taken in timed.seconds.items()
+    ]
+
+
+def _bytes(timed: Timed, layout: str) -> int:
+    return bytes_of(layout, timed.precision) * timed.weights

@@ -1,0 +1,145 @@
+"""Times multiplications with one matrix of the target for `aerie probe kernels`: bf16 and 8-bit weights, in Aerie's
+layout and in those of torch, by tokens. The main program of a process that `aerie.probe.kernels` starts.
+
+Matrices are random numbers of the target's shapes. A step reads each weight once, so a matrix has as many copies as the
+target has layers, or as memory allows: one that stays in a cache would flatter every layout.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aerie.engine.model.matrix import Matrix, rounded
+from aerie.native.choice import choose
+from aerie.native.library import library, library_name, missing
+from aerie.native.pages import LargePages
+from aerie.native.trials import FP16, PANELS, Shape
+from aerie.probe.kernel_cells import Cell, Kernels, Timed, cells_of
+from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, tiled
+
+TOKENS = (1, 2, 4, 8, 16, 32, 64)
+_COPIES = 1 << 25
+"""Weights of all copies of a matrix, unless one alone has more."""
+_PASSES = 4
+"""Of one layout after the other, where weights fit a cache: it has them as a step finds them after some of these."""
+_FLOATS, _MULTIPLY_ADDS = 1 << 25, 1 << 15
+"""What the limits of the CPU are measured with: floats to read, and multiply-adds of each sum."""
+_LEAST_ROUNDS, _MOST_ROUNDS = 5, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    shapes: dict[str, Shape]
+    """By the names of the matrices."""
+    layers: int
+    tokens: Sequence[int] = TOKENS
+    seconds: float = 20.0
+    """Of a matrix: no round begins later, but for the least number of them."""
+    threads: int = 1
+    fp16: bool = True
+    """Whether FBGEMM's product, which needs AVX2, is measured."""
+
+
+@torch.inference_mode()
+def measure_matrix(measure: Measure, name: str) -> list[Cell]:
+    """The least time of one multiplication, over rounds in which all numbers of tokens, precisions and layouts take
+    turns: many short runs, of which some had the machine alone. Aerie's are called as in a step, all copies in one
+    call. The limits of the CPU are measured in the same rounds.
+    """
+    torch.set_num_threads(measure.threads)
+    ours = missing() is None
+    if ours:
+        library().use_threads(measure.threads)
+    limits, chosen = (_Limits(), _chosen(measure)) if ours else (None, None)
+    clock = time.thread_time if measure.threads == 1 else time.perf_counter  # what else runs here costs no CPU time
+    timings = _timings(measure, name)
+    end = time.monotonic() + measure.seconds
+    for number in range(_MOST_ROUNDS):
+        if number >= _LEAST_ROUNDS and time.monotonic() > end:
+            break
+        for timing in timings:
+            timing.run(clock)
+        if limits is not None:
+            limits.measure(clock)
+    kernels = None if limits is None else Kernels(library_name(), chosen, limits.peak, limits.bandwidth)
+    return cells_of([timing.timed for timing in timings], measure.threads, kernels)
+
+
+class _Limits:
+    """What this CPU can do on one thread."""
+
+    peak, bandwidth = 0.0, 0.0
+    """Multiply-adds and bytes a second, the most so far."""
+
+    def __init__(self) -> None:
+        self._numbers = torch.full((64,), 1e-3)
+        self._floats = LargePages().keep(torch.zeros(_FLOATS))
+
+    def measure(self, clock: Callable[[], float]) -> None:
+        for _ in range(4):  # the first ones slow a CPU down that lowers its frequency for them
+            self._numbers.fill_(1e-3)
+            began = clock()
+            done = library().multiply_adds(self._numbers.data_ptr(), _MULTIPLY_ADDS)
+            self.peak = max(self.peak, done / (clock() - began))
+        began = clock()
+        library().read_through(self._floats.data_ptr(), self._floats.numel())
+        self.bandwidth = max(self.bandwidth, 4 * self._floats.numel() / (clock() - began))
+
+
+class _Timing:
+    """One precision of a matrix at one number of tokens, in every layout."""
+
+    def __init__(
+        self,
+        precision: str,
+        name: str,
+        shape: Shape,
+        copies: int,
+        tokens: int,
+        layouts: Mapping[str, Layout],
+    ) -> None:
+        self._precision, self._name, self._shape, self._tokens = precision, name, shape, tokens
+        self._weights, self._copies = shape[0] * shape[1], copies
+        self._passes = _PASSES if copies * self._weights < _COPIES // 2 else 1
+        self._runs = {layout: form.prepare(tokens) for layout, form in layouts.items()}
+        self._least = dict.fromkeys(layouts, float("inf"))
+
+    def run(self, clock: Callable[[], float]) -> None:
+        for layout, run in self._runs.items():
+            for _ in range(self._passes):
+                began = clock()
+                run()
+                self._least[layout] = min(self._least[layout], clock() - began)
+
+    @property
+    def timed(self) -> Timed:
+        seconds = {layout: least / self._copies for layout, least in self._least.items()}
+        return Timed(self._precision, self._name, self._shape, self._weights, self._tokens, seconds)
+
+
+def _timings(measure: Measure, name: str) -> list[_Timing]:
+    out, wide = shape = measure.shapes[name]
+    copies = max(1, min(measure.layers, _COPIES // (out * wide)))
+    weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
+    by_precision = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
+    layouts = {precision: layouts_of(forms, fp16=measure.fp16) for precision, forms in by_precision.items()}
+    return [
+        _Timing(precision, name, shape, copies, tokens, layouts[precision])
+        for precision in layouts
+        for tokens in measure.tokens
+    ]
+
+
+def _chosen(measure: Measure) -> str:
+    """The layout that serves this model by default."""
+    way = choose(list(measure.shapes.values()), measure.layers, threads=measure.threads, pinned=True).way
+    return tiled(way.tile_rows) if way.product == PANELS else FP16
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    sys.stdout.write(json.dumps(measure_matrix(Measure(**given["measure"]), given["matrix"])))
