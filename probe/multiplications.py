@@ -125,7 +125,7 @@ def _timings(measure: Measure, name: str) -> list[_Timing]:
     out, wide = shape = measure.shapes[name]
     copies = max(1, min(measure.layers, _COPIES // (out * wide)))
     weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
-    by_precision = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
+    by_precision: dict[str, list[Matrix]] = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
     layouts = {precision: layouts_of(forms, fp16=measure.fp16) for precision, forms in by_precision.items()}
     return [
         _Timing(precision, name, shape, copies, tokens, layouts[precision])
