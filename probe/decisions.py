@@ -63,5 +63,10 @@ def recovery(drafted: list[bool]) -> int | None:
     share = sum(later) / max(len(later), 1)
     if len(drafted) < 2 * WINDOW or 1 - _CLEAR < share < _CLEAR:
         return None
-    agree = [one == (share > 0.5) for one in drafted]
+    return steps_until(drafted, drafts=share > 0.5)
+
+
+def steps_until(drafted: list[bool], *, drafts: bool) -> int | None:
+    """Steps before most of the next ones draft, or do not. None if that never comes."""
+    agree = [one == drafts for one in drafted]
     return next((at for at in range(len(agree) - WINDOW + 1) if sum(agree[at : at + WINDOW]) >= AGREE), None)

@@ -23,7 +23,8 @@ from aerie.contracts.shape import DraftShape
 from aerie.probe.decisions import Decisions, recovery
 from aerie.probe.drive import MakeLane
 from aerie.probe.paired import ratio, work
-from aerie.probe.planner import NULL, OFF, PLANNER, Place, modes_of, warmed, wide_lane
+from aerie.probe.planner import Place, modes_of, warmed, wide_lane
+from aerie.probe.planner_cells import NULL, OFF, PLANNER
 from aerie.probe.slices import Contestant, Slice, contestant
 
 _BLOCKS = 8

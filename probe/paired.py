@@ -36,6 +36,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
+    """A ratio of two speeds, or their difference."""
+
     value: float
     lower: float
     upper: float
@@ -53,6 +55,14 @@ def ratio(own: Work, base: Work) -> Ratio:
     return Ratio(own.speed / base.speed, float(lower), float(upper))
 
 
+def difference(own: Work, base: Work) -> Ratio:
+    """`own.speed` less `base.speed`, with its interval at 95 %."""
+    counts = _resamples(len(own.tokens))  # [resamples, rounds]
+    first, second = ((counts @ one.tokens) / np.maximum(counts @ one.seconds, _TINY) for one in (own, base))
+    lower, upper = np.quantile(first - second, [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
+    return Ratio(own.speed - base.speed, float(lower), float(upper))
+
+
 def interval_of_sums(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
     """The interval at 95 % of one sum over the other, from resampling their pairs: the tokens and steps of answers."""
     counts = _resamples(len(above))
@@ -61,7 +71,7 @@ def interval_of_sums(above: Sequence[float], below: Sequence[float]) -> tuple[fl
     return float(lower), float(upper)
 
 
-def work(tokens: Sequence[int], seconds: Sequence[float]) -> Work:
+def work(tokens: Sequence[float], seconds: Sequence[float]) -> Work:
     return Work(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
 
 

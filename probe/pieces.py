@@ -1,7 +1,7 @@
 """A result that is measured piece by piece: what an earlier piece found, if it measured the same. Used by commands."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ class Pieces:
     """Command, commit, time and load of the earlier pieces."""
     rooms: Sequence[str] = origin.STEPS
     """Those whose code the cells measure."""
+    whole: Callable[[list[Cell]], dict[str, list[Cell]]] = lambda cells: {}
+    """Lists of the file beside `cells`, made of the cells of all pieces."""
 
     def add(self, cells: list[Cell]) -> None:
         """Keeps the file up to date, so that a stop loses one addition at most."""
@@ -31,7 +33,8 @@ class Pieces:
 
     def write(self) -> None:
         if self.path is not None:
-            write_report(self.path, self.cells, self.config, self.rooms, earlier=self.earlier)
+            whole = self.whole(self.cells)
+            write_report(self.path, self.cells, self.config, self.rooms, **whole, earlier=self.earlier)
 
 
 def resumed(path: Path | None, config: Config, rooms: Sequence[str] = origin.STEPS) -> Pieces:

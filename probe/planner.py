@@ -2,11 +2,9 @@
 
 All modes answer the same requests on one lane, in slices of a few hundredths of a second and of as many tokens each,
 whose order goes forth and back (A B C, C B A) and moves on by one after that, since the last mode of a turn finds its
-data in the caches in the next one. A cell's ratio is that of all tokens over all seconds; its
-interval comes from resampling the rounds of slices. No speculation takes part twice: the second time is the *null*,
-whose ratio to the first one is 1 but for what the method cannot resolve. The other modes are compared with both
-together. A cell ends early once its intervals are narrow. The planner meets each cell as a server would: with the costs
-of its calibration, and what it has learned in the slices before those that count.
+data in the caches in the next one. `planner_cells` has what is made of the slices. A cell ends early once its intervals
+are narrow. The planner meets each cell as a server would: with the costs of its calibration, and what it has learned in
+the slices before those that count.
 
 Ratios are taken by the clock and by CPU time. Where nothing else runs, the clock decides. Elsewhere CPU time does, in
 which the machine's pauses do not count: that of the loop and its inline lane together, or, where the lane is another
@@ -18,9 +16,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
@@ -30,17 +25,12 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe.decisions import Decisions
 from aerie.probe.drive import MakeLane, Prompts
-from aerie.probe.paired import Ratio, Work, ratio, work
+from aerie.probe.planner_cells import FIXED, NULL, OFF, PLANNER, Cell, cell_of, narrow_enough, over_best
 from aerie.probe.shapes import for_lane, label, with_shape
 from aerie.probe.slices import Contestant, Slice, contestant
 
-OFF, NULL, PLANNER, FIXED = "off", "off again", "planner", "fixed"
 _SLICE = 0.015
 """Seconds of a slice of no speculation, about."""
-_FEWEST, _BETWEEN = 64, 8
-"""Rounds of a cell at the least, and between two looks at its intervals."""
-
-Cell = dict[str, Any]
 Key = tuple[str, str, int]
 
 
@@ -106,8 +96,8 @@ def measure_planner(
 ) -> Iterator[list[Cell]]:
     """The cells of each place, one for each mode: off, off again, the planner, the config's own shapes, and `shapes`.
 
-    After `warm` plain steps, each mode runs for about `measured` seconds of CPU time, or until the planner's interval
-    by CPU time and the null's are within `narrow` to both sides. Leaves out the places that are `known`, and begins
+    After `warm` plain steps, each mode runs for about `measured` seconds of CPU time, or until the planner's intervals
+    by CPU time, over off and over the best fixed way, and the null's are within `narrow` to both sides. Leaves out the places that are `known`, and begins
     none after `seconds`. Raises ConfigError without a head.
     """
     ends = time.monotonic() + seconds
@@ -163,16 +153,20 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
     decisions = None if planner is None else Decisions().watch(planner)
     order, worked = deque(modes), 0.0
     rounds: list[dict[str, Slice]] = []
-    while worked < measured and not (rounds and _settled(rounds, narrow)):
+    while worked < measured and not narrow_enough(rounds, narrow):
         forth = {mode: taking[mode].run(reached + size) for mode in order}
         back = {mode: taking[mode].run(reached + 2 * size) for mode in reversed(order)}
         rounds.append({mode: forth[mode] + back[mode] for mode in modes})
         order.rotate()
         reached += 2 * size
         worked += rounds[-1][OFF].cpu_seconds
-    cells = [_cell(mode, place, taking, rounds) for mode in modes]
+    load, temperature, rows = place.key
+    cells = [
+        {"load": load, "mode": mode, "rows": rows, "temperature": temperature} | cell_of(mode, taking, rounds)
+        for mode in modes
+    ]
     if decisions is not None:
-        cells[list(modes).index(PLANNER)] |= decisions.cell()
+        cells[list(modes).index(PLANNER)] |= over_best(rounds) | decisions.cell()
     return cells
 
 
@@ -183,55 +177,3 @@ def warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, i
         reached += rows
         worked += {mode: one.run(reached) for mode, one in taking.items()}[OFF].cpu_seconds
     return reached, rows * max(1, round(_SLICE * reached / (worked * rows)))
-
-
-def _settled(rounds: Sequence[dict[str, Slice]], narrow: float) -> bool:
-    """Whether the intervals that matter are narrow enough."""
-    if not narrow or len(rounds) < _FEWEST or len(rounds) % _BETWEEN:
-        return False
-    return all(_over_off(rounds, mode, by_cpu=True).half_width <= narrow for mode in (NULL, PLANNER))
-
-
-def _cell(mode: str, place: Place, taking: dict[str, Contestant], rounds: list[dict[str, Slice]]) -> Cell:
-    own, off = taking[mode], taking[OFF]
-    both = sorted(own.ended & off.ended)
-    load, temperature, rows = place.key
-    by_clock, by_cpu = (_over_off(rounds, mode, by_cpu=by_cpu) for by_cpu in (False, True))
-    return {
-        "load": load,
-        "mode": mode,
-        "rows": rows,
-        "temperature": temperature,
-        "tokens_per_s": _work(rounds, mode, by_cpu=False).speed,
-        "over_off": by_clock.value,
-        "interval": [by_clock.lower, by_clock.upper],
-        "tokens_per_cpu_s": _work(rounds, mode, by_cpu=True).speed,
-        "cpu_over_off": by_cpu.value,
-        "cpu_interval": [by_cpu.lower, by_cpu.upper],
-        "acceptance_length": own.decoded / max(own.steps, 1),
-        "answer_tokens": sum(len(own.answers[id]) for id in own.ended) / max(len(own.ended), 1),
-        "identical": sum(own.answers[id] == off.answers[id] for id in both) / max(len(both), 1),
-        "compared": len(both),
-        "rounds": len(rounds),
-        "requests": len(own.ttft),
-        "ttft_p99_ms": 1e3 * _late(own),
-        "ttft_p99_over_off": _late(own) / _late(off),
-        "alone": own.share.alone / max(own.share.launched, 1),
-    }
-
-
-def _late(one: Contestant) -> float:
-    """The 99th percentile of the seconds to the first token."""
-    return float(np.quantile(one.ttft, 0.99))
-
-
-def _over_off(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Ratio:
-    off = _work(rounds, OFF, by_cpu=by_cpu)
-    if mode not in (OFF, NULL):
-        off += _work(rounds, NULL, by_cpu=by_cpu)
-    return ratio(_work(rounds, mode, by_cpu=by_cpu), off)
-
-
-def _work(rounds: Sequence[dict[str, Slice]], mode: str, *, by_cpu: bool) -> Work:
-    slices = [one[mode] for one in rounds]
-    return work([one.tokens for one in slices], [one.cpu_seconds if by_cpu else one.seconds for one in slices])

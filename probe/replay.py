@@ -36,7 +36,8 @@ class _Row:
 @dataclass(slots=True)
 class ReplayLane(NoGrammars):
     """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work. Chains end where
-    the recorded confidence ends them, if `confident`.
+    the recorded confidence ends them, if `confident`. Before decode step `swapped_at` the head is never right, as if
+    the recorded one took the place of a useless one then.
     """
 
     capacity: Capacity
@@ -44,7 +45,10 @@ class ReplayLane(NoGrammars):
     clock: Clock
     host: float = 0.0
     confident: bool = False
+    swapped_at: int = 0
     committed: int = 0
+    decoded: int = 0
+    """Decode steps launched."""
     _known: dict[int, tuple[Recording, list[int]]] = field(default_factory=dict)
     _rows: dict[int, _Row] = field(default_factory=dict)
     _flying: deque[StepOutput] = field(default_factory=deque)
@@ -108,6 +112,8 @@ class ReplayLane(NoGrammars):
         work = plan.decode
         assert work is not None
         size, levels = len(plan.rows), self._levels(plan, work)
+        right = self.decoded >= self.swapped_at
+        self.decoded += 1
         tree = DraftShape(work.depth, work.topk, int(work.nodes.max())) if work.topk > 1 else None
         ids = np.full((size, work.depth + 1), -1, dtype=np.int32)
         counts, accepted, endings = (np.zeros(size, dtype=np.int32) for _ in range(3))
@@ -116,7 +122,7 @@ class ReplayLane(NoGrammars):
             if own is None:
                 counts[index] = 1
             elif own.ending is Ending.OPEN:
-                most = min(int(work.nodes[index]) - 1, levels) if plan.drafting[index] else 0
+                most = min(int(work.nodes[index]) - 1, levels) if right and plan.drafting[index] else 0
                 ids_, accepted[index] = self._commit(own, min(_next(own, tree), most))
                 ids[index, : len(ids_)], counts[index] = ids_, len(ids_)
             endings[index] = Ending.OPEN if own is None else own.ending

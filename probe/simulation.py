@@ -15,6 +15,7 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Capacity
 from aerie.probe.arrivals import Outcome, answered
 from aerie.probe.clocks import Clock
+from aerie.probe.decisions import Decisions
 from aerie.probe.hindsight import Hindsight
 from aerie.probe.overlap import Roofline
 from aerie.probe.recording import Recording, always, chain
@@ -76,18 +77,20 @@ def simulate(
     rows: int = 64,
     depth: int,
     confident: bool = False,
+    swapped_at: int = 0,
+    decisions: Decisions | None = None,
 ) -> Outcome:
     """Replays the recordings under a policy: off, a chain's depth, a tree, the planner, or hindsight.
 
     Requests arrive at `times`; without them, `rows` requests are open until none is left. The planner and hindsight
     choose among chains up to `depth` and the recorded trees. Drafts of chains end by the recorded confidence if
-    `confident`.
+    `confident`. Before decode step `swapped_at` no draft is right. `decisions` takes in the planner's.
     """
     shapes = [chain(depth), *recordings[0].trees]
     own = _config(config, policy, shapes, rows)
     clock = Clock()
     capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config, machine)
-    lane = ReplayLane(capacity, machine.price, clock, host=machine.host, confident=confident)
+    lane = ReplayLane(capacity, machine.price, clock, machine.host, confident, swapped_at)
     planner = None
     if policy == HINDSIGHT:
         most = rows * max(shape.nodes for shape in shapes)
@@ -95,6 +98,9 @@ def simulate(
         planner.lane, planner.trees = lane, tuple(shapes[1:])
     scheduler = Scheduler(lane, own, clock=clock, planner=planner)
     lane.know(recordings)
+    lane.decoded = 0  # not the steps of the calibration
+    if decisions is not None and scheduler.planner is not None:
+        decisions.watch(scheduler.planner)
     return answered(scheduler, clock, [one.request for one in recordings], times, rows=rows, speculation=policy != OFF)
 
 

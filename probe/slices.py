@@ -28,7 +28,10 @@ class Share(NoGrammars):
         self._row, self._page = number * rows, number * pages
         self._capacity = replace(whole, rows=rows, pages=pages + 1, grammars=False)
         self.launched = self.alone = 0
-        """Decode steps, and those of them that were launched while no other was in flight: the lane waited for them."""
+        """Decode steps, and those of them that were launched while no other was in flight, but for the first step of a
+        slice: the lane waited for the host.
+        """
+        self._first = True
         self._flying = 0
         self._outputs: deque[StepOutput] = deque()
         self._away = 0.0
@@ -41,7 +44,8 @@ class Share(NoGrammars):
     def launch(self, plan: StepPlan) -> None:
         if plan.decode is not None:
             self.launched += 1
-            self.alone += not self._flying
+            self.alone += not self._flying and not self._first
+        self._first = False
         starts, updates = plan.starts, plan.page_updates
         if starts is not None:
             starts = replace(starts, rows=starts.rows + self._row)
@@ -57,6 +61,7 @@ class Share(NoGrammars):
     def resume(self) -> None:
         """Begins a slice. The others' slices since the last one are no pause of this lane."""
         self._away += time.monotonic() - self._parked
+        self._first = True
 
     def park(self) -> None:
         """Fetches what is in flight, so that another may use the lane."""
@@ -81,9 +86,16 @@ class Slice:
     seconds: float
     cpu_seconds: float
     """CPU time of the loop and its inline lane; where the lane is another process, of the one that worked longer."""
+    waits: int = 0
+    """Decode steps before which the lane waited for the host."""
 
     def __add__(self, other: "Slice") -> "Slice":
-        return Slice(self.tokens + other.tokens, self.seconds + other.seconds, self.cpu_seconds + other.cpu_seconds)
+        return Slice(
+            self.tokens + other.tokens,
+            self.seconds + other.seconds,
+            self.cpu_seconds + other.cpu_seconds,
+            self.waits + other.waits,
+        )
 
 
 @dataclass(slots=True)
@@ -116,7 +128,7 @@ class Contestant:
         self.share.resume()
         self._away += self._clock() - self._parked
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
-        before = self.tokens
+        before, waited = self.tokens, self.share.alone
         while self.tokens < tokens:
             while self._open < self.rows:
                 self._submit(self.request(self._asked))
@@ -129,7 +141,12 @@ class Contestant:
                     self._finish(reply)
         self.share.park()
         self._parked = self._clock()
-        return Slice(self.tokens - before, time.perf_counter() - began, self._worked(cpu, busy))
+        return Slice(
+            self.tokens - before,
+            time.perf_counter() - began,
+            self._worked(cpu, busy),
+            self.share.alone - waited,
+        )
 
     def _clock(self) -> float:
         return time.thread_time() if self.inline else time.perf_counter()

@@ -54,7 +54,7 @@ def planner_command(
     ] = 0.0,
     seconds: Annotated[float, typer.Option(min=0, help="Begin no cell after so many seconds")] = float("inf"),
     png: Annotated[
-        Path | None, typer.Option(help="A picture of the ratios by CPU time; of one kind of requests")
+        Path | None, typer.Option(help="A picture of the ratios by CPU time")
     ] = None,
     random_head: RandomHead = False,
     resume: Resume = False,
@@ -62,9 +62,12 @@ def planner_command(
     """Shapes chosen live against no speculation and against fixed shapes."""
     from aerie.probe.pieces import Pieces, resumed
     from aerie.probe.planner import grid, key_of, measure_planner
+    from aerie.probe.planner_cells import summary
+    from aerie.probe.report import show
 
     config = config_of(target, overrides)
     pieces = resumed(json, config) if resume else Pieces(json, config)
+    pieces.whole = lambda cells: {"summary": summary(cells)}
     places = grid(
         [_load(name, config, quick=quick) for name in words(loads, LOADS)],
         [tuple(numbers(part.replace("+", ","))) for part in temperature.split(",")],
@@ -72,7 +75,8 @@ def planner_command(
     )
     columns = {"load": "s", "temperature": "s", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
     columns |= {"interval": ".3f", "cpu_over_off": ".3f", "cpu_interval": ".3f", "acceptance_length": ".2f"}
-    columns |= {"answer_tokens": ".0f", "identical": ".3f", "ttft_p99_over_off": ".2f", "alone": ".3f"}
+    columns |= {"cpu_best": "s", "cpu_over_best": ".3f", "cpu_over_best_interval": ".3f", "answer_tokens": ".0f"}
+    columns |= {"identical": ".3f", "ttft_p99_over_off": ".2f", "alone": ".3f", "added_waits_interval": ".1f"}
     columns |= {"decision_us": ".0f", "decision_us_p99": ".0f"}
     with ExitStack() as stack:
         found = measure_planner(
@@ -91,11 +95,13 @@ def planner_command(
             pieces.add(more)
     cells = pieces.cells
     title = "The planner, no speculation and fixed shapes" + (", with a random head" if random_head else "")
-    end(title, cells, columns, config, json, earlier=pieces.earlier)
+    end(title, cells, columns, config, None)
+    worst = {"against": "s", "clock": "s", "load": "s", "temperature": "s", "rows": "d", "way": "s", "ratio": ".3f"}
+    show("The worst cells", summary(cells), worst | {"added_waits": ".1f", "lower": ".3f", "upper": ".3f"})
     if png is not None and cells:
         from aerie.probe.planner_plot import draw
 
-        draw(png, [cell for cell in cells if cell["load"] == cells[0]["load"]], by="cpu_over_off")
+        draw(png, cells, by="cpu_over_off")
 
 
 @planners.command("drift")
@@ -117,10 +123,12 @@ def drift_command(
     from aerie.probe.drift import measure_drift, totals
     from aerie.probe.pieces import Pieces, resumed
     from aerie.probe.planner import Place
+    from aerie.probe.report import show
 
     ends = time.monotonic() + seconds
     config = config_of(target, overrides)
     pieces = resumed(json, config) if resume else Pieces(json, config)
+    pieces.whole = lambda cells: {"totals": totals(cells)}
     places = []
     for phase in phases.split(";"):
         try:
@@ -143,11 +151,7 @@ def drift_command(
     columns |= {"cpu_interval": ".3f", "planner_over": ".3f", "planner_interval": ".3f", "cpu_planner_over": ".3f"}
     columns |= {"cpu_planner_interval": ".3f", "recovery_steps": "d"}
     whole = totals(pieces.cells) if pieces.cells else []
-    from aerie.probe.report import show, write_report
-
     show("The planner and fixed shapes over a load that changes", whole, columns)
-    if json is not None:
-        write_report(json, pieces.cells, config, totals=whole, earlier=pieces.earlier)
 
 
 @planners.command("replay")

@@ -6,6 +6,7 @@ A figure in a sentence is a link whose definition, at the foot of the page, name
 
     [chain]: ../bench/results/compare.json "mode=chain temperature=0.8: acceptance_length"
 
+A list of the file other than its cells is named behind the file, as in `drift.json#totals`, or before the conditions.
 Before the key may stand `least`, `most`, `mean` or `count`, of all cells that are meant; behind it `%`, `ms` or `us`.
 
 A table is made whole. Columns are a title and a text with keys in braces. Cells that agree in the keys without a format
@@ -39,7 +40,7 @@ _WIDTH = 120
 def sources(text: str) -> set[str]:
     """The results that a page uses."""
     tables = {question.split()[0].partition("#")[0] for question, _ in _TABLE.findall(text)}
-    return tables | {name for _, name, _ in _DEFINITION.findall(text)}
+    return tables | {name.partition("#")[0] for _, name, _ in _DEFINITION.findall(text)}
 
 
 def renewed(text: str, results: Results, root: str) -> str:

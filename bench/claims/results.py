@@ -40,7 +40,10 @@ class Results:
         except ValueError as error:
             raise ClaimError(f"{question!r}: {error}") from None
         name, _, part = source.partition("#")
-        cells = [cell for record in self._records(name) for cell in record.get(part or "cells", [record])]
+        records = self._records(name)
+        if part and not all(isinstance(record.get(part), list) for record in records):
+            raise ClaimError(f"{name} has no list {part!r}")
+        cells = [cell for record in records for cell in record.get(part or "cells", [record])]
         found = [cell for cell in cells if all(_meets(cell, condition) for condition in conditions)]
         if not found:
             raise ClaimError(f"{question!r} selects nothing of {len(cells)} cells")

@@ -14,7 +14,7 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen
 from aerie.scheduler.planner.regression import Doubles
 from aerie.scheduler.planner.survival import Survival
-from aerie.scheduler.planner.trials import LUCK
+from aerie.scheduler.planner.trials import LUCK, TRIED
 
 _FEW = 8
 """Rows that are tried for luck at once: those of which the least is known."""
@@ -86,9 +86,13 @@ class Candidates:
         self._chains.nodes(nodes)
         return nodes
 
-    def expected(self, nodes: Ints, rows: int) -> float:
-        """Tokens that chains of so many nodes [h] commit with `rows` rows, luck aside. Call it after `best`."""
-        return rows + float(self._chances[: len(nodes)][self._steps < nodes[:, None] - 1].sum())
+    def shallow(self, nodes: Ints, batch: Batch) -> Chosen | None:
+        """What the chains of a trial, of at most two `nodes` [h] each, commit by what is expected, and take; None
+        without room. Call it after `best`.
+        """
+        count, rows = int(np.count_nonzero(nodes > 1)), batch.rows
+        tokens = rows + float(self._chances[: len(nodes), 0][nodes > 1].sum())
+        return self._chains.of_tree(TRIED, tokens, count, rows, batch.context, batch.behind)
 
     def _masked(self, batch: Batch, own: Doubles, out: Doubles) -> Doubles:
         """[h, deepest] chances of the nodes that the rows, of the offsets `own` [h], can use."""

@@ -22,8 +22,8 @@ from aerie.scheduler.planner.held import HELD, HOLD, Held
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.samples import Planned
-from aerie.scheduler.planner.survival import Survival, temperature_class
-from aerie.scheduler.planner.trials import LUCK, LUCKY, PROBE_STEPS, Trials
+from aerie.scheduler.planner.survival import FORGET_STEPS, Survival, temperature_class
+from aerie.scheduler.planner.trials import LUCK, LUCKY, PROBE_STEPS, TRIED, Trials
 
 NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
@@ -50,12 +50,12 @@ class Goodput:
         self.survival = Survival(rows, 1 + len(trees), deepest, most=8 * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
-        self._lessons = Lessons(costs, self.survival, self.guard, self.chains, trees)
+        self._trials = Trials()
+        self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
         self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
-        self._trials = Trials()
         self._refused = self._drafted = 0
         self._fresh: dict[tuple[int, int], tuple[float, int]] = {}
         """What drafts promise fresh rows, and the step until which that holds, by rows and temperature class."""
@@ -71,7 +71,8 @@ class Goodput:
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = ANSWER) -> bool:
         """Whether a request of `prompt` tokens keeps head KV: if drafting pays for `rows` fresh rows like it, or is
-        expected to for this one alone over `answer` tokens, since it may be better than the mean.
+        expected to for this one alone over `answer` tokens, since it may be better than the mean, or if the trials can
+        pay for it: without any row that has a head, a head that has become better is not noticed.
         """
         if not self.costs.ready:
             return True
@@ -82,6 +83,8 @@ class Goodput:
         gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
         seconds = prompt * self.costs.pair
         if gain * plain * min(answer, ANSWER) * LUCKY > seconds and self._trials.afford(seconds / plain):
+            return True
+        if self._trials.keep((seconds + self.costs.extend_pass) / plain):
             return True
         self._refused += 1
         return self._refused % PROBE_REQUESTS == 0
@@ -153,7 +156,7 @@ class Goodput:
         self.survival.offsets.now += 1
         if shape.drafts:
             self.survival.offsets.draft(held.headed[held.nodes > 1])
-        elif self._trials.since % PROBE_STEPS == 0:
+        elif self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
         self._planned.append(held.planned)
         self.outcome.plan(shape)
@@ -171,18 +174,20 @@ class Goodput:
         allowed = self.guard.allows(rows)
         trial = not allowed or gain <= 1.0 + (MARGIN if self._trials.since else 0.0)
         nodes = self._candidates.nodes(chosen, shape, batch)
-        if trial:
-            for_luck = self._for_luck(batch, plain)
-            if for_luck is not None:
-                chosen, nodes = for_luck
-                shape = DraftShape(chosen.depth, 1, chosen.depth + 1)
-            elif not self._may_try(chosen, batch, plain):
+        lost = 0.0
+        if trial and self._lessons.ahead:
+            self._lessons.ahead = False
+        elif trial:
+            found = self._trial(nodes, batch, plain)
+            if found is None:
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
                 return self._resting(batch, plain, reason, gain, HOLD)
+            chosen, nodes, lost = found
+            shape = TRIED
         if shape.topk == 1:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
         self.outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
-        planned = Planned(shape, rows, chosen.tokens, self._corrected(chosen, rows), plain, trial)
+        planned = Planned(shape, rows, chosen.tokens, self._corrected(chosen, rows), plain, trial, lost)
         return Held(planned, batch.headed, nodes, 1 if trial else HOLD)
 
     def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
@@ -191,23 +196,20 @@ class Goodput:
         planned = Planned(NO_DRAFT, batch.rows, batch.rows, plain, plain)
         return Held(planned, batch.headed, np.ones(len(batch.headed), dtype=np.int32), steps)
 
-    def _for_luck(self, batch: Batch, plain: float) -> tuple[Chosen, Ints] | None:
-        """The chains to try for rows of which little is known, if they would pay for lucky ones and can be afforded.
-        Their expected tokens are those of rows without luck.
+    def _trial(self, nodes: Ints, batch: Batch, plain: float) -> tuple[Chosen, Ints, float] | None:
+        """The draft to try, its nodes, and the plain steps that it is expected to lose; None if no trial is due, or if
+        it cannot be afforded. It is due for rows of which little is known, if drafting would pay for lucky ones; for
+        those that `nodes` [h] of the best draft has, after a while, or before some row could not come back.
         """
-        chosen, nodes = self._candidates.lucky(batch)
-        if self._gain(chosen, batch.rows, plain) <= 1.0 + MARGIN:
+        lucky, own = self._candidates.lucky(batch)
+        if self._gain(lucky, batch.rows, plain) > 1.0 + MARGIN:
+            nodes = own
+        elif not (batch.last or self._trials.since >= PROBE_STEPS):
             return None
-        chosen.tokens = self._candidates.expected(nodes, batch.rows)
-        return (chosen, nodes) if self._trials.afford(self._lost(chosen, batch, plain)) else None
-
-    def _may_try(self, chosen: Chosen, batch: Batch, plain: float) -> bool:
-        """Whether a trial of the best draft is due: after a while, or before some row could not come back."""
-        if self._lessons.ahead:
-            self._lessons.ahead = False
-            return True
-        due = batch.last or self._trials.since >= PROBE_STEPS
-        return due and self._trials.afford(self._lost(chosen, batch, plain))
+        nodes = np.minimum(nodes, np.int32(TRIED.nodes))
+        chosen = self._candidates.shallow(nodes, batch)
+        lost = 0.0 if chosen is None else max(self._lost(chosen, batch, plain), 0.0)
+        return None if chosen is None or not self._trials.afford(lost) else (chosen, nodes, lost)
 
     def _lost(self, chosen: Chosen, batch: Batch, plain: float) -> float:
         """Plain steps that a step of this shape is expected to lose."""

@@ -14,7 +14,7 @@ START, MOST = 8.0, 16.0
 """Plain steps in a new account, and the most that it holds: past gains cannot pay for long losses."""
 SAVED = 0.008
 """What each step without drafts pays in."""
-_WORST = 1.5
+WORST = 1.5
 """No step is behind by more: the rest is a pause of the machine."""
 _RATE = 0.2
 _CUT = 0.3
@@ -64,6 +64,6 @@ class Guard:
         gained = SAVED * steps
         if drafts:
             gained = tokens / rows - seconds / plain if plain > 0.0 else 0.0
-            gained = max(gained, -_WORST * steps) if math.isfinite(gained) else 0.0
+            gained = max(gained, -WORST * steps) if math.isfinite(gained) else 0.0
         self._accounts[size] = min(max(self._accounts[size] + gained, -MOST), MOST)
         return gained

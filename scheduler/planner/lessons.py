@@ -1,15 +1,18 @@
-"""What settled steps teach, learned from several at once: costs, survival and the guard's account.
+"""What settled steps teach, learned from several at once: costs, survival, the guard's account, the trials' budget.
 
-Used by `goodput`: it keeps each settled step, and learns before each new choice.
+Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost.
 """
+
+import math
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.guard import Guard
+from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
+from aerie.scheduler.planner.trials import Trials
 
 _MOST_STEPS = 128
 _LONGEST_GAP = 3.0
@@ -18,13 +21,20 @@ _LONGEST_GAP = 3.0
 
 class Lessons:
     def __init__(
-        self, costs: StepCosts, survival: Survival, guard: Guard, chains: Chains, trees: list[DraftShape]
+        self,
+        costs: StepCosts,
+        survival: Survival,
+        guard: Guard,
+        trials: Trials,
+        chains: Chains,
+        trees: list[DraftShape],
     ) -> None:
         self.ahead = False
         """Whether the last trial was ahead of plain steps, so that another may follow at once."""
         self._costs = costs
         self._survival = survival
         self._guard = guard
+        self._trials = trials
         self._chains = chains
         self._families = {shape.topk: family for family, shape in reversed(list(enumerate(trees, start=1)))}
         self._steps = SettledSteps()
@@ -72,11 +82,20 @@ class Lessons:
                 plain,
                 drafts=group.drafts,
             )
-            if any(step.planned is not None and step.planned.trial for step in group.steps):
+            if self._settle_trials(group, wait, plain):
                 self.ahead = group.drafts and gained > 0.0
         costs.observe(work, phases, gap)
         if late:
             costs.observe_catch_up(group.behind, late)
+
+    def _settle_trials(self, group: Alike, wait: float, plain: float) -> bool:
+        """Books what the trials of a group really lost. Whether there are any."""
+        tried = [(step, step.planned) for step in group.steps if step.planned is not None and step.planned.trial]
+        for step, planned in tried:
+            seconds = sum(step.phases.values()) + wait
+            lost = seconds / plain - float(step.output.counts.sum()) / group.rows if plain > 0.0 else 0.0
+            self._trials.settle(planned.lost, min(lost, WORST) if math.isfinite(lost) else 0.0)
+        return bool(tried)
 
     def _learn_labels(self, group: Alike) -> None:
         family = 0 if group.topk == 1 else self._families.get(group.topk, -1)

@@ -30,6 +30,8 @@ class Planned:
     """Seconds of a step that drafts nothing."""
     trial: bool = False
     """Drafted to see whether drafting pays by now."""
+    lost: float = 0.0
+    """Plain steps that a trial has taken from the budget of all trials."""
 
 
 @dataclass(slots=True)

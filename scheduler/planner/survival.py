@@ -25,7 +25,10 @@ _KNOWN = 2.5
 """Weight of a class at which its mean is known well enough to tell how rows differ from it."""
 _MEMORY = 0.99
 """Of what earlier steps taught, this much counts after one more: a better head is believed within 100 steps."""
-_STEEP = 4.0
+FORGET_STEPS = 64
+"""Steps without labels after which old ones count for less."""
+_LOWEST, _HIGHEST = -4.0, 8.0
+"""Bounds of an intercept: what is accepted once in 50 times is as useless as what never is, and is believed sooner."""
 
 
 def temperature_class(temperature: float) -> int:
@@ -99,7 +102,7 @@ class Survival:
 
     def forget(self) -> None:
         """Time has passed without labels: the next ones count for more."""
-        self._weights *= _MEMORY**64
+        self._weights *= _MEMORY**FORGET_STEPS
         np.maximum(self._weights, _PRIOR, out=self._weights)
 
     def observe(self, rows: Longs, accepted: Ints, planned: Ints, family: int, *, steps: int = 1) -> None:
@@ -152,4 +155,4 @@ class Survival:
             np.maximum(own, _PRIOR, out=own)
             own += chosen @ weights
             self._intercepts[kind, :depth] += chosen @ residuals / own
-            np.clip(self._intercepts[kind], -2 * _STEEP, 2 * _STEEP, out=self._intercepts[kind])
+            np.clip(self._intercepts[kind], _LOWEST, _HIGHEST, out=self._intercepts[kind])

@@ -2,16 +2,22 @@
 
 Used by `goodput`. While nothing is drafted, acceptance is not observed. So the best draft is tried after a while at
 rest, and before a row that has rested long loses its head's KV. And rows of which little is known are tried at once if
-drafting would pay for luckier rows than the mean one.
+drafting would pay for luckier rows than the mean one. A trial drafts one level: whether that is accepted says most of
+what a deep chain would say, for a fraction of its cost. What a trial really loses is what it takes from the budget, so
+a head that is worse than predicted is tried less.
 """
 
-PROBE_STEPS = 64
-"""Steps at rest after which the best draft is tried."""
+from aerie.contracts.shape import DraftShape
+
+TRIED = DraftShape(1, 1, 2)
+"""The draft of a trial."""
+PROBE_STEPS = 16
+"""Steps at rest after which the best draft is tried, if the budget allows."""
 SAVED = 0.006
 """What trials may lose, as a share of the time."""
 LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
-_START, _MOST = 0.5, 8.0
+_START, _LEAST, _MOST = 0.5, -2.0, 8.0
 
 
 class Trials:
@@ -32,3 +38,11 @@ class Trials:
             return False
         self.budget -= max(lost, 0.0)
         return True
+
+    def settle(self, reserved: float, lost: float) -> None:
+        """A trial for which so many plain steps were paid has lost so many. One that gained pays for others."""
+        self.budget = min(max(self.budget + reserved - lost, _LEAST), _MOST)
+
+    def keep(self, lost: float) -> bool:
+        """Pays for the head's KV of a prompt, if at least as much is left for trials of its row."""
+        return 2.0 * lost <= self.budget and self.afford(lost)

@@ -22,6 +22,16 @@ def test_a_piece_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
     assert len(json.loads(path.read_text())["earlier"]) == 1, "beside its own provenance"
 
 
+def test_a_file_has_its_whole_after_every_piece(tmp_path: Path) -> None:
+    """A stop between two pieces leaves a file that agrees with itself."""
+    path = tmp_path / "result.json"
+    pieces = Pieces(path, Config())
+    pieces.whole = lambda cells: {"totals": [{"rows": sum(cell["rows"] for cell in cells)}]}
+    for rows, total in ((1, 1), (2, 3)):
+        pieces.add([{"rows": rows}])
+        assert json.loads(path.read_text())["totals"] == [{"rows": total}]
+
+
 def test_a_file_is_named() -> None:
     with pytest.raises(ConfigError, match="--json"):
         resumed(None, Config())

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
@@ -37,8 +38,10 @@ def test_all_modes_answer_the_same(config: Config, poison: bool) -> None:
     assert all(cell["identical"] == 1.0 and cell["compared"] > 0 for cell in cells)
     assert all(cell["over_off"] == 1.0 and cell["cpu_interval"] == [1.0, 1.0] for cell in cells[::5])
     assert all(cell["interval"][0] <= cell["interval"][1] for cell in cells)
-    assert all(cell["requests"] > 0 and cell["ttft_p99_ms"] > 0 and 0 < cell["alone"] <= 1 for cell in cells)
-    assert all(cell["ttft_p99_over_off"] == 1.0 for cell in cells[::5])
+    assert all(cell["ttft_requests"] > 0 and 0 <= cell["alone"] < 1 for cell in cells)
+    assert all(cell["added_waits_interval"] == [0.0, 0.0] for cell in cells[::5])
+    assert all(("cpu_over_best" in cell) == (cell["mode"] == "planner") for cell in cells)
+    assert {cell["cpu_best"] for cell in cells[2::5]} <= {"off", "fixed", "chain 2"}
     assert all(("decision_us" in cell) == (cell["mode"] == "planner") for cell in cells)
     assert all(cell["decision_us_p99"] > 0 for cell in cells[2::5])
 
@@ -57,12 +60,20 @@ def test_no_cell_begins_when_the_time_is_over(config: Config) -> None:
     assert not list(measure_planner(own, make_lane, grid([LOAD], [(0.0,)], [1]), seconds=0.0))
 
 
-def test_a_picture_of_cells(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loads", [("short",), ("short", "long", "edits")])
+def test_a_picture_shows_every_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loads: tuple[str, ...]) -> None:
     cells = [
-        {"mode": mode, "rows": rows, "temperature": kind, "cpu_over_off": 1.1, "cpu_interval": [1.0, 1.2]}
+        {"load": load, "mode": mode, "rows": rows, "temperature": kind, "cpu_over_off": 1.1, "cpu_interval": [1.0, 1.2]}
+        for load in loads
         for mode in ("off", "planner", "chain 1")
         for rows in (1, 16)
         for kind in ("0", "0+1.2")
     ]
+    drawn: list[Figure] = []
+    monkeypatch.setattr("aerie.probe.planner_plot.plt.close", drawn.append)
     draw(tmp_path / "planner.png", cells, by="cpu_over_off")
     assert (tmp_path / "planner.png").read_bytes().startswith(b"\x89PNG")
+    [figure] = drawn
+    titles = [panel.get_title() for panel in figure.axes]
+    assert titles == [f"{load}, T = {kind}" for load in loads for kind in ("0", "0+1.2")]
+    assert all(len(panel.lines) == 3 for panel in figure.axes), "two modes and the line of no speculation"

@@ -36,7 +36,7 @@ def test_shares_answer_beside_each_other_as_alone():
     decoded = [plan for plan in worker.plans if plan.decode is not None]
     assert sum(one.share.launched for one in contestants) == len(decoded)
     assert all(len(one.ttft) == len(one.answers) and min(one.ttft) >= 0 for one in contestants)
-    assert all(0 < one.share.alone < one.share.launched for one in contestants), "the first of a slice at least"
+    assert all(one.share.alone < one.share.launched / 4 for one in contestants), "overlap hides the host"
     rows, pages = worker_use(worker)
     assert all(row < 4 for row in rows[0]) and all(row >= 4 for row in rows[1])
     assert not pages[0] & pages[1] - {DUMMY_PAGE}

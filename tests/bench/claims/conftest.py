@@ -37,12 +37,21 @@ def results(home: Path) -> Results:
 
 @pytest.fixture
 def publish(home: Path) -> Publish:
-    """Writes a sound result; keywords replace parts of its provenance, and `cells` its cells."""
+    """Writes a sound result; keywords replace parts of its provenance, `cells` its cells, and `totals` is one more
+    list.
+    """
 
-    def write(name: str = "a.json", cells: list[dict[str, Any]] = CELLS, **parts: Any) -> None:
+    def write(
+        name: str = "a.json",
+        cells: list[dict[str, Any]] = CELLS,
+        totals: list[dict[str, Any]] | None = None,
+        **parts: Any,
+    ) -> None:
         known = {"command": "aerie probe a", "commit": "0123456789", "dirty": False, "at": "2026-11-23T01:02:03+00:00"}
         measured = {"measured": origin.digests(["engine"]), "machine": {"cores": 1, "load_average": 0.5}}
         report = {"cells": cells, "means": cells[:1], "provenance": known | measured | parts}
+        if totals is not None:
+            report["totals"] = totals
         (home / "bench/results" / name).write_text(json.dumps(report))
 
     return write

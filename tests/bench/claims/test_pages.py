@@ -60,6 +60,20 @@ def test_a_definition_may_take_two_lines(results: Results) -> None:
     assert sources(foot) == {"a.json"} and not list(unsourced(f"[1.5][it]{foot}"))
 
 
+@pytest.mark.parametrize(("file", "question"), [("b.json#totals", ""), ("b.json", "#totals ")])
+def test_figures_and_tables_take_the_totals_of_laps(
+    results: Results, publish: Publish, file: str, question: str
+) -> None:
+    """As `probe drift` and `probe planner` write them: a list beside the cells."""
+    publish("b.json", totals=[{"mode": "planner", "speed": 7.0}, {"mode": "off", "speed": 5.0}])
+    foot = FOOT.format(f"{question}mode=planner: speed").replace("a.json", file)
+    page = f"[1][it]\n\n<!-- table b.json#totals mode=off\nspeed = {{speed .1f}}\n-->\n<!-- end -->{foot}"
+    made = renewed(page, results, "../")
+    assert "[7][it]" in made and "| 5.0 |" in made and sources(made) == {"b.json"}
+    with pytest.raises(ClaimError, match="no list 'total'"):
+        renewed(made.replace("#totals", "#total"), results, "../")
+
+
 def test_a_table_is_made_of_cells(results: Results) -> None:
     comment = "<!-- table a.json mode=off\nrows = {rows} | speed = {speed .0f} | idle, % = {share %.1f}\n-->\n"
     page = renewed(f"{comment}<!-- end -->", results, "../")
