@@ -97,8 +97,8 @@ def measure_planner(
     """The cells of each place, one for each mode: off, off again, the planner, the config's own shapes, and `shapes`.
 
     After `warm` plain steps, each mode runs for about `measured` seconds of CPU time, or until the planner's intervals
-    by CPU time, over off and over the best fixed way, and the null's are within `narrow` to both sides. Leaves out the places that are `known`, and begins
-    none after `seconds`. Raises ConfigError without a head.
+    by CPU time, over off and over the best fixed way, and the null's are within `narrow` to both sides. Leaves out the
+    places that are `known`, and begins none after `seconds`. Raises ConfigError without a head.
     """
     ends = time.monotonic() + seconds
     places = [place for place in places if place.key not in known]

@@ -32,13 +32,15 @@ Round = Mapping[str, Slice]
 
 
 def cell_of(mode: str, taking: Mapping[str, Contestant], rounds: Sequence[Round]) -> Cell:
-    """What one mode did, beside no speculation. `added_waits` are steps in 1,000 tokens that were launched while the
-    lane had none, beyond those of no speculation.
+    """What one mode did, beside no speculation. `alone` is the share of its steps that were launched while the lane had
+    none, the first of each slice left out; `added_waits` are such steps in 1,000 tokens beyond those of no
+    speculation.
     """
     own, off = taking[mode], taking[OFF]
     both = sorted(own.ended & off.ended)
     by_clock, by_cpu = (_over_off(rounds, mode, by_cpu=by_cpu) for by_cpu in (False, True))
-    waits = added_waits([one[mode] for one in rounds], [one[OFF] for one in rounds])
+    slices = [one[mode] for one in rounds]
+    waits = added_waits(slices, [one[OFF] for one in rounds])
     behind = min(len(own.ttft), len(off.ttft))
     return {
         "tokens_per_s": _work(rounds, mode, by_cpu=False).speed,
@@ -55,7 +57,7 @@ def cell_of(mode: str, taking: Mapping[str, Contestant], rounds: Sequence[Round]
         "ttft_requests": behind,
         "ttft_p99_ms": 1e3 * _late(own) if len(own.ttft) >= LEAST_REQUESTS else None,
         "ttft_p99_over_off": _late(own) / _late(off) if behind >= LEAST_REQUESTS else None,
-        "alone": own.share.alone / max(own.share.launched, 1),
+        "alone": sum(one.waits for one in slices) / max(sum(one.steps for one in slices), 1),
         "added_waits": waits.value,
         "added_waits_interval": [waits.lower, waits.upper],
     }
@@ -79,25 +81,24 @@ def summary(cells: Sequence[Cell]) -> list[Cell]:
     least lower bound. And the cell in which it adds most waits, by the lower bound too.
     """
     planned = [cell for cell in cells if cell["mode"] == PLANNER]
+    if not planned:
+        return []
     found = []
-    for clock, name in (("wall", ""), ("cpu", "cpu_")):
-        for against, ratio_, interval in (("off", "over_off", "interval"), ("best", "over_best", "over_best_interval")):
-            worst = min(planned, key=lambda cell: float(cell[name + interval][0]), default=None)
-            if worst is not None:
-                found.append(
-                    _place(worst, len(planned))
-                    | {"against": against, "clock": clock, "way": worst[f"{name}best"] if against == "best" else OFF}
-                    | dict(zip(("ratio", "lower", "upper"), (worst[name + ratio_], *worst[name + interval]), strict=True))
-                )
-    worst = max(planned, key=lambda cell: float(cell["added_waits_interval"][0]), default=None)
-    if worst is not None:
-        bounds = dict(zip(("lower", "upper"), worst["added_waits_interval"], strict=True))
-        found.append(_place(worst, len(planned)) | {"against": "waits", "added_waits": worst["added_waits"]} | bounds)
-    return found
+    for clock, prefix in (("wall", ""), ("cpu", "cpu_")):
+        for against, interval in (("off", f"{prefix}interval"), ("best", f"{prefix}over_best_interval")):
+            worst = min(planned, key=lambda cell: float(cell[interval][0]))
+            way = OFF if against == "off" else worst[f"{prefix}best"]
+            figures = {"clock": clock, "way": way, "ratio": worst[f"{prefix}over_{against}"]}
+            found.append(_worst(worst, len(planned), against, interval) | figures)
+    most = max(planned, key=lambda cell: float(cell["added_waits_interval"][0]))
+    waits = {"added_waits": most["added_waits"]}
+    return [*found, _worst(most, len(planned), "waits", "added_waits_interval") | waits]
 
 
-def _place(cell: Cell, cells: int) -> Cell:
-    return {name: cell[name] for name in ("load", "temperature", "rows")} | {"cells": cells}
+def _worst(cell: Cell, cells: int, against: str, interval: str) -> Cell:
+    place = {name: cell[name] for name in ("load", "temperature", "rows")}
+    lower, upper = cell[interval]
+    return place | {"cells": cells, "against": against, "lower": lower, "upper": upper}
 
 
 def narrow_enough(rounds: Sequence[Round], narrow: float) -> bool:

@@ -1,4 +1,4 @@
-"""`aerie probe replay`: recorded answers at steady loads and under arrivals, on three machines.
+"""`aerie probe replay`: recorded answers at steady loads, under arrivals and with a better head, on three machines.
 
 The costs of this machine are those of a calibration and of a short run of the planner on it. The two GPUs are rooflines
 of an 8B model, labelled *simulated*: only the acceptance and the scheduler are real there.
@@ -16,6 +16,7 @@ from aerie.probe.drive import MakeLane, drive
 from aerie.probe.recording import Recording
 from aerie.probe.shapes import for_lane
 from aerie.probe.simulation import H100, H200, Machine, Policy, compared, measured_machine, roofline_machine
+from aerie.probe.swaps import swapped
 from aerie.scheduler import Scheduler
 
 _BUSY = 0.7
@@ -34,7 +35,7 @@ def measure_replays(
     loads: Sequence[int],
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Cell]:
-    """Cells of every machine, load and kind of arrivals, one for each policy."""
+    """Cells of every machine, load and kind of arrivals, one for each policy; and of a head that becomes better."""
     rows = max(loads)
     machines = [
         _this_machine(config, recordings, make_lane, depth=depth, rows=rows),
@@ -49,6 +50,8 @@ def measure_replays(
             cells += [{"arrivals": "steady"} | cell for cell in found]
             off_speed = found[0]["tokens_per_s"]
             say(f"{machine.label}, {load} rows: {_of(found, 'planner'):.3f} of off, {_best(found):.3f} of the best")
+            cells.append(swapped(config, recordings, machine, depth=depth, rows=load))
+            say(f"{machine.label}, {load} rows: {cells[-1]['recovery_steps']} steps until a better head is used")
         answer = sum(len(one.tokens) for one in recordings) / len(recordings)
         for kind in ARRIVALS:
             times = arrivals(kind, len(recordings), _BUSY * off_speed / answer)

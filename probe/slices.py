@@ -86,14 +86,17 @@ class Slice:
     seconds: float
     cpu_seconds: float
     """CPU time of the loop and its inline lane; where the lane is another process, of the one that worked longer."""
+    steps: int = 0
+    """Decode steps."""
     waits: int = 0
-    """Decode steps before which the lane waited for the host."""
+    """Those of them before which the lane waited for the host."""
 
     def __add__(self, other: "Slice") -> "Slice":
         return Slice(
             self.tokens + other.tokens,
             self.seconds + other.seconds,
             self.cpu_seconds + other.cpu_seconds,
+            self.steps + other.steps,
             self.waits + other.waits,
         )
 
@@ -128,7 +131,7 @@ class Contestant:
         self.share.resume()
         self._away += self._clock() - self._parked
         began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
-        before, waited = self.tokens, self.share.alone
+        before, launched, waited = self.tokens, self.share.launched, self.share.alone
         while self.tokens < tokens:
             while self._open < self.rows:
                 self._submit(self.request(self._asked))
@@ -145,6 +148,7 @@ class Contestant:
             self.tokens - before,
             time.perf_counter() - began,
             self._worked(cpu, busy),
+            self.share.launched - launched,
             self.share.alone - waited,
         )
 

@@ -53,9 +53,7 @@ def planner_command(
         float, typer.Option(min=0, help="A cell ends once its intervals are so narrow to each side")
     ] = 0.0,
     seconds: Annotated[float, typer.Option(min=0, help="Begin no cell after so many seconds")] = float("inf"),
-    png: Annotated[
-        Path | None, typer.Option(help="A picture of the ratios by CPU time")
-    ] = None,
+    png: Annotated[Path | None, typer.Option(help="A picture of the ratios by CPU time")] = None,
     random_head: RandomHead = False,
     resume: Resume = False,
 ) -> None:
@@ -186,7 +184,7 @@ def replay_command(
         config, recordings, make_lane, statics=statics, depth=depth, loads=integers(concurrency), say=say
     )
     columns = {"machine": "s", "arrivals": "s", "rows": "d", "policy": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
-    columns |= {"over_best_static": ".3f", "latency_over_off": ".3f"}
+    columns |= {"over_best_static": ".3f", "latency_over_off": ".3f", "drafting": ".2f", "recovery_steps": "d"}
     end("Replayed answers under every policy", cells, columns, config, json)
 
 

@@ -20,7 +20,7 @@ from aerie.probe.slices import Slice
 
 
 def slices(seconds, tokens=10, waits=0):
-    return [Slice(tokens, one, one, waits) for one in seconds]
+    return [Slice(tokens, one, one, tokens, waits) for one in seconds]
 
 
 def rounds(**modes):
@@ -78,7 +78,6 @@ def contestant(requests):
         decoded=1,
         steps=1,
         ttft=[1e-3] * requests,
-        share=SimpleNamespace(alone=0, launched=1),
     )
 
 
@@ -125,8 +124,8 @@ def test_the_summary_names_the_worst_cell_of_each() -> None:
 
 def test_waits_are_those_beyond_no_speculation() -> None:
     source = random.Random(6)
-    off = [Slice(100, 1.0, 1.0, source.randrange(3)) for _ in range(60)]
-    same = added_waits([Slice(100, 0.5, 0.5, source.randrange(3)) for _ in range(60)], off)
-    more = added_waits([Slice(100, 0.5, 0.5, one.waits + 2) for one in off], off)
+    off = [Slice(100, 1.0, 1.0, 100, source.randrange(3)) for _ in range(60)]
+    same = added_waits([Slice(100, 0.5, 0.5, 50, source.randrange(3)) for _ in range(60)], off)
+    more = added_waits([Slice(100, 0.5, 0.5, 50, one.waits + 2) for one in off], off)
     assert same.lower <= 0.0 <= same.upper
     assert more.value == pytest.approx(20.0) and more.lower > 0.0

@@ -109,8 +109,10 @@ def test_the_command_measures_all_machines(config: Config, recorded) -> None:
     fresh = config.model_copy(update={"scheduler": config.scheduler.model_copy(update={"poison": False})})
     cells = measure_replays(fresh, recordings, make_lane, statics=[1], depth=DEPTH, loads=[1, 2])
     assert len({cell["machine"] for cell in cells}) == 3
-    assert {cell["arrivals"] for cell in cells} == {"steady", *ARRIVALS}
-    assert len(cells) == 3 * (2 + len(ARRIVALS)) * 4
+    assert {cell["arrivals"] for cell in cells} == {"steady", "better head", *ARRIVALS}
+    assert len(cells) == 3 * ((2 + len(ARRIVALS)) * 4 + 2)
+    better = [cell for cell in cells if cell["arrivals"] == "better head"]
+    assert len(better) == 6 and all(0 <= cell["drafting"] <= 1 for cell in better)
 
 
 def test_a_roofline_is_labelled(config: Config, recorded) -> None:

@@ -9,6 +9,7 @@ from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams
 from aerie.probe.recording import Recording
 from aerie.probe.simulation import HINDSIGHT, OFF, PLANNER, Machine, simulate
+from aerie.probe.swaps import recovery_steps
 
 DEPTH = 6
 
@@ -49,8 +50,11 @@ def speeds(recordings, policies, **options):
 
 
 def passages(number, chances):
-    """An answer whose passages differ, beginning with another one by its number."""
-    parts = [recorded(100 * number + place, chance, length=50) for place, chance in enumerate(chances)]
+    """An answer whose passages differ, beginning with another one by its number. Answers differ in length: off would
+    read the prompts of equally long ones together again and again, which no policy with drafts could.
+    """
+    length = 44 + 4 * (number % 4)
+    parts = [recorded(100 * number + place, chance, length=length) for place, chance in enumerate(chances)]
     turned = parts[number % len(parts) :] + parts[: number % len(parts)]
     tokens = [token for part in turned for token in part.tokens]
     drafts = [draft for part in turned for draft in [*part.drafts, [1] * DEPTH]][:-1]
@@ -114,7 +118,17 @@ def test_a_burst_does_not_keep_later_requests_from_drafting() -> None:
 
 
 def test_a_head_that_becomes_good_is_used_within_some_requests() -> None:
-    recordings = [recorded(number, 0.0 if number < 6 else 0.9, length=100) for number in range(40)]
+    recordings = [recorded(number, 0.0 if number < 6 else 0.9, length=100) for number in range(16)]
     run = simulate(Config(), recordings, MACHINE, PLANNER, depth=DEPTH, rows=1)
-    first = next(number for number in range(6, 40) if len(run.replies[f"r{number}"]) < 60)
-    assert first <= 6 + 20, "one request in 16 keeps its head's KV"
+    first = next(number for number in range(6, 16) if len(run.replies[f"r{number}"]) < 60)
+    assert first <= 6 + 2, "trials pay for the head of a request while none may draft"
+
+
+@pytest.mark.parametrize(("machine", "rows", "most"), [(CHEAP, 4, 100), (CHEAP, 1, 200), (MACHINE, 1, 200)])
+def test_a_better_head_is_used_soon(machine: Machine, rows: int, most: int) -> None:
+    """The floor where several rows run. One row alone ends its answer of up to 200 tokens first: catching up with its
+    full tail costs more than trials may lose.
+    """
+    recordings = [recorded(number, 0.9, length=80 + 37 * number % 120) for number in range(6 + 3 * rows)]
+    found = [recovery_steps(Config(), recordings, machine, DEPTH, rows, 250 + 43 * swap) for swap in range(3)]
+    assert all(steps is not None and steps <= most for steps in found)

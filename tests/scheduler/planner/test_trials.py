@@ -26,3 +26,28 @@ def test_a_long_rest_saves_no_endless_budget():
     assert trials.budget < 10 and trials.since == 100_000
     trials.note(drafts=True)
     assert trials.since == 0
+
+
+def test_a_trial_pays_what_it_lost_and_not_what_was_predicted():
+    """Predicted to lose a tenth of a step, each loses seven: the budget ends them as if that had been predicted."""
+    trials, lost, steps = Trials(), 0.0, 4000
+    for _ in range(steps):
+        trials.note(drafts=False)
+        if trials.afford(0.1):
+            lost += 0.7
+            trials.settle(0.1, 0.7)
+    assert 0.9 * SAVED * steps < lost <= 1.2 + SAVED * steps
+
+
+def test_a_trial_that_gained_pays_for_others_and_no_loss_ends_them_for_good():
+    trials = Trials()
+    trials.settle(0.2, -0.7)
+    assert trials.budget == 0.5 + 0.9
+    trials.settle(0.0, 1000.0)
+    assert -3.0 < trials.budget < 0.0 and not trials.afford(0.0)
+
+
+def test_a_head_is_kept_only_if_its_row_can_be_tried_too():
+    trials = Trials()
+    assert not trials.keep(0.3) and trials.keep(0.2)
+    assert trials.budget == 0.3
