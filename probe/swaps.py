@@ -1,7 +1,7 @@
 """How many steps pass until the planner drafts again when a better head takes the place of a useless one.
 
-No server swaps heads while it runs. A replay can: before a step no draft is accepted, from then on as many nodes as were
-recorded. The scheduler and the planner are the real ones. Used by `replay`.
+No server swaps heads while it runs. A replay can: before a step no draft is accepted, from then on as many nodes as
+were recorded. The scheduler and the planner are the real ones. Used by `replay`.
 """
 
 from collections.abc import Sequence
