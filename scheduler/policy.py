@@ -162,9 +162,9 @@ class Policy:
             request.message.speculation.enabled and max_nodes(request.message) > 1,
             request.message.sampling,
         )
-        prompt = len(request.tokens)
+        prompt, headed = len(request.tokens), int(np.count_nonzero(self._rows.drafting))
         return wanted and self._goodput.pays(
-            load, sampling.temperature, load * prompt, prompt=prompt, answer=request.limit - prompt
+            load, sampling.temperature, load * prompt, prompt=prompt, answer=request.limit - prompt, headed=headed
         )
 
     def _prefill(self) -> PrefillStep | None:

@@ -57,8 +57,6 @@ class Goodput:
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
         self._refused = self._drafted = 0
-        self._headed = 0
-        """Rows of the last step that may draft."""
         self._fresh: dict[tuple[int, int], tuple[float, int]] = {}
         """What drafts promise fresh rows, and the step until which that holds, by rows and temperature class."""
 
@@ -71,10 +69,12 @@ class Goodput:
         self.survival.begin(row, temperature)
         self._held = None
 
-    def pays(self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = ANSWER) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV: if drafting pays for `rows` fresh rows like it, or is
-        expected to for this one alone over `answer` tokens, since it may be better than the mean, or if no
-        row may draft and trials can pay for this one: else a head that has become better is noticed by nobody.
+    def pays(
+        self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = ANSWER, headed: int = 0
+    ) -> bool:
+        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting pays for `rows`
+        fresh rows like it, or is expected to for this one alone over `answer` tokens, since it may be better than the
+        mean, or if no other row does and trials can pay for it: else nobody notices that a head has become better.
         """
         if not self.costs.ready:
             return True
@@ -86,8 +86,7 @@ class Goodput:
         seconds = prompt * self.costs.pair
         if gain * plain * min(answer, ANSWER) * LUCKY > seconds and self._trials.afford(seconds / plain):
             return True
-        if not self._headed and self._trials.keep((seconds + self.costs.extend_pass) / plain):
-            self._headed = 1
+        if not headed and self._trials.keep((seconds + self.costs.extend_pass) / plain):
             return True
         self._refused += 1
         return self._refused % PROBE_REQUESTS == 0
@@ -106,7 +105,7 @@ class Goodput:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still
         holds. Otherwise `decide` must be asked.
         """
-        held, self._headed = self._held, len(headed)
+        held = self._held
         if held is None or held.planned.shape.drafts or not held.holds(headed, rows):
             return False
         self._note(held, NO_DRAFT)
@@ -121,7 +120,7 @@ class Goodput:
         extended. `last`: whether some row could not come back after one more step at rest. The nodes are valid until
         the next call.
         """
-        held, self._headed = self._held, len(headed)
+        held = self._held
         if held is None or last or not held.holds(headed, rows):
             self._lessons.learn()
             self.outcome.error = self.survival.error

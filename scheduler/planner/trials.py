@@ -17,6 +17,8 @@ SAVED = 0.006
 """What trials may lose, as a share of the time."""
 LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
+KEPT = 1.0
+"""Plain steps that the head's KV of a prompt may cost: of a long one, the request may find less in the prefix cache."""
 _START, _LEAST, _MOST = 0.5, -2.0, 8.0
 
 
@@ -44,5 +46,5 @@ class Trials:
         self.budget = min(max(self.budget + reserved - lost, _LEAST), _MOST)
 
     def keep(self, lost: float) -> bool:
-        """Pays for the head's KV of a prompt, if at least as much is left for trials of its row."""
-        return 2.0 * lost <= self.budget and self.afford(lost)
+        """Pays for the head's KV of a short prompt, if at least as much is left for trials of its row."""
+        return lost <= KEPT and 2.0 * lost <= self.budget and self.afford(lost)

@@ -51,3 +51,5 @@ def test_a_head_is_kept_only_if_its_row_can_be_tried_too():
     trials = Trials()
     assert not trials.keep(0.3) and trials.keep(0.2)
     assert trials.budget == 0.3
+    trials.settle(0.0, -100.0)
+    assert trials.keep(1.0) and not trials.keep(1.1), "a long prompt may find less in the prefix cache"
