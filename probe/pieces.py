@@ -23,7 +23,7 @@ class Pieces:
     """Command, commit, time and load of the earlier pieces."""
     rooms: Sequence[str] = origin.STEPS
     """Those whose code the cells measure."""
-    whole: Callable[[list[Cell]], dict[str, list[Cell]]] = lambda cells: {}
+    whole: Callable[[list[Cell]], dict[str, Any]] = lambda cells: {}
     """Lists of the file beside `cells`, made of the cells of all pieces."""
 
     def add(self, cells: list[Cell]) -> None:

@@ -86,7 +86,7 @@ def test_a_99th_percentile_needs_requests_on_both_sides(own: int, off: int) -> N
     few = min(own, off) < LEAST_REQUESTS
     taking = {OFF: contestant(off), PLANNER: contestant(own)}
     some = rounds(off=[1.0] * 2, off_again=[1.0] * 2, planner=[1.0] * 2)
-    cell = cell_of(PLANNER, taking, some)  # type: ignore[arg-type]
+    cell = cell_of(PLANNER, taking, some)
     assert cell["ttft_requests"] == min(own, off)
     assert cell["ttft_p99_over_off"] is None if few else cell["ttft_p99_over_off"] == pytest.approx(1.0)
     assert (cell["ttft_p99_ms"] is None) == (own < LEAST_REQUESTS)
