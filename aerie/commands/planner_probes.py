@@ -33,6 +33,15 @@ _SHORT, _LONG, _EARLIER = 32, 256, 12
 _PROMPTS = 64
 _PHASES = "long 0 1; short 0.8 16; mixed 0+1.2 4; long 1.2 32; edits 0 2; short 0+0.8+1.2 8"
 
+_CELL = {"load": "s", "temperature": "s", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
+_CELL |= {"interval": ".3f", "cpu_over_off": ".3f", "cpu_interval": ".3f", "acceptance_length": ".2f"}
+_CELL |= {"cpu_best": "s", "cpu_over_best": ".3f", "cpu_over_best_interval": ".3f", "answer_tokens": ".0f"}
+_CELL |= {"identical": ".3f", "ttft_p99_over_off": ".2f", "alone": ".3f", "added_waits_interval": ".1f"}
+_CELL |= {"decision_us": ".0f", "decision_us_p99": ".0f"}
+_WORST = {"against": "s", "clock": "s", "load": "s", "temperature": "s", "rows": "d", "way": "s", "ratio": ".3f"}
+_WORST |= {"added_waits": ".1f", "lower": ".3f", "upper": ".3f"}
+"""Columns of the tables, with their formats: of cells, and of the worst ones."""
+
 Chains = Annotated[str, typer.Option(help="Depths of fixed chains to measure too, comma-separated")]
 RandomHead = Annotated[bool, typer.Option("--random-head", help="Measure a head of the same sizes with random weights")]
 
@@ -71,11 +80,6 @@ def planner_command(
         [tuple(numbers(part.replace("+", ","))) for part in temperature.split(",")],
         integers(concurrency),
     )
-    columns = {"load": "s", "temperature": "s", "rows": "d", "mode": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
-    columns |= {"interval": ".3f", "cpu_over_off": ".3f", "cpu_interval": ".3f", "acceptance_length": ".2f"}
-    columns |= {"cpu_best": "s", "cpu_over_best": ".3f", "cpu_over_best_interval": ".3f", "answer_tokens": ".0f"}
-    columns |= {"identical": ".3f", "ttft_p99_over_off": ".2f", "alone": ".3f", "added_waits_interval": ".1f"}
-    columns |= {"decision_us": ".0f", "decision_us_p99": ".0f"}
     with ExitStack() as stack:
         found = measure_planner(
             _with_random_head(config, stack) if random_head else config,
@@ -93,9 +97,8 @@ def planner_command(
             pieces.add(more)
     cells = pieces.cells
     title = "The planner, no speculation and fixed shapes" + (", with a random head" if random_head else "")
-    end(title, cells, columns, config, None)
-    worst = {"against": "s", "clock": "s", "load": "s", "temperature": "s", "rows": "d", "way": "s", "ratio": ".3f"}
-    show("The worst cells", summary(cells), worst | {"added_waits": ".1f", "lower": ".3f", "upper": ".3f"})
+    end(title, cells, _CELL, config, None)
+    show("The worst cells", summary(cells), _WORST)
     if png is not None and cells:
         from aerie.probe.planner_plot import draw
 
