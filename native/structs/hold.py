@@ -68,4 +68,4 @@ def _walk(
     own_tokens = _ROOT if tokens is None else values.from_address(tokens)[:]
     own_parents = _ROOT if parents is None else values.from_address(parents)[:]
     guides.walk(place, own_tokens, own_parents, choices, among)
-    held[:] = choices
+    held[:] = [*choices]
