@@ -31,4 +31,4 @@ def test_the_planner_adds_no_waits(config: Config, monkeypatch: pytest.MonkeyPat
     assert cells[PLANNER]["added_waits_interval"][0] <= noise
     assert cells[WAITING]["added_waits_interval"][0] > noise
     assert cells[OFF]["alone"] < 0.1, "most steps are launched while another is in flight"
-    assert cells[WAITING]["alone"] > 0.9
+    assert cells[WAITING]["alone"] > 0.5, "most steps of one that waits are launched alone"
