@@ -30,5 +30,4 @@ def test_the_planner_adds_no_waits(config: Config, monkeypatch: pytest.MonkeyPat
     noise = max(0.0, cells[NULL]["added_waits_interval"][1])
     assert cells[PLANNER]["added_waits_interval"][0] <= noise
     assert cells[WAITING]["added_waits_interval"][0] > noise
-    assert cells[OFF]["alone"] < 0.1, "most steps are launched while another is in flight"
-    assert cells[WAITING]["alone"] > 0.5, "most steps of one that waits are launched alone"
+    assert cells[OFF]["alone"] < 0.1 < cells[WAITING]["alone"], "the first launch of a slice does not count"
