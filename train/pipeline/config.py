@@ -81,7 +81,10 @@ class RespondStage(Section):
     """Model name at that endpoint; the first of /v1/models by default."""
     api_key: str = "none"
     temperatures: tuple[float, ...] = Field(default=(0.0,), min_length=1)
-    """Each prompt is answered once at each temperature."""
+    every_temperature: bool = True
+    """Answer each prompt once at each temperature; false takes one temperature for a prompt, in turn. Answers to one
+    prompt are much alike, so where prompts can be drawn, more of them teach more.
+    """
     max_tokens: int = Field(default=512, ge=1)
     concurrency: int = Field(default=16, ge=1)
     retries: int = Field(default=5, ge=0)

@@ -61,8 +61,9 @@ def respond(config: PipelineConfig, endpoint: AbstractContextManager[str]) -> Pa
     begun = begin(work, STAGE, settings | {"seed": config.seed}, inputs)
     tasks = [
         _Task(prompt, sample, temperature)
-        for prompt in read_own(work / filtering.STAGE / filtering.FILE)
+        for number, prompt in enumerate(read_own(work / filtering.STAGE / filtering.FILE))
         for sample, temperature in enumerate(stage.temperatures)
+        if stage.every_temperature or sample == number % len(stage.temperatures)
     ]
     known = {_key(record) for record in mend(begun.path / _JOURNAL)}
     missing = [task for task in tasks if task.key not in known]

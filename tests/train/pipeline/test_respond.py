@@ -75,6 +75,19 @@ def test_busy_endpoints_are_asked_again(shared: PipelineConfig, target: Path, tm
     assert all("token_ids" not in record["turns"][-1] for record in read_own(folder / "conversations.jsonl"))
 
 
+@pytest.mark.parametrize("every", [True, False])
+def test_a_prompt_is_answered_at_every_temperature_or_at_one_in_turn(
+    shared: PipelineConfig, target: Path, tmp_path: Path, every: bool
+) -> None:
+    changes = {"concurrency": 1, "max_tokens": 2, "temperatures": [0.0, 1.0], "every_temperature": every}
+    config = changed(shared, work=str(tmp_path), respond=changes)
+    run_to(config, "filter")
+    with Endpoint(target) as endpoint:
+        respond(config, at(endpoint))
+        asked = [body["temperature"] for body in endpoint.bodies]
+    assert asked == [0.0, 1.0] * (len(QUESTIONS) if every else len(QUESTIONS) // 2)
+
+
 def test_unanswered_prompts_fail_the_stage_and_can_be_asked_later(
     shared: PipelineConfig, target: Path, tmp_path: Path
 ) -> None:
