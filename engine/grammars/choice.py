@@ -41,9 +41,7 @@ def _of(first: int, among: Among) -> Chosen:
     """`among` for the nodes of the row that begins at `first`."""
 
     def chosen(node: int, allowed: bytes) -> int:
-        words = torch.from_numpy(np.frombuffer(allowed, dtype=np.int32).copy())[
-            None
-        ]  # torch takes none that it cannot write
+        words = torch.from_numpy(np.frombuffer(bytearray(allowed), dtype=np.int32))[None]  # torch wants writable bytes
         return int(among(first + node, Masks(words, torch.zeros(1, dtype=torch.int64))))
 
     return chosen

@@ -53,7 +53,8 @@ def inferred(head: ParallelHead, embedding: Tensor, ids: Tensor, taps: Tensor, a
     total = anchor + 1 + masks
     turns = tuple(part[None, None] for part in rope(total, 8, 10000.0, taps))
     causal = torch.ones(total, total, dtype=torch.bool).tril()
-    return head(embedded[None], hidden[None], turns, [Conversation(torch.arange(total), causal)])[0, anchor:]  # type: ignore[no-any-return]
+    whole = [Conversation(torch.arange(total), causal)]
+    return head(embedded[None], hidden[None], turns, whole)[0, anchor:]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("packed", [False, True])
