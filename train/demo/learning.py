@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 from transformers import LlamaForCausalLM
 
+from aerie.train.demo import attention
 from aerie.train.demo.batches import Batch
 from aerie.train.demo.config import Pretraining
 from aerie.train.optimization import checkpoint
@@ -23,6 +24,7 @@ from aerie.train.progress import say
 
 _LOG_EVERY = 25
 _CLIP = 1.0
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def learn(
@@ -42,7 +44,9 @@ def learn(
     learn at that share of the rate. `watch` is called after each step with their number, before a checkpoint of it is
     written.
     """
-    optimizers = divided(model, apart="embed", slower=slower)
+    optimizers = divided(model, apart="embed", slower=slower, products=_DTYPES[run.products])
+    if run.products == "bf16":
+        model.set_attn_implementation(attention.NAME)
     start = checkpoint.load(folder, model, optimizers) or first
     batches = ahead(start)
     began, seen = time.monotonic(), torch.zeros(2)
@@ -65,7 +69,8 @@ def _update(
     """One update at `level`, a share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    loss, count = _loss(model, batch)
+    with torch.autocast("cpu", _DTYPES[run.products], enabled=run.products == "bf16"):
+        loss, count = _loss(model, batch)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
     for optimizer in optimizers:
@@ -76,6 +81,6 @@ def _update(
 
 def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
     """Mean cross-entropy over answer tokens; rows are right-padded, so causal attention needs no mask."""
-    hidden = model.model(batch.ids[:, :-1], use_cache=False).last_hidden_state
+    hidden = model.model(batch.ids, use_cache=False).last_hidden_state[:, :-1]
     answer = batch.answer[:, 1:]
     return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())

@@ -21,10 +21,19 @@ def test_the_update_keeps_the_singular_vectors() -> None:
     assert (core - torch.diag_embed(torch.diagonal(core, dim1=1, dim2=2))).abs().max() < 1e-4
 
 
-def test_it_solves_a_linear_problem() -> None:
+def test_in_bf16_the_update_is_the_same_up_to_rounding() -> None:
+    torch.manual_seed(0)
+    matrices = torch.randn(2, 24, 48)
+    exact, rounded = orthogonal(matrices), orthogonal(matrices.bfloat16())
+    assert rounded.dtype is torch.bfloat16
+    assert 0 < (rounded - exact).norm() / exact.norm() < 0.03
+
+
+@pytest.mark.parametrize("products", [torch.float32, torch.bfloat16])
+def test_it_solves_a_linear_problem(products: torch.dtype) -> None:
     torch.manual_seed(0)
     wanted, weight = torch.randn(8, 8), torch.nn.Parameter(torch.zeros(8, 8))
-    optimizer = Muon([weight], lr=0.1, weight_decay=0.0)
+    optimizer = Muon([weight], lr=0.1, weight_decay=0.0, products=products)
     for step in range(300):
         optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 300)
         optimizer.zero_grad()
