@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from aerie.train.demo import attention
 from aerie.train.demo.attention import attend
 
 SCALING = 0.25
@@ -17,7 +18,9 @@ def states() -> list[Tensor]:
     return [torch.randn(3, heads, 21, 16, requires_grad=True) for heads in (4, 2, 2)]
 
 
-def test_outputs_and_gradients_are_torchs(states: list[Tensor]) -> None:
+@pytest.mark.parametrize("block", [5, 64])
+def test_outputs_and_gradients_are_torchs(states: list[Tensor], block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_BLOCK", block)
     ours, _ = attend(None, *states, None, scaling=SCALING)
     torchs = scaled_dot_product_attention(*states, is_causal=True, scale=SCALING, enable_gqa=True).transpose(1, 2)
     assert ours.shape == torchs.shape and ours.dtype is torch.float32
@@ -26,7 +29,9 @@ def test_outputs_and_gradients_are_torchs(states: list[Tensor]) -> None:
         assert 0 < (mine - exact).norm() / exact.norm() < 0.01
 
 
-def test_no_token_sees_a_later_one(states: list[Tensor]) -> None:
+@pytest.mark.parametrize("block", [5, 64])
+def test_no_token_sees_a_later_one(states: list[Tensor], block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "_BLOCK", block)
     before, _ = attend(None, *states, None, scaling=SCALING)
     with torch.no_grad():
         for state in states:
