@@ -209,7 +209,7 @@ def _with_random_head(config: Config, stack: ExitStack) -> Config:
 
 def _load(name: str, config: Config, *, quick: bool) -> Any:
     """The requests of a kind. Long answers go on past the end token: few of the demo's whole answers are long."""
-    from aerie.commands.prompts import conversations
+    from aerie.commands.prompts import conversations, repetitions
     from aerie.probe.planner import Load
 
     count = QUICK_PROMPTS if quick else _PROMPTS
@@ -219,9 +219,9 @@ def _load(name: str, config: Config, *, quick: bool) -> Any:
     if name == "long":
         return Load(name, prompts_of(config, count), most, whole=True)
     if name == "edits":
-        return Load(name, conversations(config, count, earlier=2, again=True), most)
+        return Load(name, repetitions(config, count), most)
     if name == "mixed":
-        halves = prompts_of(config, count // 2), conversations(config, count // 2, earlier=2, again=True)
+        halves = prompts_of(config, count // 2), repetitions(config, count // 2)
         return Load(name, [prompt for pair in zip(*halves, strict=True) for prompt in pair], most)
     earlier = 2 if quick else _EARLIER
     return Load(

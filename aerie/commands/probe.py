@@ -13,7 +13,9 @@ from aerie.commands.lists import integers, numbers, words
 from aerie.commands.planner_probes import planners
 from aerie.commands.probe_options import (
     QUICK_TOKENS,
+    WHOLE,
     Json,
+    Longest,
     MaxTokens,
     Mix,
     Overrides,
@@ -21,12 +23,12 @@ from aerie.commands.probe_options import (
     Quick,
     Shape,
     Target,
+    asked_of,
     config_of,
     end,
     inline,
     prompts_of,
     say,
-    sizes_of,
 )
 from aerie.commands.timing_probes import timings
 from aerie.lane import make_lane
@@ -46,7 +48,7 @@ def compare_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 32,
+    max_tokens: Longest = None,
     quick: Quick = False,
     mix: Mix = None,
     chain: Shape = None,
@@ -60,7 +62,7 @@ def compare_command(
     from aerie.probe.shapes import parse_shape
 
     config = config_of(target, overrides)
-    count, most = sizes_of(prompts, max_tokens, quick=quick)
+    asked, most = asked_of(config, prompts, max_tokens, mix, short=32, quick=quick)
     grid = Grid(
         temperatures=numbers(temperature),
         concurrencies=integers(concurrency),
@@ -69,7 +71,7 @@ def compare_command(
         chain=None if chain is None else parse_shape(chain),
         tree=None if tree is None else parse_shape(tree),
     )
-    cells = compare(config, prompts_of(config, count, mix), make_lane, grid, say=say)
+    cells = compare(config, asked, make_lane, grid, say=say)
     columns = {"dtype": "s", "temperature": "g", "concurrency": "d", "overlap": "s", "mode": "s", "shape": "s"}
     columns |= {"tokens_per_s": ".0f", "speedup": ".2f", "speedup_interval": ".2f", "acceptance_length": ".2f"}
     columns |= {"acceptance_interval": ".2f", "acceptance_per_position": ".2f"}
@@ -83,7 +85,7 @@ def draft_temperature_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 64,
+    max_tokens: Longest = None,
     quick: Quick = False,
     mix: Mix = None,
 ) -> None:
@@ -91,8 +93,8 @@ def draft_temperature_command(
     from aerie.probe.draft_temperature import measure_draft_temperatures
 
     config = inline(config_of(target, overrides))
-    count, most = sizes_of(prompts, max_tokens, quick=quick)
-    cells = measure_draft_temperatures(config, prompts_of(config, count, mix), make_lane, max_tokens=most, say=say)
+    asked, most = asked_of(config, prompts, max_tokens, mix, short=64, quick=quick)
+    cells = measure_draft_temperatures(config, asked, make_lane, max_tokens=most, say=say)
     columns = {"mode": "s", "shape": "s", "temperature": "g", "a": "g", "acceptance_length": ".3f"}
     columns |= {"over_target_only": ".3f", "acceptance_per_position": ".2f"}
     end("Draft temperature", cells, columns, config, json)
@@ -104,7 +106,7 @@ def trees_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 64,
+    max_tokens: Longest = None,
     quick: Quick = False,
     mix: Mix = None,
     depth: Annotated[int, typer.Option(min=1, help="The cap of depth for both")] = 8,
@@ -114,8 +116,8 @@ def trees_command(
     from aerie.probe.trees import measure_trees
 
     config = inline(config_of(target, overrides))
-    count, most = sizes_of(prompts, max_tokens, quick=quick)
-    cells = measure_trees(config, prompts_of(config, count, mix), make_lane, depth=depth, topk=topk, max_tokens=most)
+    asked, most = asked_of(config, prompts, max_tokens, mix, short=64, quick=quick)
+    cells = measure_trees(config, asked, make_lane, depth=depth, topk=topk, max_tokens=most)
     columns = {"nodes": "d", "temperature": "g", "depth": "d", "chain": ".3f", "tree": ".3f", "tree_over_chain": ".3f"}
     end("Acceptance length of trees and chains", cells, columns, config, json)
 
@@ -126,7 +128,7 @@ def tasks_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Annotated[int, typer.Option(min=1, help="Held-out exercises of each task")] = 8,
-    max_tokens: MaxTokens = 400,
+    max_tokens: MaxTokens = WHOLE,
     quick: Quick = False,
     shapes: Annotated[str, typer.Option(help="depth,topk,nodes, separated by semicolons")] = "6,1,7;7,4,16",
 ) -> None:
@@ -151,7 +153,7 @@ def tune_command(
     overrides: Overrides = None,
     json: Json = None,
     prompts: Prompts = 64,
-    max_tokens: MaxTokens = 48,
+    max_tokens: Longest = None,
     quick: Quick = False,
     mix: Mix = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Measure only; leave the config file as it is")] = False,
@@ -164,9 +166,8 @@ def tune_command(
     from aerie.probe.tune import CHAINS, LOADS, MARGIN, TREES, tune
 
     config = config_of(target, overrides)
-    count, most = sizes_of(prompts, max_tokens, quick=quick)
+    asked, most = asked_of(config, prompts, max_tokens, mix, short=48, quick=quick)
     loads, shapes = (LOADS[:3:2], (CHAINS[1], TREES[1])) if quick else (LOADS, (*CHAINS, *TREES))
-    asked = prompts_of(config, count, mix)
     cells, table = tune(config, asked, make_lane, loads=loads, shapes=shapes, max_tokens=most, say=say)
     columns = {"rows": "d", "shape": "s", "tokens_per_s": ".0f", "speedup": ".2f", "acceptance_length": ".2f"}
     end(

@@ -39,6 +39,9 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="Settings as section
 Json = Annotated[Path | None, typer.Option("--json", callback=_writable, help="Write cells and provenance here")]
 Prompts = Annotated[int, typer.Option(min=1, help="Held-out prompts to ask")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Tokens of each answer at most")]
+Longest = Annotated[
+    int | None, typer.Option("--max-tokens", min=1, help="Tokens of each answer at most; by default whole exercises")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A few short answers: shows that it works, measures little")]
 Resume = Annotated[bool, typer.Option("--resume", help="Keep the cells of --json and measure the others")]
 Mix = Annotated[
@@ -51,6 +54,8 @@ Mix = Annotated[
 Shape = Annotated[str | None, typer.Option(help="depth,topk,nodes in place of the config's, as in 5,4,16")]
 
 QUICK_PROMPTS, QUICK_TOKENS = 8, 12
+WHOLE = 400
+"""Tokens that whole answers to exercises have at most."""
 
 
 def config_of(target: str, overrides: list[str] | None) -> Config:
@@ -62,11 +67,29 @@ def inline(config: Config) -> Config:
     return config.model_copy(update={"engine": config.engine.model_copy(update={"lane": "inline"})})
 
 
-def prompts_of(config: Config, count: int, mix: Asked | None = None) -> list[list[int]]:
-    from aerie.commands.prompts import held_out_prompts, mixed_prompts, shows_tools
+def mix_of(config: Config, mix: Asked | None) -> Asked:
+    """The mix that is named, or the one that the chat template can show."""
+    from aerie.commands.prompts import shows_tools
 
-    mix = mix or (Asked.DEMO if shows_tools(config) else Asked.DOCSTRINGS)
-    return held_out_prompts(config, count) if mix is Asked.DOCSTRINGS else mixed_prompts(config, count)
+    return mix or (Asked.DEMO if shows_tools(config) else Asked.DOCSTRINGS)
+
+
+def prompts_of(config: Config, count: int, mix: Asked | None = None) -> list[list[int]]:
+    from aerie.commands.prompts import held_out_prompts, mixed_prompts
+
+    plain = mix_of(config, mix) is Asked.DOCSTRINGS
+    return held_out_prompts(config, count) if plain else mixed_prompts(config, count)
+
+
+def asked_of(
+    config: Config, prompts: int, longest: int | None, mix: Asked | None, *, short: int, quick: bool
+) -> tuple[list[list[int]], int]:
+    """Prompts, and tokens of each answer at most: whole answers to exercises, and `short` ones to questions, unless
+    `longest` names another limit; few of either with `--quick`.
+    """
+    usual = short if mix_of(config, mix) is Asked.DOCSTRINGS else WHOLE
+    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, longest or usual)
+    return prompts_of(config, count, mix), most
 
 
 def say(text: str) -> None:
@@ -86,8 +109,3 @@ def end(
     show(". ".join((title, *labels(config).values())), cells, columns)
     if json is not None:
         write_report(json, cells, config, **extra)
-
-
-def sizes_of(prompts: int, max_tokens: int, *, quick: bool) -> tuple[int, int]:
-    """Prompts to ask and tokens of each answer at most: those given, or the few of `--quick`."""
-    return (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, max_tokens)

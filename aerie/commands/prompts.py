@@ -1,18 +1,26 @@
-"""The probes' prompts, rendered by the chat template: questions about docstrings in phrasings that are never taught,
-and held-out exercises of the generated tasks.
+"""The probes' prompts, rendered by the chat template: held-out exercises of the generated tasks, or questions about
+docstrings in phrasings that are never taught.
 """
 
 import random
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
 from aerie.contracts.provenance import template_source
 from aerie.server.text.tokenizer import Tokenizer
 from aerie.train.demo.corpus.docstrings import read
 from aerie.train.demo.corpus.questions import HELD_OUT, ask, conversation
 
+if TYPE_CHECKING:
+    from aerie.train.demo.tasks.exercise import Exercise
+
 _CORPUS = Path(str(resources.files("aerie.train"))) / "data" / "docstrings.jsonl.gz"
+_TOOLS = "tools"
+_SMALL = 0.0
+"""Size of the exercises in long conversations, a dozen of which leave room for an answer."""
 
 
 def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[list[int]]:
@@ -28,10 +36,24 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
         tokenizer.close()
 
 
-def conversations(config: Config, count: int, *, earlier: int, again: bool = False, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` conversations in which a question follows `earlier` answered ones; with `again`, the first of
-    those is asked once more, so that the answer repeats given text.
+def conversations(config: Config, count: int, *, earlier: int, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` conversations in which a request follows `earlier` answered ones: of several tasks where the
+    template mentions tools, else questions about docstrings.
     """
+    if shows_tools(config):
+        return _about_tasks(config, count, earlier + 1, seed=seed)
+    return _about_docstrings(config, count, earlier, again=False, seed=seed)
+
+
+def repetitions(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` prompts whose answers repeat given text: edits, or a question that is asked again."""
+    if shows_tools(config):
+        return task_prompts(config, count, seed=seed)["edits"]
+    return _about_docstrings(config, count, 2, again=True, seed=seed)
+
+
+def _about_docstrings(config: Config, count: int, earlier: int, *, again: bool, seed: int) -> list[list[int]]:
+    """Questions after answered ones; with `again`, the first of those is asked once more."""
     chosen = random.Random(f"{seed} conversations")
     tokenizer = Tokenizer.served(Path(config.model.path), config.server)
     try:
@@ -56,21 +78,36 @@ def mixed_prompts(config: Config, count: int, *, seed: int = 0) -> list[list[int
     """Ids of `count` held-out exercises: one of each generated task in turn."""
     from aerie.train.demo.tasks import TASKS
 
-    by_task = task_prompts(config, -(-count // len(TASKS)), seed=seed)
-    turns = zip(*(by_task[task] for task in TASKS), strict=True)
+    by_task = task_prompts(config, -(-count // (len(TASKS) - 1)), seed=seed)
+    turns = zip(*(by_task[task] for task in TASKS if task in by_task), strict=True)
     return [prompt for turn in turns for prompt in turn][:count]
 
 
 def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list[list[int]]]:
-    """Ids by task: `count` held-out exercises of each generated task, and conversations about several tasks."""
-    from aerie.train.demo.chat import Chat
+    """Ids by task: `count` held-out exercises of each generated task, and conversations about several tasks.
+
+    Calls of tools are left out where the chat template does not mention any. Raises ConfigError without a template.
+    """
     from aerie.train.demo.judge import held_out, mixed
     from aerie.train.demo.tasks import TASKS
+
+    asked = [task for task in TASKS if task != _TOOLS or shows_tools(config)]
+    drawn = {task: held_out(task, count, seed=seed) for task in asked} | {"mixed": mixed(count, seed=seed)}
+    return {task: _read_before(config, exercises) for task, exercises in drawn.items()}
+
+
+def _about_tasks(config: Config, count: int, parts: int, *, seed: int) -> list[list[int]]:
+    from aerie.train.demo.judge import mixed
+
+    return _read_before(config, mixed(count, seed=seed, parts=parts, size=_SMALL))
+
+
+def _read_before(config: Config, exercises: "list[Exercise]") -> list[list[int]]:
+    """What the model reads before the last answer of each exercise."""
+    from aerie.train.demo.chat import Chat
     from aerie.train.demo.tasks.exercise import answers
 
+    if template_source(Path(config.model.path)) is None:
+        raise ConfigError("exercises need a chat template; --mix docstrings asks without one", param="model.path")
     chat = Chat.of(Path(config.model.path))
-    drawn = {task: held_out(task, count, seed=seed) for task in TASKS} | {"mixed": mixed(count, seed=seed)}
-    return {
-        task: [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]
-        for task, exercises in drawn.items()
-    }
+    return [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]

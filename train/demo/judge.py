@@ -34,11 +34,12 @@ def held_out(task: str, count: int, *, seed: int, new_phrasings: bool = False) -
     return [TASKS[task].draw(one) for one in dice]
 
 
-def mixed(count: int, *, seed: int) -> list[Exercise]:
-    """The third kind of held-out: conversations about three tasks, longer than any in training, all of them new."""
+def mixed(count: int, *, seed: int, parts: int = 3, size: float = _LONGER) -> list[Exercise]:
+    """The third kind of held-out: conversations about `parts` tasks, longer than any in training, all of them new."""
     rng = random.Random(f"{seed} mixed")
-    dice = Dice(rng, size=_LONGER, new_values=True, new_phrasings=True)
-    return [joined([TASKS[task].draw(dice) for task in rng.sample(_THIRD, 3)]) for _ in range(count)]
+    dice = Dice(rng, size=size, new_values=True, new_phrasings=True)
+    tasks = _THIRD * -(-parts // len(_THIRD))
+    return [joined([TASKS[task].draw(dice) for task in rng.sample(tasks, parts)]) for _ in range(count)]
 
 
 def answered(model: LlamaForCausalLM, chat: Chat, turns: list[Turn], *, temperature: float, seed: int) -> list[Sample]:

@@ -85,28 +85,35 @@ def test_every_probe_shows_and_writes_its_cells(
 
 
 @pytest.mark.parametrize(
-    ("mix", "template", "first"),
+    ("given", "template", "first", "longest"),
     [
-        ([], "{{ messages }}", 9),
-        ([], "{{ messages }}{{ tools }}", 7),
-        (["--mix", "demo"], None, 7),
-        (["--mix", "docstrings"], "{{ tools }}", 9),
+        ([], "{{ messages }}", 9, 64),
+        ([], "{{ messages }}{{ tools }}", 7, 400),
+        (["--mix", "demo"], None, 7, 400),
+        (["--mix", "docstrings"], "{{ tools }}", 9, 64),
+        (["--max-tokens", "5"], "{{ tools }}", 7, 5),
     ],
 )
 def test_probes_of_drafting_ask_what_the_template_can_show_or_what_is_named(
-    mix: list[str], template: str | None, first: int, config_file: Path, monkeypatch: pytest.MonkeyPatch
+    given: list[str],
+    template: str | None,
+    first: int,
+    longest: int,
+    config_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Exercises are answered as a whole; of a docstring the beginning is enough."""
     if template is not None:
         (config_file.parent / "target/chat_template.jinja").write_text(template)
     asked: list[list[int]] = []
 
-    def noted(config: object, prompts: list[list[int]], *args: object, **how: object) -> list[object]:
-        asked.extend(prompts)
+    def noted(config: object, prompts: list[list[int]], *args: object, max_tokens: int, **how: object) -> list[object]:
+        asked.extend([*prompts, [max_tokens]])
         return []
 
     monkeypatch.setattr("aerie.probe.trees.measure_trees", noted)
-    run("trees", config_file, *mix, "--prompts", "3")
-    assert asked == [[first, 1], [first, 2], [first, 3]]
+    run("trees", config_file, *given, "--prompts", "3")
+    assert asked == [[first, 1], [first, 2], [first, 3], [longest]]
 
 
 def test_kernels_are_measured_in_pieces_of_one_code_and_machine(
