@@ -2,9 +2,9 @@
 
     python scripts/gpu_pair.py --json bench/results/gpu/pair.json
 
-The target learns the pinned docstrings, the pipeline of `aerie train` makes its head, and `aerie probe compare` checks
-speculation against plain decoding. Exits with code 1 if any float32 answer differs. With `--quick` a few steps on any
-device show that it runs.
+The target learns the generated tasks of configs/train/tasks.yaml, the stages of that recipe make its head, and `aerie
+probe compare` checks speculation against plain decoding. Exits with code 1 if any float32 answer differs. With
+`--quick` a few steps on any device show that it runs.
 """
 
 import argparse
@@ -15,21 +15,23 @@ from pathlib import Path
 
 import torch
 
-from aerie.train.demo.config import DocstringTarget
-from aerie.train.demo.corpus.pretrain import pretrain
+from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.pretrain import pretrain
 from aerie.train.pipeline.config import load_pipeline
 
 HOME = Path(__file__).resolve().parents[1]
+RECIPE = "configs/train/tasks.yaml"
 
 
 def train_target(out: Path, device: str, *, steps: int, tokens: int) -> None:
-    """Trains the target of configs/train/demo.yaml; keeps a finished one."""
+    """Trains the recipe's target for so many steps, a quarter of them thin; keeps a finished one."""
     if (out / "model.safetensors").exists():
         return
-    loaded = load_pipeline(HOME / "configs/train/demo.yaml")
+    loaded = load_pipeline(HOME / RECIPE)
     given = loaded.pretrain
-    assert isinstance(given, DocstringTarget)
-    run = given.model_copy(update={"corpus": str(HOME / given.corpus), "steps": steps, "tokens_per_batch": tokens})
+    assert isinstance(given, TaskTarget)
+    thin = given.thin.model_copy(update={"steps": steps // 4})
+    run = given.model_copy(update={"thin": thin, "steps": steps, "tokens_per_batch": tokens})
     with torch.device(device):  # everything that training creates is created there
         pretrain(run, out, seed=loaded.seed)
 
@@ -38,7 +40,7 @@ def train_head(target: Path, work: Path, device: str, settings: list[str]) -> Pa
     aerie(
         "train",
         "all",
-        "configs/train/pipeline.yaml",
+        RECIPE,
         f"target={target}",
         f"work={work}",
         f"features.device={device}",
@@ -75,17 +77,22 @@ def main() -> int:
         given.device = "cuda" if torch.cuda.is_available() else "cpu"
     target, work, out = (path.resolve() for path in (given.work / "target", given.work / "head", given.json))
     if given.quick:
-        train_target(target, given.device, steps=2, tokens=512)
-        few = given.work.resolve() / "questions.jsonl"
-        few.write_text("".join((HOME / "train/data/questions.jsonl").read_text().splitlines(keepends=True)[:12]))
-        settings = [f"prompts.sources=[{{path: {few}, domain: docs, license: PSF-2.0}}]", "filter.near_duplicate=1"]
-        settings += ["respond.max_tokens=8", "respond.concurrency=4", "train.steps=2", "train.depth=2"]
-        settings += ["evaluate.prompts=2", "evaluate.max_tokens=8", "evaluate.shapes=['2,1,3']"]
+        train_target(target, given.device, steps=4, tokens=768)
+        settings = [
+            "prompts.drawn=12",
+            "respond.max_tokens=8",
+            "respond.concurrency=4",
+            "train.steps=2",
+            "train.depth=2",
+        ]
+        settings += ["evaluate.drawn=1", "evaluate.temperatures=[0.0]", "evaluate.max_tokens=8"]
+        settings += ["evaluate.shapes=['2,1,3']"]
         options = ["--quick", "--concurrency", "1", "--temperature", "0", "--dtype", "float32"]
     else:
-        train_target(target, given.device, steps=4000, tokens=4096)
-        settings = ["respond.concurrency=64", "train.epochs=12", "train.tokens=4096"]
-        options = ["--concurrency", "1,8"]
+        train_target(target, given.device, steps=1500, tokens=3072)
+        settings = ["prompts.drawn=1000", "respond.concurrency=64", "train.steps=1000", "train.tokens=4096"]
+        settings += ["evaluate.drawn=4", "evaluate.temperatures=[0.0]"]
+        options = ["--concurrency", "1,8", "--prompts", "22", "--max-tokens", "128"]  # two exercises of each task
     head = train_head(target, work, given.device, settings)
     same = compare(target, head, given.device, out, options)
     print("every answer in float32 is the same" if same else "some answers in float32 differ")
