@@ -34,6 +34,11 @@ class HeadShape:
     norm_output: bool = False
     """EAGLE-3.1: the next level reads the normed output."""
 
+    @property
+    def group(self) -> int:
+        """Query heads that share a key."""
+        return self.heads // self.kv_heads
+
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:
     """EAGLE-3's taps. Raises ValueError if they would coincide."""
@@ -108,14 +113,17 @@ class Head(nn.Module):
             taps = torch.cat([norm(part) for norm, part in zip(self.fc_norm, parts, strict=True)], -1)
         return self.fc(taps)
 
-    def project(self, embeddings: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, embeddings: Tensor, hidden: Tensor, asking: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """(F1)..(F3) and the projections of embeddings and hidden states [rows, columns, hidden]: q [rows, heads,
-        columns, head_dim], k and v with kv_heads; before RoPE.
+        columns, head_dim], of the columns `asking` only; k and v with kv_heads; before RoPE.
         """
         layer, size = self.midlayer, self.shape.head_dim
         z = torch.cat([layer.input_layernorm(embeddings), layer.hidden_norm(hidden)], -1)  # [rows, columns, 2 * hidden]
-        attention = layer.self_attn
-        return _split(attention.q_proj(z), size), _split(attention.k_proj(z), size), _split(attention.v_proj(z), size)
+        attention, asked = layer.self_attn, z if asking is None else z[:, asking]
+        q, k, v = attention.q_proj(asked), attention.k_proj(z), attention.v_proj(z)
+        return _split(q, size), _split(k, size), _split(v, size)
 
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """(F4)..(F6): the residual and the attention output [rows, heads, columns, head_dim] -> the pre-norm output."""

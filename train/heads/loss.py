@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from aerie.train.heads.blocks import rounded
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
@@ -47,6 +49,12 @@ def loss_mask(answer: Tensor, step: int, documents: Tensor | None = None) -> Ten
     return mask
 
 
+class Drafting(Protocol):
+    """A head of either kind."""
+
+    def logits(self, output: Tensor) -> Tensor: ...
+
+
 Mask = Callable[[Tensor, int, Tensor | None], Tensor]
 """Which columns of a step count, with the arguments of `loss_mask`; experiments try others."""
 
@@ -78,7 +86,7 @@ def judge(
         mask, ahead = counted(answer, step, documents), step + 1
         wanted = mask & looked_ahead(draftable, ahead)
         rows, columns = wanted.nonzero(as_tuple=True)  # [n] each
-        drafted = head.logits(output[rows, columns]).to(logits.dtype)  # [n, draft vocabulary]
+        drafted = drafted_logits(head, output[rows, columns]).to(logits.dtype)  # [n, draft vocabulary]
         mass = None if objective is soft_cross_entropy else _mass(logits[rows, columns + ahead], draft_ids)
         lost = objective(drafted, goals[rows, columns + ahead], mass) / max(1, len(rows))
         loss = loss + decay**step * lost
@@ -89,6 +97,11 @@ def judge(
         counts.append(torch.stack([reached.sum(), (reached & hit).sum(), mask.sum()]))
     reached, right, drafts = torch.stack(counts).unbind(1)  # [steps] each
     return Judged(loss, reached, right, drafts)
+
+
+def drafted_logits(head: Drafting, outputs: Tensor) -> Tensor:
+    """outputs [n, hidden] -> [n, draft vocabulary], by a product of a round number of rows."""
+    return head.logits(pad(outputs, (0, 0, 0, rounded(len(outputs)) - len(outputs))))[: len(outputs)]
 
 
 def acceptance_length(reached: Tensor, right: Tensor) -> float:

@@ -6,11 +6,11 @@ softmax.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from aerie.train.heads.blocks import Memory, arranged, numbered, product_dtype, rounded
 from aerie.train.heads.head import Head
 
 
@@ -27,96 +27,50 @@ def unroll(
 
     `embedding` [vocabulary, hidden] is the target's; `ids` [rows, columns]; `taps` [rows, columns, taps * hidden].
     `documents` [rows, columns] numbers the conversations of a packed row, which do not see each other; without it a row
-    is one conversation. `drafting` [rows, columns] bool marks columns whose outputs are wanted: only they are computed
-    (a column that drafts in one row drafts in all), all others are zero. Column t of step k has read tokens up to
-    t + 1 + k; mask outputs past the end of a conversation, and padding. Positions run on through a packed row: RoPE
-    depends on distances only.
+    is one conversation. `drafting` [rows, columns] bool marks columns whose outputs are wanted: only they are computed,
+    all others are zero. Column t of step k has read tokens up to t + 1 + k; mask outputs past the end of a
+    conversation, and padding. Positions run on through a packed row: RoPE depends on distances only.
     """
     rows, columns = ids.shape
-    places = torch.arange(columns, device=ids.device)
-    if drafting is not None:
-        places = places[drafting.any(0)]  # [drafting columns]
+    places, wanted = _places(ids, drafting)
     embedded = embedding[ids]  # [rows, columns, hidden]
     cosines, sines = rope(columns + steps, head.shape.head_dim, head.shape.rope_theta, taps)
-    hidden = head.fuse(taps)  # [rows, columns, hidden] at step 0, [rows, drafting columns, hidden] from then on
-    memory = _Memory(head, places, conversations(ids, documents))
+    # [1, rows * columns, hidden] at step 0, [1, places, hidden] from then on
+    hidden = head.fuse(taps.flatten(0, 1)[None]).to(taps.dtype)
+    every = torch.arange(columns, device=ids.device).repeat(rows)  # [rows * columns]
+    numbers = numbered(torch.zeros_like(ids) if documents is None else documents)
+    blocks = arranged(numbers[places], numbers, lambda q, k: k <= places[q], product_dtype(taps))
     for step in range(steps):
-        shifted = torch.roll(embedded, -1 - step, dims=1)
-        positions = places + step
+        shifted = torch.roll(embedded, -1 - step, dims=1).flatten(0, 1)[None]
+        turns = cosines[every[places] + step], sines[every[places] + step]  # [places, head_dim] each
         if step == 0:
-            q, k, v = head.project(shifted, hidden)  # [rows, heads, columns, head_dim], k and v with kv_heads
-            memory.begin(rotate(k, cosines[:columns], sines[:columns]), v)
-            q, hidden = q[:, :, places], hidden[:, places]
+            q, k, v = head.project(shifted, hidden, places)  # [1, heads, columns, head_dim], k and v with kv_heads
+            memory = Memory(blocks, *_by_place(rotate(k, cosines[every], sines[every]), v), head.shape.group)
+            hidden = hidden[:, places]
         else:
             q, k, v = head.project(shifted[:, places], hidden)
-            memory.add(rotate(k, cosines[positions], sines[positions]), v)
-        output = head.finish(hidden, memory.attend(rotate(q, cosines[positions], sines[positions])))
-        yield output.new_zeros(rows, columns, output.shape[2]).index_copy(1, places, output)
+            memory.add(*_by_place(rotate(k, *turns), v))
+        mixed = memory.attend(*_by_place(rotate(q, *turns)))  # [places, heads, head_dim]
+        output = head.finish(hidden, mixed.transpose(0, 1)[None])
+        found = output.new_zeros(rows * columns, output.shape[2])
+        yield found.index_copy(0, places[:wanted], output[0, :wanted]).unflatten(0, (rows, columns))
         hidden = head.feedback(output)
 
 
-Span = tuple[slice, slice]
-"""A conversation: its rows and its columns."""
-
-
-def conversations(ids: Tensor, documents: Tensor | None) -> list[Span]:
-    """The conversations of `ids` [rows, columns], row after row: a run of equal `documents` is one, and without them
-    one is as long as the rows are, and in all of them.
+def _places(ids: Tensor, drafting: Tensor | None) -> tuple[Tensor, int]:
+    """Which of the rows * columns are computed: those that draft, and after them others up to a round number; and how
+    many draft.
     """
-    rows, columns = ids.shape
-    if documents is None:
-        return [(slice(0, rows), slice(0, columns))]
-    spans: list[Span] = []
-    for row, numbers in enumerate(documents):
-        begins = [0, *(numbers.diff().nonzero()[:, 0] + 1).tolist(), columns]
-        spans += [(slice(row, row + 1), slice(begin, end)) for begin, end in pairwise(begins)]
-    return spans
+    if drafting is None:
+        return torch.arange(ids.numel(), device=ids.device), ids.numel()
+    wanted = int(drafting.sum())
+    order = drafting.flatten().int().argsort(descending=True, stable=True)
+    return order[: rounded(wanted)], wanted
 
 
-class _Memory:
-    """Keys and values so far: those of step 0 are visible causally, those of later steps to their own column only.
-
-    Each conversation attends by itself, so the work grows with the squares of their lengths, not of the row's.
-    """
-
-    def __init__(self, head: Head, places: Tensor, spans: list[Span]) -> None:
-        self._group = head.shape.heads // head.shape.kv_heads
-        self._scale = head.shape.head_dim**-0.5
-        self._spans = []
-        for rows, columns in spans:
-            begin, end = torch.searchsorted(places, torch.tensor([columns.start, columns.stop]).to(places)).tolist()
-            keys = torch.arange(columns.start, columns.stop, device=places.device)
-            later = keys > places[begin:end, None]  # [drafting columns, columns] of the conversation
-            self._spans.append((rows, columns, slice(begin, end), later))
-        self._own: list[tuple[Tensor, Tensor]] = []
-
-    def begin(self, keys: Tensor, values: Tensor) -> None:
-        """[rows, kv_heads, columns, head_dim] each."""
-        self._keys, self._values = self._for_heads(keys), self._for_heads(values)
-
-    def add(self, keys: Tensor, values: Tensor) -> None:
-        """[rows, kv_heads, drafting columns, head_dim] each."""
-        self._own.append((self._for_heads(keys), self._for_heads(values)))
-
-    def attend(self, q: Tensor) -> Tensor:
-        """q [rows, heads, drafting columns, head_dim] -> the attention output, same shape."""
-        q = q * self._scale
-        own = [(q * keys).sum(-1, keepdim=True) for keys, _ in self._own]  # [rows, heads, drafting columns, 1] each
-        mixed: list[list[Tensor]] = [[] for _ in range(q.shape[0])]
-        for rows, columns, drafting, later in self._spans:
-            scores = (q[rows, :, drafting] @ self._keys[rows, :, columns].mT).masked_fill(later, -torch.inf)
-            # [rows, heads, drafting columns, columns + later steps] of the conversation
-            shares = torch.cat([scores, *(one[rows, :, drafting] for one in own)], -1).softmax(-1)
-            size = columns.stop - columns.start
-            found = shares[..., :size] @ self._values[rows, :, columns]
-            for index, (_, values) in enumerate(self._own):
-                found = found + shares[..., size + index, None] * values[rows, :, drafting]
-            mixed[rows.start].append(found)
-        return torch.cat([torch.cat(parts, 2) for parts in mixed if parts])
-
-    def _for_heads(self, x: Tensor) -> Tensor:
-        """x [rows, kv_heads, .., head_dim] -> with heads."""
-        return x.repeat_interleave(self._group, 1)
+def _by_place(*states: Tensor) -> list[Tensor]:
+    """[1, heads, columns, head_dim] -> [columns, heads, head_dim] each."""
+    return [one[0].transpose(0, 1) for one in states]
 
 
 def rope(positions: int, size: int, theta: float, like: Tensor) -> tuple[Tensor, Tensor]:

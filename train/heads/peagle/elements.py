@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.train.heads.blocks import Blocks, arranged, numbered, rounded
 from aerie.train.heads.loss import loss_mask
 
 
@@ -28,7 +29,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """[rows, elements] each; a row's own elements come first, and padding repeats none of them."""
+    """[rows, elements] each, a round number; a row's own elements come first, and padding repeats none of them."""
 
     anchors: Tensor
     depths: Tensor
@@ -57,51 +58,29 @@ def kept_anchors(answer: Tensor, drop: Drop, generator: torch.Generator, documen
 def elements(kept: Tensor) -> Elements:
     """kept [rows, depth, columns] -> its elements, by depth and then by anchor."""
     flat = kept.flatten(1)  # [rows, depth * columns]
-    widest = int(flat.sum(1).max())
+    widest = rounded(int(flat.sum(1).max()))
     order = flat.int().sort(dim=1, descending=True, stable=True).indices[:, :widest]  # [rows, elements]
     columns = kept.shape[2]
     return Elements(order % columns, order // columns, flat.gather(1, order))
 
 
-def seen(found: Elements, documents: Tensor | None = None) -> Tensor:
-    """[rows, elements, elements] bool: q sees k iff k is a pair at or before q's anchor, or a slot of q's own anchor no
-    deeper than q; never across documents [rows, columns], never padding.
+def blocks(found: Elements, columns: int, dtype: torch.dtype, documents: Tensor | None = None) -> Blocks:
+    """Who attends to whom, over the elements of all rows one after another: q sees k iff k is a pair at or before q's
+    anchor, or a slot of q's own anchor no deeper than q; never across documents [rows, columns], never padding.
 
     Causal attention in serving sees the same: all pairs, then the slots before.
     """
-    q_anchor, k_anchor = found.anchors[:, :, None], found.anchors[:, None]  # [rows, elements, 1], [rows, 1, elements]
-    q_depth, k_depth = found.depths[:, :, None], found.depths[:, None]
-    own = k_anchor == q_anchor  # [rows, elements, elements], as allowed and itself
-    allowed = ((k_depth == 0) & (k_anchor <= q_anchor)) | (own & (k_depth <= q_depth))
-    if documents is not None:
-        number = documents.gather(1, found.anchors)  # [rows, elements]
-        allowed &= number[:, :, None] == number[:, None]
-    itself = own & (k_depth == q_depth)  # padding sees itself, so that no softmax is empty
-    return (allowed & found.real[:, None]) | itself
+    rows = torch.arange(len(found.anchors), device=found.anchors.device)[:, None]
+    numbers = numbered(rows.expand(-1, columns) if documents is None else documents)  # [rows * columns]
+    own = numbers[(found.anchors + columns * rows).flatten()]  # [rows * elements], as anchors, depths and real
+    anchors, depths, real = found.anchors.flatten(), found.depths.flatten(), found.real.flatten()
 
+    def seen(q: Tensor, k: Tensor) -> Tensor:
+        pair = (depths[k] == 0) & (anchors[k] <= anchors[q])
+        slot = (anchors[k] == anchors[q]) & (depths[k] <= depths[q])
+        return ((pair | slot) & real[k]) | (q == k)  # padding sees itself, so that no softmax is empty
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """The elements of one conversation, which attend to each other only."""
-
-    places: Tensor
-    """[n] among the elements of all rows, row after row."""
-    seen: Tensor
-    """[n, n] bool, as the function `seen` gives it."""
-
-
-def conversations(found: Elements, documents: Tensor | None = None) -> list[Conversation]:
-    """Divides the elements among their conversations: attention's work grows with the squares of their sizes, not of
-    the row's. Every element is in one.
-    """
-    divided = []
-    for row, anchors in enumerate(found.anchors):
-        numbers = torch.zeros_like(anchors) if documents is None else documents[row, anchors]  # [elements]
-        for number in numbers.unique():
-            places = (numbers == number).nonzero()[:, 0]
-            own = Elements(anchors[None, places], found.depths[row, places][None], found.real[row, places][None])
-            divided.append(Conversation(places + row * len(anchors), seen(own)[0]))
-    return divided
+    return arranged(own, own, seen, dtype)
 
 
 def segments(kept: Tensor, limit: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from aerie.contracts.errors import ConfigError
+from aerie.train.heads.blocks import Blocks, Memory
 from aerie.train.heads.head import HeadShape, Layer, Mlp, Norm
-from aerie.train.heads.peagle.elements import Conversation
 from aerie.train.heads.unroll import rotate
 
 _INIT_STD = 0.02
@@ -73,12 +72,12 @@ class ParallelHead(nn.Module):
                 nn.init.normal_(weight, std=_INIT_STD)
 
     def forward(
-        self, embedded: Tensor, hidden: Tensor, rotations: tuple[Tensor, Tensor], conversations: list[Conversation]
+        self, embedded: Tensor, hidden: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks
     ) -> Tensor:
         """(F1)..(F6), layer by layer: embeddings and fused hidden states [rows, elements, hidden] -> pre-norm outputs.
 
-        `rotations` are RoPE cosines and sines [rows, 1, elements, head_dim]; `conversations` hold
-        every element of every row once.
+        `rotations` are RoPE cosines and sines [rows, 1, elements, head_dim]; `blocks` say which of all rows' elements
+        attend to which.
         """
         layers: list[Any] = list(self.layers)  # of two classes
         for index, layer in enumerate(layers):
@@ -87,7 +86,7 @@ class ParallelHead(nn.Module):
                 read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
             else:
                 read = layer.input_layernorm(hidden)
-            hidden = hidden + _attend(self.shape.head, layer.self_attn, read, rotations, conversations)
+            hidden = hidden + _attend(self.shape.head, layer.self_attn, read, rotations, blocks)
             hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
         return hidden
 
@@ -97,30 +96,18 @@ class ParallelHead(nn.Module):
 
 
 def _attend(
-    shape: HeadShape, attention: Any, read: Tensor, rotations: tuple[Tensor, Tensor], conversations: list[Conversation]
+    shape: HeadShape, attention: Any, read: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks
 ) -> Tensor:
     """read [rows, elements, inputs of q] -> [rows, elements, hidden]."""
     q, k, v = (  # [rows, heads, elements, head_dim] each, k and v with kv_heads
         getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)
         for name in ("q", "k", "v")
     )
-    group = shape.heads // shape.kv_heads
-    keys, values = rotate(k, *rotations).repeat_interleave(group, 1), v.repeat_interleave(group, 1)
-    mixed = _attended(rotate(q, *rotations), keys, values, conversations)
-    out: Tensor = attention.o_proj(mixed.transpose(1, 2).flatten(2))
+    # [rows * elements, heads, head_dim] each
+    queries, keys, values = (x.transpose(1, 2).flatten(0, 1) for x in (rotate(q, *rotations), rotate(k, *rotations), v))
+    mixed = Memory(blocks, keys, values, shape.group).attend(queries)
+    out: Tensor = attention.o_proj(mixed.flatten(1).unflatten(0, read.shape[:2]))
     return out
-
-
-def _attended(q: Tensor, keys: Tensor, values: Tensor, conversations: list[Conversation]) -> Tensor:
-    """[rows, heads, elements, head_dim] each -> the attention output, same shape."""
-    # [heads, rows * elements, head_dim] each
-    flat_q, flat_k, flat_v = (x.transpose(0, 1).flatten(1, 2) for x in (q, keys, values))
-    mixed = []
-    for one in conversations:
-        own_q, own_k, own_v = (x[None, :, one.places] for x in (flat_q, flat_k, flat_v))
-        mixed.append(scaled_dot_product_attention(own_q, own_k, own_v, attn_mask=one.seen)[0])
-    back = torch.cat([one.places for one in conversations]).argsort()
-    return torch.cat(mixed, 1)[:, back].unflatten(1, (q.shape[0], q.shape[2])).transpose(0, 1)
 
 
 @torch.no_grad()

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.train.heads.blocks import product_dtype
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
-from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
+from aerie.train.heads.loss import Judged, drafted_logits, looked_ahead, loss_mask
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
-from aerie.train.heads.peagle.elements import Drop, Elements, conversations, elements, kept_anchors, segments
+from aerie.train.heads.peagle.elements import Drop, Elements, blocks, elements, kept_anchors, segments
 from aerie.train.heads.peagle.head import ParallelHead
 from aerie.train.heads.unroll import rope
 
@@ -43,11 +44,11 @@ def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elemen
     embedded = torch.where(deep, head.mask_embedding, embedding[following])  # [rows, elements, hidden]
     # taps of the anchors: [rows, elements, taps * hidden]
     taps = lesson.taps.gather(1, found.anchors[..., None].expand(-1, -1, lesson.taps.shape[-1]))
-    hidden = head.fc(torch.where(deep, head.mask_hidden, taps))  # [rows, elements, hidden]
+    hidden = head.fc(torch.where(deep, head.mask_hidden, taps)).to(taps.dtype)  # [rows, elements, hidden]
     shape, columns = head.shape.head, lesson.ids.shape[1]
     cosines, sines = rope(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope_theta, lesson.taps)
     rotations = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
-    return head(embedded, hidden, rotations, conversations(found, lesson.documents))
+    return head(embedded, hidden, rotations, blocks(found, columns, product_dtype(taps), lesson.documents))
 
 
 def judge_parallel(
@@ -109,7 +110,7 @@ def _part(
     anchors, depths = found.anchors[rows, places], found.depths[rows, places]  # [n] each
     goals = lesson.logits[rows, anchors + depths + 1]  # [n, vocabulary]
     ids = vocabulary.draft_to_target
-    drafted = head.logits(output[rows, places]).to(goals.dtype)  # [n, draft vocabulary], as wanted_ids
+    drafted = drafted_logits(head, output[rows, places]).to(goals.dtype)  # [n, draft vocabulary], as wanted_ids
     mass = (goals[:, ids].logsumexp(-1) - goals.logsumexp(-1)).exp()  # [n]
     hits[rows, depths, anchors] = ids[drafted.argmax(-1)] == top[rows, anchors + depths + 1]
     wanted_ids = goals[:, ids].softmax(-1)

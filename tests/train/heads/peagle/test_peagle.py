@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.train.heads.blocks import arranged
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
-from aerie.train.heads.peagle.elements import Conversation, Drop, elements, kept_anchors, seen, segments
+from aerie.train.heads.peagle.elements import Drop, blocks, elements, kept_anchors, segments
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel, outputs
 from aerie.train.heads.unroll import rope, rotate, unroll
@@ -52,8 +53,8 @@ def inferred(head: ParallelHead, embedding: Tensor, ids: Tensor, taps: Tensor, a
     hidden = head.fc(torch.cat([taps[: anchor + 1], head.mask_hidden[0].expand(masks, -1)]))
     total = anchor + 1 + masks
     turns = tuple(part[None, None] for part in rope(total, 8, 10000.0, taps))
-    causal = torch.ones(total, total, dtype=torch.bool).tril()
-    whole = [Conversation(torch.arange(total), causal)]
+    one = torch.zeros(total, dtype=torch.int64)
+    whole = arranged(one, one, lambda q, k: k <= q, torch.float64)
     return head(embedded[None], hidden[None], turns, whole)[0, anchor:]  # type: ignore[no-any-return]
 
 
@@ -97,7 +98,12 @@ def test_who_sees_whom_is_the_rule_itself() -> None:
     assert given.documents is not None
     kept = kept_anchors(given.answer, Drop(DEPTH, 0.8, 0.2), torch.Generator().manual_seed(1), given.documents)
     found = elements(kept)
-    allowed = seen(found, given.documents)
+    size = found.anchors.shape[1]
+    given_blocks = blocks(found, 13, torch.float64, given.documents)
+    whole = torch.zeros(2 * size, 2 * size, dtype=torch.bool)
+    for q, k, hidden in zip(given_blocks.queries, given_blocks.keys, given_blocks.hidden, strict=True):
+        whole[q[:, None], k] |= hidden == 0
+    allowed = torch.stack([whole[row * size : (row + 1) * size, row * size : (row + 1) * size] for row in range(2)])
     for row in range(2):
         listed = list(zip(found.anchors[row].tolist(), found.depths[row].tolist(), strict=True))
         number = given.documents[row].tolist()
