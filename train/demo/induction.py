@@ -45,8 +45,7 @@ def induce(model: LlamaForCausalLM) -> None:
     """Writes the circuit into layers 0 and 1 of a fresh model."""
     config: Any = model.config
     back = min(_BACK, config.num_attention_heads)
-    size = round(_NOTED * config.hidden_size / back)
-    spoken = config.hidden_size - back * size
+    size, spoken = room(config.hidden_size, config.num_attention_heads)
     rows = model.model.embed_tokens.weight
     rows[:, spoken:] = 0
     rows[:, 0] = 0
@@ -56,6 +55,13 @@ def induce(model: LlamaForCausalLM) -> None:
     code = _orthonormal(size, spoken, config.hidden_size)
     _look_back(model, code, spoken, back)
     _look_up(model, code, spoken, back)
+
+
+def room(hidden: int, heads: int) -> tuple[int, int]:
+    """How many components a noted token has, and from which component on the notes are."""
+    back = min(_BACK, heads)
+    size = round(_NOTED * hidden / back)
+    return size, hidden - back * size
 
 
 def _look_back(model: LlamaForCausalLM, code: Tensor, spoken: int, back: int) -> None:

@@ -71,9 +71,7 @@ class ParallelHead(nn.Module):
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=_INIT_STD)
 
-    def forward(
-        self, embedded: Tensor, hidden: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks
-    ) -> Tensor:
+    def forward(self, embedded: Tensor, hidden: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks) -> Tensor:
         """(F1)..(F6), layer by layer: embeddings and fused hidden states [rows, elements, hidden] -> pre-norm outputs.
 
         `rotations` are RoPE cosines and sines [rows, 1, elements, head_dim]; `blocks` say which of all rows' elements
@@ -95,9 +93,7 @@ class ParallelHead(nn.Module):
         return self.lm_head(self.norm(output))
 
 
-def _attend(
-    shape: HeadShape, attention: Any, read: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks
-) -> Tensor:
+def _attend(shape: HeadShape, attention: Any, read: Tensor, rotations: tuple[Tensor, Tensor], blocks: Blocks) -> Tensor:
     """read [rows, elements, inputs of q] -> [rows, elements, hidden]."""
     q, k, v = (  # [rows, heads, elements, head_dim] each, k and v with kv_heads
         getattr(attention, f"{name}_proj")(read).unflatten(-1, (-1, shape.head_dim)).transpose(1, 2)

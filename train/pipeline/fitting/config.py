@@ -28,6 +28,10 @@ class ParallelSection(Section):
 class TrainStage(Section):
     kind: Literal["eagle3", "peagle"] = "eagle3"
     """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
+    start: Literal["target", "copying"] = "target"
+    """A new head begins as the target's last layer; `copying` adds a circuit that copies from the prompt, for a target
+    that `pretrain` of kind `tasks` made, where `features.taps` begin with 1.
+    """
     start_from: str | None = None
     """Folder of an exported head to continue from; it must have the same vocabulary, template, taps and target."""
     intermediate_size: int | None = None
@@ -80,6 +84,8 @@ class TrainStage(Section):
     def _possible(self) -> "TrainStage":
         if self.kind == "peagle" and (self.tap_norms or self.norm_output):
             raise ValueError("tap_norms and norm_output are EAGLE-3.1's; a P-EAGLE head (kind: peagle) has neither")
+        if self.start == "copying" and not self.tap_norms:
+            raise ValueError("train.start: copying needs tap_norms, and so EAGLE-3's kind of head")
         if self.documents is not None and not 0 <= self.documents[0] < self.documents[1]:
             raise ValueError(f"documents is {list(self.documents)}; it is a range [first, end) that holds some")
         if self.peagle.keep_start and (self.kind == "eagle3" or self.start_from is None):

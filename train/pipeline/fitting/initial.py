@@ -19,6 +19,7 @@ from aerie.spec.checkpoints.card import origin_of
 from aerie.train.heads.borrow import borrow
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
+from aerie.train.heads.induction import induce
 from aerie.train.heads.layout import boundaries_of, load_exported, specforge_config
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
 from aerie.train.heads.peagle.layout import load_parallel_head
@@ -37,7 +38,10 @@ def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocab
         folder = Path(stage.start_from)
         _same(folder, "kind", _kind(_checked(folder, shape, index, vocabulary)[1]), "eagle3")
         return load_exported(folder, shape)
-    return _borrowed(shape, seed, end, vocabulary)
+    head = _borrowed(shape, seed, end, vocabulary)
+    if stage.start == "copying":
+        _induce(head, end)
+    return head
 
 
 def first_parallel(
@@ -69,6 +73,22 @@ def _borrowed(shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVoca
     head = Head(shape)
     borrow(head, _last_layer(end), end.model.layers, vocabulary)
     return head
+
+
+def _induce(head: Head, end: OutputEnd) -> None:
+    from aerie.train.demo.induction import room  # imports transformers, which takes seconds
+
+    model, first = end.model, "model.layers.0"
+    hidden, inner = model.hidden_size, model.heads * model.head_dim
+    shapes = {
+        "self_attn.v_proj": (model.kv_heads * model.head_dim, hidden),
+        "self_attn.o_proj": (hidden, inner),
+        "input_layernorm": (hidden,),
+    }
+    names = {f"{first}.{name}.weight": shape for name, shape in shapes.items()}
+    tensors = {name: end.weights.take(name, shape) for name, shape in names.items()}
+    size, spoken = room(hidden, model.heads)
+    induce(head, tensors | {"model.embed_tokens.weight": end.embedding}, size=size, spoken=spoken)
 
 
 def _shape(stage: TrainStage, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> HeadShape:
