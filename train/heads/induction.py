@@ -1,9 +1,9 @@
 """A head that can already copy: part of its attention begins as an induction circuit instead of as the target's.
 
-For targets whose layers 0 and 1 began as such a circuit themselves (`train/demo/induction.py`). There, what enters layer
-1 holds the token at hand and notes of those before it, so the head's lowest tap has to be 1. Pair t has the notes of
-tokens up to t in its tap, and token t + 1 beside it: the head attends to where the tokens before a pair's embedding were
-the last ones that it has read, and says that embedding. A step that drafts on notes the token that it was fed.
+For targets whose layers 0 and 1 began as such a circuit themselves (`train/demo/induction.py`). There, what enters
+layer 1 holds the token at hand and notes of those before it, so the head's lowest tap has to be 1. Pair t has the notes
+of tokens up to t in its tap, and token t + 1 beside it. The head attends to pairs whose tap has just read the tokens at
+hand, and says the token beside it. A step that drafts notes the token that it was fed.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A fresh head with the circuit drafts what repeats; one that only borrowed, or whose target notes nothing, does not."""
+"""A fresh head with the circuit drafts what repeats; one that only borrowed does not, nor does one of a deaf target."""
 
 import pytest
 import torch
