@@ -48,12 +48,12 @@ def arranged(queries: Tensor, keys: Tensor, visible: Visible, dtype: torch.dtype
         block = next((at for at, (_, taken) in enumerate(used) if taken + m <= width), len(used))
         if block == len(used):
             used.append([0, 0])
-        placed.append((block, *used[block]))
+        placed.append((block, used[block][0], used[block][1]))
         used[block] = [used[block][0] + n, used[block][1] + m]
     height = rounded(max(n for n, _ in used), _HEIGHT)
-    block, first_query, first_key = torch.tensor(placed, device=keys.device).unbind(1)  # [conversations] each
-    back = block[queries] * height + first_query[queries] + _rank(queries, asked)
-    at = block[keys] * width + first_key[keys] + _rank(keys, read)
+    blocks, first_query, first_key = torch.tensor(placed, device=keys.device).unbind(1)  # [conversations] each
+    back = blocks[queries] * height + first_query[queries] + _rank(queries, asked)
+    at = blocks[keys] * width + first_key[keys] + _rank(keys, read)
     q, q_number = _filled(back, queries, (len(used), height))
     k, k_number = _filled(at, keys, (len(used), width))
     seen = (q_number[:, :, None] == k_number[:, None]) & visible(q[:, :, None], k[:, None])
@@ -93,7 +93,8 @@ class Memory:
 
     def add(self, keys: Tensor, values: Tensor) -> None:
         """Of the next step: [n, kv_heads, head_dim] each, one for each query."""
-        self._own.append(tuple(self._put(x, self._blocks.queries)[:, :, None] for x in (keys, values)))  # type: ignore[arg-type]
+        key, value = (self._put(x, self._blocks.queries)[:, :, None] for x in (keys, values))
+        self._own.append((key, value))
 
     def attend(self, queries: Tensor) -> Tensor:
         """queries [n, heads, head_dim] -> the attention output, same shape."""

@@ -45,7 +45,8 @@ def unroll(
         turns = cosines[every[places] + step], sines[every[places] + step]  # [places, head_dim] each
         if step == 0:
             q, k, v = head.project(shifted, hidden, places)  # [1, heads, columns, head_dim], k and v with kv_heads
-            memory = Memory(blocks, *_by_place(rotate(k, cosines[every], sines[every]), v), head.shape.group)
+            keys, values = _by_place(rotate(k, cosines[every], sines[every]), v)
+            memory = Memory(blocks, keys, values, head.shape.group)
             hidden = hidden[:, places]
         else:
             q, k, v = head.project(shifted[:, places], hidden)
