@@ -40,8 +40,8 @@ class Pretraining(Section):
     """Share of the steps over which the rates fall to zero, at the end."""
     checkpoint_every: int
     threads: int = 1
-    products: Literal["fp32", "bf16"] = "fp32"
-    """What matrices are multiplied in; weights and sums stay in fp32. `bf16` halves a step on CPUs that have such
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What matrices are multiplied in; weights and sums stay in fp32. `bfloat16` halves a step on CPUs that have such
     products (flag `avx512_bf16` or `amx_bf16` of `lscpu`); on others it takes longer.
     """
 

@@ -24,7 +24,6 @@ from aerie.train.progress import say
 
 _LOG_EVERY = 25
 _CLIP = 1.0
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def learn(
@@ -44,8 +43,8 @@ def learn(
     learn at that share of the rate. `watch` is called after each step with their number, before a checkpoint of it is
     written.
     """
-    optimizers = divided(model, apart="embed", slower=slower, products=_DTYPES[run.products])
-    if run.products == "bf16":
+    optimizers = divided(model, apart="embed", slower=slower, precision=_dtype(run))
+    if _dtype(run) is torch.bfloat16:
         model.set_attn_implementation(attention.NAME)
     start = checkpoint.load(folder, model, optimizers) or first
     batches = ahead(start)
@@ -69,7 +68,7 @@ def _update(
     """One update at `level`, a share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    with torch.autocast("cpu", _DTYPES[run.products], enabled=run.products == "bf16"):
+    with torch.autocast("cpu", torch.bfloat16, enabled=_dtype(run) is torch.bfloat16):
         loss, count = _loss(model, batch)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
@@ -84,3 +83,7 @@ def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
     hidden = model.model(batch.ids, use_cache=False).last_hidden_state[:, :-1]
     answer = batch.answer[:, 1:]
     return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())
+
+
+def _dtype(run: Pretraining) -> torch.dtype:
+    return torch.float32 if run.precision == "float32" else torch.bfloat16

@@ -24,10 +24,10 @@ class Muon(Optimizer):
         lr: float,
         momentum: float = 0.95,
         weight_decay: float = 0.05,
-        products: torch.dtype = torch.float32,
+        precision: torch.dtype = torch.float32,
     ) -> None:
-        """`products` is what the nearest orthogonal matrices are computed in."""
-        self._products = products
+        """`precision` is what the nearest orthogonal matrices are computed in."""
+        self._precision = precision
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
         for group in self.param_groups:
             for weight in group["params"]:
@@ -43,7 +43,7 @@ class Muon(Optimizer):
                 # updates of equal shapes: [batch, rows, columns]
                 updates = torch.stack([self._momentum(weight, group["momentum"]) for weight in weights])
                 scale = group["lr"] * _ADAM_RMS * max(updates.shape[1:]) ** 0.5
-                for weight, update in zip(weights, orthogonal(updates.to(self._products)), strict=True):
+                for weight, update in zip(weights, orthogonal(updates.to(self._precision)), strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-scale)
 
     def _momentum(self, weight: Tensor, decay: float) -> Tensor:

@@ -20,13 +20,13 @@ def divided(
     matrix_decay: float = _MATRIX_DECAY,
     vector_decay: float = 0.0,
     slower: Mapping[str, float] | None = None,
-    products: torch.dtype = torch.float32,
+    precision: torch.dtype = torch.float32,
 ) -> list[Optimizer]:
     """[Muon, AdamW] at rate 0.
 
     AdamW takes weights that are not matrices and those with `apart` in their names, for matrices with one row per
     token. Frozen weights belong to neither. Matrices whose names begin with a key of `slower` learn at that share of
-    the rate. Muon computes in `products`.
+    the rate. Muon computes in `precision`.
     """
     matrices: dict[float, list[nn.Parameter]] = {1.0: []}
     others: list[nn.Parameter] = []
@@ -39,5 +39,5 @@ def divided(
         if weight.requires_grad:
             kept.append(weight)
     groups = [{"params": weights, "share": share} for share, weights in matrices.items() if weights]
-    muon = Muon(groups, lr=0.0, weight_decay=matrix_decay, products=products)
+    muon = Muon(groups, lr=0.0, weight_decay=matrix_decay, precision=precision)
     return [muon, AdamW(others, lr=0.0, betas=betas, weight_decay=vector_decay)]

@@ -228,5 +228,6 @@ def _optimizers(stage: TrainStage, head: nn.Module) -> list[Optimizer]:
     if stage.optimizer == "adamw":
         learning = [weight for weight in head.parameters() if weight.requires_grad]
         return [torch.optim.AdamW(learning, lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
-    decay, lean = stage.weight_decay, stage.precision == "bfloat16"
-    return divided(head, betas=stage.betas, matrix_decay=decay, vector_decay=decay, lean=lean)
+    precision = torch.float32 if stage.precision == "float32" else torch.bfloat16
+    decay = stage.weight_decay
+    return divided(head, betas=stage.betas, matrix_decay=decay, vector_decay=decay, precision=precision)

@@ -44,17 +44,17 @@ def _dying(saves: int) -> Callable[..., None]:
     return save
 
 
-@pytest.mark.parametrize(("saves", "products"), [(1, "fp32"), (2, "fp32"), (2, "bf16")])
+@pytest.mark.parametrize(("saves", "precision"), [(1, "float32"), (2, "float32"), (2, "bfloat16")])
 def test_a_resumed_run_is_the_undisturbed_one(
     run: TaskTarget,
     saves: int,
-    products: str,
+    precision: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Killed after its first checkpoint, of the thin model, or its second, of the whole one."""
-    run = run.model_copy(update={"products": products})
+    run = run.model_copy(update={"precision": precision})
     monkeypatch.setattr("aerie.train.demo.mix.GROUP", 1)  # so that each judgement tells in the step after it
     calm, again = tmp_path / "calm", tmp_path / "again"
     train_target(run, calm, seed=0)

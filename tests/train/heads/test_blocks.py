@@ -65,14 +65,14 @@ def test_products_in_bf16_give_the_loss_and_the_gradients_of_fp32(
         if weight.ndim == 2:
             nn.init.normal_(weight, std=0.15)
 
-    def run(*, lean: bool) -> tuple[Tensor, dict[str, Tensor]]:
+    def run(*, rounded: bool) -> tuple[Tensor, dict[str, Tensor]]:
         head.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=lean):
+        with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
             found = loss()
         found.backward()
         return found.detach(), {name: weight.grad.clone() for name, weight in head.named_parameters()}  # type: ignore[union-attr]
 
-    (exact, expected), (near, gradients) = run(lean=False), run(lean=True)
+    (exact, expected), (near, gradients) = run(rounded=False), run(rounded=True)
     assert near.dtype == torch.float32 and 0 < (near - exact).abs() < 0.01 * exact
     for name, gradient in expected.items():
         assert gradients[name].dtype == torch.float32

@@ -29,11 +29,11 @@ def test_in_bf16_the_update_is_the_same_up_to_rounding() -> None:
     assert 0 < (rounded - exact).norm() / exact.norm() < 0.03
 
 
-@pytest.mark.parametrize("products", [torch.float32, torch.bfloat16])
-def test_it_solves_a_linear_problem(products: torch.dtype) -> None:
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_it_solves_a_linear_problem(precision: torch.dtype) -> None:
     torch.manual_seed(0)
     wanted, weight = torch.randn(8, 8), torch.nn.Parameter(torch.zeros(8, 8))
-    optimizer = Muon([weight], lr=0.1, weight_decay=0.0, products=products)
+    optimizer = Muon([weight], lr=0.1, weight_decay=0.0, precision=precision)
     for step in range(300):
         optimizer.param_groups[0]["lr"] = 0.1 * (1 - step / 300)
         optimizer.zero_grad()
