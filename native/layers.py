@@ -6,21 +6,11 @@ from dataclasses import dataclass
 from aerie.engine.model.norm import RmsNorm
 from aerie.engine.model.stack import Layer, Stack
 from aerie.native.numbers import LANES
-from aerie.native.products import addresses_of
+from aerie.native.products import Matrix, matrix_of
 
 
 class Norm(ctypes.Structure):
     _fields_ = (("gain", ctypes.c_void_p), ("floor", ctypes.c_void_p))
-
-
-class Matrix(ctypes.Structure):
-    _fields_ = (
-        ("panels", ctypes.c_void_p),
-        ("scales", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("outputs", ctypes.c_long),
-        ("inputs", ctypes.c_long),
-    )
 
 
 class LayerStructure(ctypes.Structure):
@@ -51,20 +41,14 @@ def native_layers(stack: Stack) -> NativeLayers | None:
 def _layer(layer: Layer) -> LayerStructure | None:
     attention, hidden = layer.attention, layer.input_norm.gain.numel()
     sizes = (hidden, attention.head_dim, layer.mlp.inner)
-    matrices = [addresses_of(matrix, 1) for matrix in layer.matrices]
-    if any(size % LANES for size in sizes) or None in matrices:
+    found = [matrix_of(matrix, 1) for matrix in layer.matrices]
+    matrices = [matrix for matrix in found if matrix is not None]
+    if any(size % LANES for size in sizes) or len(matrices) < len(found):
         return None
-    mixed = attention.heads * attention.head_dim
-    shapes = (
-        (mixed + 2 * attention.kv_heads * attention.head_dim, hidden * (1 if layer.embedding_norm is None else 2)),
-        (hidden, mixed),
-        (2 * layer.mlp.inner, hidden),
-        (hidden, layer.mlp.inner),
-    )
     norms = (layer.embedding_norm, layer.input_norm, attention.q_norm, attention.k_norm, layer.post_norm)
     return LayerStructure(
-        *(norm_at(norm) for norm in norms),
-        *(Matrix(*found, *shape) for found, shape in zip(matrices, shapes, strict=True) if found is not None),
+        *map(norm_at, norms),
+        *matrices,
     )
 
 

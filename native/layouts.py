@@ -5,8 +5,9 @@ import ctypes
 import numpy as np
 
 from aerie.contracts.sampling import COLUMNS
-from aerie.native.layers import LayerStructure, Matrix, Norm
+from aerie.native.layers import LayerStructure, Norm
 from aerie.native.library import library
+from aerie.native.products import Matrix
 from aerie.native.structs.columns import columns_read
 from aerie.native.structs.draft import Drafts
 from aerie.native.structs.head import HeadStructure

@@ -1,4 +1,9 @@
-"""A matrix in panels for the C++ product (src/products.cpp): 8 or 16 bits per weight, widened in registers."""
+"""A matrix in panels for the C++ product (src/products.cpp): 8 or 16 bits per weight, widened in registers, or pairs of
+bf16 weights for dot products of bf16.
+"""
+
+import ctypes
+from ctypes import c_bool, c_long, c_void_p
 
 import torch
 from torch import Tensor
@@ -8,7 +13,23 @@ from aerie.engine.model.matrix import Rounded
 from aerie.engine.model.packing import Packed
 from aerie.engine.model.projection import Projection
 from aerie.native.library import library
+from aerie.native.march import cpu_features
 from aerie.native.pages import WEIGHTS, LargePages
+
+
+class Matrix(ctypes.Structure):
+    """A matrix as kernels read it (src/kernels.h)."""
+
+    _fields_ = (
+        *((name, c_void_p) for name in ("panels", "scales", "bias")),
+        *((name, c_long) for name in ("outputs", "inputs")),
+        ("dots", c_bool),
+    )
+
+
+def dots_here() -> bool:
+    """Whether this CPU and the library for it have dot products of bf16."""
+    return "avx512_bf16" in (cpu_features() or ()) and bool(library().has_dots())
 
 
 def pack(weight: Tensor) -> Packed | None:
@@ -19,38 +40,55 @@ def pack(weight: Tensor) -> Packed | None:
     return Panels(halves) if torch.equal(halves.float(), weight.float()) else packing.pack(weight)
 
 
+def pack_dots(weight: Tensor) -> Packed | None:
+    """The same, but weights that are served in bf16 are packed for dot products, which round activations to bf16."""
+    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
+        return pack(weight)
+    return Panels(weight, dots=True)
+
+
 def pack_int8(matrix: Rounded) -> Packed:
     """Replaces engine.model.packing.pack_int8."""
     return Panels(matrix.integers, matrix.scales)
 
 
-def addresses_of(projection: Projection, tokens: int) -> tuple[int | None, ...] | None:
-    """Addresses of panels, scales and bias for `tokens` tokens; None if a kernel must not use them."""
-    packed, bias = projection.packed, projection.packed_bias
-    if tokens > projection.few or not isinstance(packed, Panels):
+def matrix_of(projection: Projection, tokens: int) -> Matrix | None:
+    """The matrix of `projection` for `tokens` tokens; None if a kernel must not use it."""
+    if tokens > projection.few or not isinstance(projection.packed, Panels):
         return None
-    return *packed.addresses, None if bias is None else bias.data_ptr()
+    return projection.packed.matrix(projection.packed_bias)
 
 
 class Panels:
     """W [out, in] of bf16 numbers, or of 8-bit integers with `scales` [out], as panels of as many outputs as the
     library computes at once, [out / panel, in, panel]. The last panel is padded with zeros. In bf16, the two halves of
-    a panel's outputs are interleaved.
+    a panel's outputs are interleaved; for `dots` the inputs are, in pairs, [out / panel, in / 2, panel, 2], the last of
+    an odd number with zeros.
     """
 
-    def __init__(self, weight: Tensor, scales: Tensor | None = None, *, pages: LargePages = WEIGHTS) -> None:
+    def __init__(
+        self, weight: Tensor, scales: Tensor | None = None, *, dots: bool = False, pages: LargePages = WEIGHTS
+    ) -> None:
         self._outputs, self._inputs = weight.shape
+        self._dots = dots
         panel = library().panel_size()
-        filled = torch.nn.functional.pad(weight, (0, 0, 0, -self._outputs % panel))
-        panels = filled.view(-1, 2, panel // 2, self._inputs).permute(0, 3, 1, 2)
-        self._panels = pages.keep(panels if scales is not None else panels.transpose(2, 3))
+        filled = torch.nn.functional.pad(weight, (0, self._inputs % 2 if dots else 0, 0, -self._outputs % panel))
+        if dots:
+            panels = filled.view(-1, panel, filled.shape[1] // 2, 2).transpose(1, 2)
+        elif scales is None:
+            panels = filled.view(-1, 2, panel // 2, self._inputs).permute(0, 3, 2, 1)
+        else:
+            panels = filled.view(-1, 2, panel // 2, self._inputs).permute(0, 3, 1, 2)
+        self._panels = pages.keep(panels)
         self._scales = None
         if scales is not None:
             self._scales = torch.nn.functional.pad(scales, (0, -self._outputs % panel))
-        self.addresses: tuple[int, int | None] = (
-            self._panels.data_ptr(),
-            None if self._scales is None else self._scales.data_ptr(),
-        )
+
+    def matrix(self, bias: Tensor | None) -> Matrix:
+        """As kernels read it, with `bias` [out]. It is valid as long as both exist."""
+        scales = None if self._scales is None else self._scales.data_ptr()
+        own_bias = None if bias is None else bias.data_ptr()
+        return Matrix(self._panels.data_ptr(), scales, own_bias, self._outputs, self._inputs, self._dots)
 
     def __call__(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x [tokens, in] of fp32 or bf16 -> x W^T + b in the same dtype"""
@@ -65,23 +103,18 @@ class Panels:
         return residual if wide is residual else residual.copy_(wide)
 
     def _run(self, out: Tensor, x: Tensor, bias: Tensor | None, *, adds: bool) -> None:
-        x = x.contiguous()
-        library().multiplied(
-            out.data_ptr(),
-            x.data_ptr(),
-            *self.addresses,
-            None if bias is None else bias.data_ptr(),
-            x.shape[0],
-            self._outputs,
-            self._inputs,
-            adds,
-        )
+        x, matrix = x.contiguous(), ctypes.byref(self.matrix(bias))
+        library().multiplied(out.data_ptr(), x.data_ptr(), matrix, x.shape[0], adds)
 
     @property
     def weight(self) -> Tensor:
         """[out, in], a copy."""
-        panels = self._panels if self._scales is not None else self._panels.transpose(2, 3)
-        weight = panels.permute(0, 2, 3, 1).reshape(-1, self._inputs)[: self._outputs].float()
+        if self._dots:
+            rows = self._panels.transpose(1, 2).flatten(2)  # [out / panel, panel, in]
+        else:
+            halves = self._panels if self._scales is not None else self._panels.transpose(2, 3)
+            rows = halves.permute(0, 2, 3, 1)
+        weight = rows.reshape(-1, rows.shape[-1])[: self._outputs, : self._inputs].float()
         return weight if self._scales is None else weight * self._scales[: self._outputs, None]
 
     @property

@@ -12,15 +12,14 @@ from torch import Tensor
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.model.matrix import Rounded
 from aerie.engine.model.packing import HalfPacked, Packed
-from aerie.native.layers import Matrix
 from aerie.native.library import library
 from aerie.native.pages import LargePages
-from aerie.native.products import Panels
+from aerie.native.products import Matrix, Panels
 
 Shape = tuple[int, int]
 """[out, in]"""
-PANELS, FP16 = "panels", "fp16"
-"""Aerie's own product, and torch's of FBGEMM."""
+PANELS, DOTS, FP16 = "panels", "dots", "fp16"
+"""Aerie's own product with weights widened to fp32, its own with dot products of bf16, and torch's of FBGEMM."""
 _COMPARED = (1, 2, 7, 16, 64)
 """Numbers of tokens whose results `steady` compares."""
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 12
@@ -34,6 +33,10 @@ class Way:
     threads: int
     tile_rows: int
     """The most tokens that a tile of Aerie's product has; 0 for torch's."""
+
+    @property
+    def ours(self) -> bool:
+        return self.product != FP16
 
     def use(self) -> None:
         """For this process, from now on."""
@@ -62,13 +65,10 @@ def shapes_of(model: ModelConfig) -> dict[str, Shape]:
 class PanelTrial:
     """Aerie's own products with several matrices, one after the other, in one call as in a step."""
 
-    def __init__(self, weights: Sequence[Tensor | Rounded]) -> None:
+    def __init__(self, weights: Sequence[Tensor | Rounded], *, dots: bool = False) -> None:
         pages = LargePages()
-        self._panels = [_panels(weight, pages) for weight in weights]
-        matrices = [
-            Matrix(*panels.addresses, None, *weight.shape) for panels, weight in zip(self._panels, weights, strict=True)
-        ]
-        self._matrices = (Matrix * len(matrices))(*matrices)
+        self._panels = [_panels(weight, pages, dots=dots) for weight in weights]
+        self._matrices = (Matrix * len(weights))(*(panels.matrix(None) for panels in self._panels))
         self._inputs, self._outputs = (max(weight.shape[side] for weight in weights) for side in (1, 0))
 
     def prepare(self, tokens: int) -> Callable[[], None]:
@@ -81,10 +81,10 @@ class PanelTrial:
         return run
 
 
-def _panels(weight: Tensor | Rounded, pages: LargePages) -> Panels:
+def _panels(weight: Tensor | Rounded, pages: LargePages, *, dots: bool) -> Panels:
     if isinstance(weight, Rounded):
         return Panels(weight.integers, weight.scales, pages=pages)
-    return Panels(weight.bfloat16(), pages=pages)
+    return Panels(weight.bfloat16(), dots=dots, pages=pages)
 
 
 class TorchTrial:

@@ -23,7 +23,7 @@ from aerie.native.kernels import compact as moves
 from aerie.native.kernels import mlp as mlps
 from aerie.native.kernels import slots as places
 from aerie.native.library import library_name, missing
-from aerie.native.trials import PANELS
+from aerie.native.trials import DOTS, PANELS
 from aerie.spec.drafters.frontier import advance, children
 from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
@@ -35,7 +35,8 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
     """Compiles the kernels if needed. Each worker needs its own set, since the set stores what it reads of the worker's
     layers.
     """
-    ours = choice is None or choice.way.product == PANELS
+    product = PANELS if choice is None else choice.way.product
+    packs = {PANELS: products.pack, DOTS: products.pack_dots}
     return Kernels(
         "cpp",
         {
@@ -53,7 +54,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
             log_likelihood: ranking.log_likelihood,
             mlp: mlps.mlp,
             normed: layer.normed,
-            **({pack: products.pack} if ours else {}),
+            **({pack: packs[product]} if product in packs else {}),
             pack_int8: products.pack_int8,
             publish: future_map.publish,
             select: trees.select,
@@ -63,7 +64,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
             rotated: layer.rotated,
         },
         name=library_name(),
-        products=PANELS if choice is None else choice.way.product,
+        products=product,
         chosen=None if choice is None else choice.why,
     )
 

@@ -15,7 +15,7 @@ std::vector<float> fused(std::vector<float>& taps, const Head& head, long pairs)
   }
   if (head.parts) settle(taps.data(), pairs * fuse.inputs, head.body.halves);
   std::vector<float> out(pairs * fuse.outputs);
-  multiplied(out.data(), taps.data(), fuse.panels, fuse.scales, fuse.bias, pairs, fuse.outputs, fuse.inputs, false);
+  multiplied(out.data(), taps.data(), &fuse, pairs, false);
   settle(out.data(), pairs * fuse.outputs, head.body.halves);
   return out;
 }

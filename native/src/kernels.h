@@ -5,15 +5,17 @@
 
 namespace aerie {
 
-// Same layout as in native/structs/layers.py.
+// Same layout as in native/layers.py and, of a matrix, in native/products.py.
 struct Norm {
   const float *gain, *floor;  // null where there is none
 };
 
 struct Matrix {
   const void* panels;
-  const float *scales, *bias;
+  const float* scales;  // one for each place of the panels, whose weights are 8-bit integers; null if they are bf16
+  const float* bias;    // [outputs], or null
   long outputs, inputs;
+  bool dots;  // panels of pairs of bf16 inputs, for dot products (dots.h)
 };
 
 struct Layer {
@@ -29,8 +31,8 @@ void normed(float* out, const float* x, const float* gain, const float* floor, l
 
 void gated(float* out, const float* both, long tokens, long inner);
 
-void multiplied(float* out, const float* x, const void* panels, const float* scales, const float* bias, long tokens,
-                long outputs, long inputs, bool adds);
+void multiplied(float* out, const float* x, const aerie::Matrix* matrix, long tokens, bool adds);
+
 void rotated_to(float* merged, const float* rotations, void* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
                long dim, bool halves);
 
@@ -38,9 +40,9 @@ void attended(float* out, const float* query, const void* pool, const int32_t* q
               const int32_t* pages, const int64_t* prefixes, const int64_t* words, long rows, long stride, long heads,
               long kv_heads, long dim, long page_size, bool halves);
 
-void swiglu(float* residual, const float* gain, const float* floor, const void* gate_up, const float* gate_up_scales,
-            const float* gate_up_bias, const void* down, const float* down_scales, const float* down_bias, long tokens,
-            long hidden, long inner);
+void swiglu(float* residual, const float* gain, const float* floor, const aerie::Matrix* gate_up, const aerie::Matrix* down,
+            long tokens);
+
 void passed(float* stream, float* taps, const float* embedded, const aerie::Layer* layers, const int64_t* tapped,
             const float* rotations, const int64_t* slots, char* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
             const int32_t* pages, const int64_t* prefixes, const int64_t* words, long count, long boundaries, long tokens,

@@ -1,13 +1,13 @@
 // What native/choice measures: products one after the other, as in a step, and the limits of this CPU on one thread.
+#include "dots.h"
 #include "kernels.h"
-#include "vectors.h"
 
 using namespace aerie;
 
 // x [tokens, inputs], with as many inputs as each matrix has -> out, overwritten by each product.
 extern "C" void multiplied_one_by_one(float* out, const float* x, const Matrix* matrices, long count, long tokens) {
   for (const Matrix* matrix = matrices; matrix < matrices + count; ++matrix)
-    multiplied(out, x, matrix->panels, matrix->scales, matrix->bias, tokens, matrix->outputs, matrix->inputs, false);
+    multiplied(out, x, matrix, tokens, false);
 }
 
 // `rounds` multiply-adds of each of as many independent vectors as a product has sums, all in registers; numbers
@@ -24,6 +24,24 @@ extern "C" double multiply_adds(float* numbers, long rounds) {
   for (long i = 0; i < count; ++i) total += sums[i];
   store(numbers, total);
   return static_cast<double>(rounds) * count * kLanes;
+}
+
+// The same of dot products: two multiply-adds for each float of a sum. Returns 0 if this library has none.
+extern "C" double dot_products([[maybe_unused]] float* numbers, [[maybe_unused]] long rounds) {
+#ifdef AERIE_DOTS
+  constexpr long count = kRegisters - 4;
+  Floats sums[count] = {};
+  const Words pairs = same_bits<Words>(load(numbers));
+  for (long round = 0; round < rounds; ++round)
+#pragma GCC unroll 32
+    for (long i = 0; i < count; ++i) add_product(sums[i], pairs, pairs);
+  Floats total{};
+  for (long i = 0; i < count; ++i) total += sums[i];
+  store(numbers, total);
+  return 2.0 * static_cast<double>(rounds) * count * kLanes;
+#else
+  return 0;
+#endif
 }
 
 // Reads `count` floats from front to back.

@@ -48,8 +48,7 @@ void read(std::vector<float>& normed_stream, std::vector<float>& logits, const f
   logits.resize(tokens * output.outputs);
   normed(normed_stream.data(), stream, model.norm.gain, model.norm.floor, tokens, model.hidden, model.hidden);
   settle(normed_stream.data(), normed_stream.size(), model.halves);
-  multiplied(logits.data(), normed_stream.data(), output.panels, output.scales, output.bias, tokens, output.outputs,
-             output.inputs, false);
+  multiplied(logits.data(), normed_stream.data(), &output, tokens, false);
   settle(logits.data(), logits.size(), model.halves);
 }
 

@@ -1,6 +1,7 @@
 // x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is stored as bf16 or as
-// 8-bit integers with a scale for each output, and widened in registers (tile.h). Every output of every row is summed
-// over the inputs in order, so a row's result does not depend on the number of rows.
+// 8-bit integers with a scale for each output, and widened in registers (tile.h), or multiplied in pairs of bf16 (dots.h),
+// for which x is rounded. Every output of every row is summed over the inputs in order, so a row's result does not depend
+// on the number of rows.
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -20,12 +21,18 @@ constexpr long kPitch = kStrip * kPanel + 16;                         // of rows
 
 template <class Weight>
 struct Product {
+  static constexpr long at_once = Arithmetic<Weight>::inputs;
+
+  Product(float* out, const float* x, const Matrix& matrix, bool adds)
+      : out(out), x(x), panels(static_cast<const Weight*>(matrix.panels)), scales(matrix.scales), bias(matrix.bias),
+        outputs(matrix.outputs), inputs(matrix.inputs), steps((inputs + at_once - 1) / at_once), adds(adds) {}
+
   float* out;
   const float* x;
   const Weight* panels;
   const float* scales;  // null for unscaled weights
   const float* bias;    // or null
-  long outputs, inputs;
+  long outputs, inputs, steps;  // as many steps as inputs, or as pairs of them
   bool adds;
 };
 
@@ -41,7 +48,7 @@ struct Cut {
 };
 
 template <class Weight>
-using Tile = void (*)(float*, long, bool, const float*, const Weight*, long, long);
+using Tile = void (*)(float*, long, bool, const Factor<Weight>*, const Weight*, long, long);
 
 // By rows: a tile of one panel, and a tile of as many panels as are computed at once.
 template <class Weight, int... Before>
@@ -56,13 +63,19 @@ Tiles<Weight, Before...> tiles_of(std::integer_sequence<int, Before...>);
 template <class Weight>
 using AllTiles = decltype(tiles_of<Weight>(std::make_integer_sequence<int, kMostRows>()));
 
-// x [tokens, inputs] in blocks [inputs / kDepth, tokens, kStride].
-void arrange(std::vector<float>& blocks, const float* x, long tokens, long inputs) {
-  blocks.resize((inputs + kDepth - 1) / kDepth * tokens * kStride);
-  float* to = blocks.data();
-  for (long first = 0; first < inputs; first += kDepth)
+inline void copy(float* to, const float* x, long count) { std::memcpy(to, x, count * sizeof(float)); }
+
+inline void copy(Pair* to, const float* x, long count) { halve(to->numbers, x, count); }
+
+// x [tokens, inputs] in blocks [steps / kDepth, tokens, kStride], rounded where factors are pairs.
+template <class Weight>
+void arrange(std::vector<Factor<Weight>>& blocks, const Product<Weight>& product, long tokens) {
+  constexpr long depth = kDepth * Product<Weight>::at_once;
+  blocks.resize((product.steps + kDepth - 1) / kDepth * tokens * kStride);
+  Factor<Weight>* to = blocks.data();
+  for (long first = 0; first < product.inputs; first += depth)
     for (long token = 0; token < tokens; ++token, to += kStride)
-      std::memcpy(to, x + token * inputs + first, std::min(kDepth, inputs - first) * sizeof(float));
+      copy(to, product.x + token * product.inputs + first, std::min(depth, product.inputs - first));
 }
 
 // Writes sums [rows, kPitch], whose first row and column are `row` and `output` of the product.
@@ -80,14 +93,15 @@ void put(float* sums, const Product<Weight>& product, long row, long rows, long 
   }
 }
 
-// The inputs from `first` on, of all tokens of a cut, for the panels from `panel` on. Sums [tokens, kPitch] are kept
-// between the calls for all inputs; the last one puts them.
+// The steps from `first` on, of all tokens of a cut, for the panels from `panel` on. Sums [tokens, kPitch] are kept
+// between the calls for all steps; the last one puts them.
 template <class Weight>
-void sum_up(float* sums, const float* x, const Product<Weight>& product, const Cut& cut, long panel, long panels, long first) {
-  const long apart = product.inputs * kPanel, count = std::min(kDepth, product.inputs - first);
+void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product, const Cut& cut, long panel, long panels,
+            long first) {
+  const long apart = product.steps * kPanel, count = std::min(kDepth, product.steps - first);
   const Weight* weights = product.panels + panel * apart + first * kPanel;
   const long group = panels_at_once(cut.rows(cut.tiles - 1));  // panels that stay in the cache for all rows
-  const bool fresh = first == 0, done = first + count == product.inputs;
+  const bool fresh = first == 0, done = first + count == product.steps;
   for (long begin = 0; begin < panels; begin += group) {
     const long end = std::min(begin + group, panels);
     for (long part = 0; part < cut.tiles; ++part) {
@@ -106,23 +120,23 @@ void sum_up(float* sums, const float* x, const Product<Weight>& product, const C
 
 // The panels from `begin` to `end` of a product, for tokens in blocks.
 template <class Weight>
-void multiply(const Product<Weight>& product, const float* blocks, const Cut& cut, long begin, long end) {
+void multiply(const Product<Weight>& product, const Factor<Weight>* blocks, const Cut& cut, long begin, long end) {
   static thread_local std::vector<float> sums;
   sums.resize(cut.tokens * kPitch);
   for (long panel = begin; panel < end; panel += kStrip)
-    for (long first = 0; first < product.inputs; first += kDepth)
+    for (long first = 0; first < product.steps; first += kDepth)
       sum_up(sums.data(), blocks + first / kDepth * cut.tokens * kStride, product, cut, panel,
              std::min(kStrip, end - panel), first);
 }
 
 template <class Weight>
 void multiply(Product<Weight> product, long tokens) {
-  static thread_local std::vector<float> blocks;
+  static thread_local std::vector<Factor<Weight>> blocks;
   const long all = (product.outputs + kPanel - 1) / kPanel, blocks_of_tokens = (tokens + kMostTokens - 1) / kMostTokens;
   for (long part = 0; part < blocks_of_tokens; ++part) {
     const Cut cut{(part + 1) * tokens / blocks_of_tokens - part * tokens / blocks_of_tokens};
-    arrange(blocks, product.x, cut.tokens, product.inputs);
-    const float* const arranged = blocks.data();
+    arrange(blocks, product, cut.tokens);
+    const Factor<Weight>* const arranged = blocks.data();
     in_parts(all, kAlone / (kPanel * product.inputs * cut.tokens),
              [&, arranged](long begin, long end) { multiply(product, arranged, cut, begin, end); });
     product.x += cut.tokens * product.inputs;
@@ -141,14 +155,21 @@ extern "C" long most_tile_rows() { return kMostRows; }
 // For all products of this process from now on, which changes no result.
 extern "C" void use_tile_rows(long rows) { tile_rows = std::clamp(rows, 1L, kMostRows); }
 
-// x [tokens, inputs] -> out [tokens, outputs], written or added to; `bias` [outputs] may be null. With `scales`, one
-// for each place of the panels, weights are 8-bit integers; without, they are bf16.
-extern "C" void multiplied(float* out, const float* x, const void* panels, const float* scales, const float* bias,
-                           long tokens, long outputs, long inputs, bool adds) {
+// Whether matrices may be in pairs for dot products: whether this library has them; a CPU may still lack them.
+extern "C" bool has_dots() {
+#ifdef AERIE_DOTS
+  return true;
+#else
+  return false;
+#endif
+}
+
+// x [tokens, inputs] -> out [tokens, outputs], written or added to.
+extern "C" void multiplied(float* out, const float* x, const Matrix* matrix, long tokens, bool adds) {
   if (tokens == 0) return;
-  if (scales)
-    multiply(Product<int8_t>{out, x, static_cast<const int8_t*>(panels), scales, bias, outputs, inputs, adds}, tokens);
-  else
-    multiply(Product<uint16_t>{out, x, static_cast<const uint16_t*>(panels), scales, bias, outputs, inputs, adds},
-             tokens);
+  if (matrix->scales) return multiply(Product<int8_t>(out, x, *matrix, adds), tokens);
+#ifdef AERIE_DOTS
+  if (matrix->dots) return multiply(Product<Pair>(out, x, *matrix, adds), tokens);
+#endif
+  multiply(Product<uint16_t>(out, x, *matrix, adds), tokens);
 }

@@ -17,7 +17,7 @@ struct Shape {
 };
 
 void multiply(float* out, const float* x, const Matrix& matrix, const Shape& shape, bool adds) {
-  multiplied(out, x, matrix.panels, matrix.scales, matrix.bias, shape.tokens, matrix.outputs, matrix.inputs, adds);
+  multiplied(out, x, &matrix, shape.tokens, adds);
   settle(out, shape.tokens * matrix.outputs, shape.halves);
 }
 
@@ -84,9 +84,7 @@ extern "C" void passed(float* stream, float* taps, const float* embedded, const 
              (heads + 2 * kv_heads) * dim, heads, kv_heads, dim, page_size, halves);
     settle(mixed.data(), mixed.size(), shape.halves);
     multiply(stream, mixed.data(), layer.output, shape, true);
-    const Matrix &both = layer.gate_up, &down = layer.down;
-    swiglu(stream, layer.post.gain, layer.post.floor, both.panels, both.scales, both.bias, down.panels, down.scales,
-           down.bias, tokens, hidden, down.inputs);
+    swiglu(stream, layer.post.gain, layer.post.floor, &layer.gate_up, &layer.down, tokens);
     settle(stream, tokens * hidden, shape.halves);
   }
   tap(count);

@@ -2,19 +2,20 @@
 //
 // W is stored in panels of as many outputs as two vectors have lanes, [outputs / (2 kLanes), inputs, 2 kLanes]. In
 // bf16, the outputs o and o + kLanes of a panel lie side by side: the halves of a float's bits, separated by one
-// operation each.
+// operation each. For dot products, two inputs of an output lie side by side (dots.h): [outputs / (2 kLanes), inputs / 2,
+// 2 kLanes, 2].
 #pragma once
 
 #include <algorithm>
 
-#include "vectors.h"
+#include "dots.h"
 
 namespace aerie {
 
 constexpr long kPanel = 2 * kLanes;
 constexpr long kSums = kRegisters - 4;  // the others hold a pair of weights, a factor, and a mask or addend
 constexpr long kMostRows = kSums / 2;
-constexpr long kDepth = 1024;        // inputs at a time
+constexpr long kDepth = 1024;        // inputs, or pairs of them, at a time
 constexpr long kStride = kDepth + 16;  // for rows of x: at 4 KB all of them would share a few cache sets
 
 // Few rows take more panels at once, so that sums do not wait for each other.
@@ -46,12 +47,40 @@ void widen(Floats* pair, const int8_t* from) {
   pair[1] = widened(from + kLanes);
 }
 
+template <int Panels>
+void widen(Words* pair, const Pair* from) {
+  pair[0] = load<Words>(from);
+  pair[1] = load<Words>(from + kLanes);
+}
+
+inline float spread(float factor) { return factor; }  // by the multiply-add
+
+inline void add_product(Floats& sum, Floats weights, float factor) { sum += weights * factor; }
+
+// What weights are multiplied by, of how many inputs at once, and what they are in registers.
+template <class Weight>
+struct Arithmetic {
+  using Factor = float;
+  using Wide = Floats;
+  static constexpr long inputs = 1;
+};
+
+template <>
+struct Arithmetic<Pair> {
+  using Factor = Pair;
+  using Wide = Words;
+  static constexpr long inputs = 2;
+};
+
+template <class Weight>
+using Factor = typename Arithmetic<Weight>::Factor;
+
 // Adds to sums [Rows, Panels, kPanel], whose rows are `pitch` apart, or writes there if they are `fresh`, the products of
-// `count` inputs: x [Rows, kStride] and `panels`, which are `apart` from each other. Every sum is over the inputs in
-// order, for any number of rows and panels.
+// `count` inputs, or pairs of them: x [Rows, kStride] and `panels`, which are `apart` from each other. Every sum is over
+// the inputs in order, for any number of rows and panels.
 template <class Weight, int Rows, int Panels>
-void tile(float* kept, long pitch, bool fresh, const float* x, const Weight* panels, long apart, long count) {
-  constexpr long inputs_ahead = bytes_ahead(Panels) / (kPanel * static_cast<long>(sizeof(Weight)));
+void tile(float* kept, long pitch, bool fresh, const Factor<Weight>* x, const Weight* panels, long apart, long count) {
+  constexpr long step = kPanel * static_cast<long>(sizeof(Weight)), inputs_ahead = bytes_ahead(Panels) / step;
   constexpr bool full = Panels > 1 && 2 * Rows * Panels + Rows + 3 > kRegisters;
   Floats sums[Rows][2 * Panels] = {};
   if (!fresh) {
@@ -70,14 +99,15 @@ void tile(float* kept, long pitch, bool fresh, const float* x, const Weight* pan
       for (int p = 0; p < Panels; ++p) {  // one after the other, so that only one pair of weights needs registers
         if (full) asm volatile("" ::: "memory");  // read the factors again: kept in registers, they would displace sums
         const Weight* from = panels + p * apart + i * kPanel;
-        Floats pair[2];
+        typename Arithmetic<Weight>::Wide pair[2];
         __builtin_prefetch(from + ahead);
+        if (step > 64) __builtin_prefetch(from + ahead + kLanes);
         widen<Panels>(pair, from);
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r) {
-          const float factor = x[r * kStride + i];
-          sums[r][2 * p] += pair[0] * factor;
-          sums[r][2 * p + 1] += pair[1] * factor;
+          const auto factor = spread(x[r * kStride + i]);
+          add_product(sums[r][2 * p], pair[0], factor);
+          add_product(sums[r][2 * p + 1], pair[1], factor);
         }
       }
     }

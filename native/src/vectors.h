@@ -83,6 +83,16 @@ inline void pack(void* to, const float* from, long count, bool halves) {
   for (long i = 0; halves && i < count; i += kLanes) put(static_cast<uint16_t*>(to) + i, load(from + i));
 }
 
+// `count` floats, rounded to bf16, in whole vectors, of which the last is filled with zeros.
+inline void halve(uint16_t* to, const float* from, long count) {
+  long i = 0;
+  for (; i + kLanes <= count; i += kLanes) put(to + i, load(from + i));
+  if (i == count) return;
+  float rest[kLanes] = {};
+  std::memcpy(rest, from + i, (count - i) * sizeof(float));
+  put(to + i, load(rest));
+}
+
 // Rounds `count` floats to bf16 with `halves`, as a model in bf16 would.
 inline void settle(float* numbers, long count, bool halves) {
   if (!halves) return;

@@ -4,8 +4,8 @@ import ctypes
 from ctypes import c_bool, c_int64, c_long, c_void_p
 from dataclasses import dataclass
 
-from aerie.native.layers import Matrix, Norm, norm_at
-from aerie.native.products import addresses_of
+from aerie.native.layers import Norm, norm_at
+from aerie.native.products import Matrix, matrix_of
 from aerie.native.structs.model import Model, NativeBody, native_body
 from aerie.spec.drafters.drafter import Drafter
 from aerie.spec.drafters.head_drafter import HeadDrafter
@@ -38,14 +38,14 @@ def native_head(drafter: Drafter) -> NativeHead | None:
     if type(head) is not Head:
         return None
     weights, body = head.weights, native_body(head.body)
-    fuse, mapping = addresses_of(weights.fc, 1), weights.draft_to_target
+    fuse, mapping = matrix_of(weights.fc, 1), weights.draft_to_target
     if body is None or fuse is None:
         return None
     norms = (Norm * len(weights.pre_norms))(*map(norm_at, weights.pre_norms))
     struct = HeadStructure(
         body.model,
         None if mapping is None else mapping.data_ptr(),
-        Matrix(*fuse, *weights.fc.shape),
+        fuse,
         ctypes.addressof(norms),
         len(norms),
         head.config.norm_output,

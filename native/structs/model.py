@@ -12,9 +12,9 @@ from aerie.engine.model.body import Body
 from aerie.engine.state.future_map import FutureMap
 from aerie.engine.state.row_tables import RowTables
 from aerie.native.kernels.attention import CppAttention
-from aerie.native.layers import Matrix, NativeLayers, Norm, native_layers, norm_at
+from aerie.native.layers import NativeLayers, Norm, native_layers, norm_at
 from aerie.native.numbers import LANES, TYPES
-from aerie.native.products import addresses_of
+from aerie.native.products import Matrix, matrix_of
 from aerie.native.structs.columns import native_columns
 
 
@@ -56,10 +56,10 @@ class NativeBody:
 
 def native_body(body: Body) -> NativeBody | None:
     """None if the kernels cannot run it."""
-    layers, slots, panels = native_layers(body.stack), body.pool.slots(0), addresses_of(body.output, 1)
-    vocabulary, hidden = body.output.shape
+    layers, slots, output = native_layers(body.stack), body.pool.slots(0), matrix_of(body.output, 1)
+    hidden = body.output.shape[1]
     known = slots.dtype in TYPES and body.embeddings.dtype == slots.dtype and isinstance(body.attention, CppAttention)
-    if layers is None or panels is None or not known or hidden % LANES:
+    if layers is None or output is None or not known or hidden % LANES:
         return None
     first = body.stack.layers[0].attention
     model = Model(
@@ -68,7 +68,7 @@ def native_body(body: Body) -> NativeBody | None:
         body.embeddings.data_ptr(),
         slots.data_ptr(),
         norm_at(body.norm),
-        Matrix(*panels, vocabulary, hidden),
+        output,
         len(body.stack.layers),
         hidden,
         first.heads,
