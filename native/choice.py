@@ -17,10 +17,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from aerie.contracts.config import Config
+from aerie.engine.device import resolve_dtype
 from aerie.engine.kernels.folder import folder, folders
+from aerie.engine.model.config import ModelConfig
 from aerie.native.library import library_name
 from aerie.native.march import cpu_name
-from aerie.native.trials import FP16, PANELS, PanelTrial, Shape, Trial, Way, least_seconds, packed_trial, tile_sizes
+from aerie.native.products import dots_here
+from aerie.native.trials import (
+    DOTS,
+    FP16,
+    PANELS,
+    PanelTrial,
+    Shape,
+    Trial,
+    Way,
+    least_seconds,
+    packed_trial,
+    tile_sizes,
+)
 
 logger = logging.getLogger("aerie.kernels")
 
@@ -44,20 +59,34 @@ class Choice:
     """For users."""
 
 
+def served_in_bf16(config: Config, model: ModelConfig) -> bool:
+    """Whether a deployment on a CPU has weights of bf16, so that its products may round activations to bf16, too."""
+    dtype = resolve_dtype(config, model.dtype, torch.device("cpu"))
+    return dtype is torch.bfloat16 and config.model.quantization == "none"
+
+
+def no_dots(config: Config, model: ModelConfig) -> str | None:
+    """Why a deployment on a CPU cannot use dot products of bf16; None if it can."""
+    if not served_in_bf16(config, model):
+        return "the weights of this deployment are not served in bfloat16"
+    return None if dots_here() else "this CPU, or the level that the kernels are compiled for, lacks AVX512_BF16"
+
+
 def choose(
     shapes: Sequence[Shape],
     layers: int,
     *,
     threads: int,
     pinned: bool = False,
+    dots: bool = False,
     product: str | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Choice:
     """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
-    so many. `product` pins the product. By default the clock is CPU time if all ways have one thread: what else runs on
-    this machine must not decide.
+    so many. `dots` is whether products may be dot products of bf16, `product` pins the product. By default the clock is
+    CPU time if all ways have one thread: what else runs on this machine must not decide.
     """
-    ways = _ways(threads, pinned=pinned, product=product)
+    ways = _ways(threads, pinned=pinned, dots=dots, product=product)
     if len({(way.product, way.threads) for way in ways}) == 1:
         return Choice(ways[0], "set by the configuration")
     if layers * sum(out * inputs for out, inputs in shapes) < _SMALL:
@@ -73,21 +102,24 @@ def choose(
     return choice
 
 
-def _ways(threads: int, *, pinned: bool, product: str | None) -> list[Way]:
+def _ways(threads: int, *, pinned: bool, dots: bool, product: str | None) -> list[Way]:
     """The most preferred first."""
+    products = [PANELS, DOTS] if dots else [PANELS]
     numbers = [threads] if pinned else sorted({min(2**power, threads) for power in range(threads.bit_length() + 1)})
-    ours = [Way(PANELS, number, rows) for number in numbers for rows in tile_sizes()]
+    ours = [Way(own, number, rows) for number in numbers for own in products for rows in tile_sizes()]
     theirs = [Way(FP16, numbers[0], 0)]  # which runs on one thread
     return [way for way in [*ours, *theirs] if product in (None, way.product)]
 
 
 def _trials(ways: Sequence[Way], shapes: Sequence[Shape], layers: int) -> dict[Way, Trial]:
     weights = _weights(shapes, layers)
-    panels, packed = PanelTrial(weights), None
-    if any(way.product == FP16 for way in ways):
-        packed = packed_trial(weights)
-    trials: dict[Way, Trial | None] = {way: panels if way.product == PANELS else packed for way in ways}
-    return {way: trial for way, trial in trials.items() if trial is not None}
+    make: dict[str, Callable[[], Trial | None]] = {
+        PANELS: lambda: PanelTrial(weights),
+        DOTS: lambda: PanelTrial(weights, dots=True),
+        FP16: lambda: packed_trial(weights),
+    }
+    trials = {product: make[product]() for product in dict.fromkeys(way.product for way in ways)}
+    return {way: trial for way in ways if (trial := trials[way.product]) is not None}
 
 
 def _weights(shapes: Sequence[Shape], layers: int) -> list[Tensor]:

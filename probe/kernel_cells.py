@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aerie.native.trials import FP16
-from aerie.probe.layouts import bytes_of, is_ours
+from aerie.probe.layouts import bytes_of, in_bf16, is_ours
 
 Cell = dict[str, Any]
 LAYER = "layer"
@@ -23,6 +23,11 @@ class Kernels:
     """Multiply-adds a second, in registers."""
     bandwidth: float
     """Bytes a second, from memory."""
+    dots_peak: float | None = None
+    """Multiply-adds a second by dot products of bf16; None where there are none."""
+
+    def peak_of(self, layout: str) -> float:
+        return self.dots_peak if self.dots_peak is not None and in_bf16(layout) else self.peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +57,16 @@ def cells_of(timings: Sequence[Timed], threads: int, kernels: Kernels | None) ->
 def layer_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Of the sum of all matrices, from their cells in all precisions. Its limits are the highest of theirs."""
     ours = [cell for cell in cells if cell["kernel_set"]]
+    rounded = [cell["peak_gmacs"] * 1e9 for cell in ours if in_bf16(cell["layout"])]
     chosen = {cell["layout"] for cell in cells if cell["of_best_choice"] is not None}
     kernels = None
     if ours:
         kernels = Kernels(
             ours[0]["kernel_set"],
             chosen.pop() if len(chosen) == 1 else None,
-            max(cell["peak_gmacs"] for cell in ours) * 1e9,
+            max(cell["peak_gmacs"] for cell in ours if not in_bf16(cell["layout"])) * 1e9,
             max(cell["gigabytes_per_s"] for cell in ours) * 1e9,
+            max(rounded, default=None),
         )
     return cells_of(_sums(cells), cells[0]["threads"], kernels)
 
@@ -98,13 +105,13 @@ def _cells(timed: Timed, threads: int, kernels: Kernels | None) -> list[Cell]:
             "layout": layout,
             "microseconds": taken * 1e6,
             "gmacs": multiply_adds / taken / 1e9,
-            "of_peak": multiply_adds / taken / kernels.peak if kernels else None,
+            "of_peak": multiply_adds / taken / kernels.peak_of(layout) if kernels else None,
             "of_bandwidth": _bytes(timed, layout) / taken / kernels.bandwidth if kernels else None,
             "over_columns": timed.seconds["columns"] / taken,
             "over_torch": theirs / taken,
             "of_best_choice": min(choices) / taken if kernels and layout == kernels.chosen else None,
             "kernel_set": kernels.name if kernels and is_ours(layout) else None,
-            "peak_gmacs": kernels.peak / 1e9 if kernels else None,
+            "peak_gmacs": kernels.peak_of(layout) / 1e9 if kernels else None,
             "gigabytes_per_s": kernels.bandwidth / 1e9 if kernels else None,
         }
         for layout, taken in timed.seconds.items()

@@ -13,7 +13,8 @@ from torch import Tensor
 from aerie.engine.model.matrix import Matrix, Rounded
 from aerie.engine.model.packing import HalfPacked, Int8Packed
 from aerie.native.library import library, missing
-from aerie.native.trials import FP16, PANELS, PanelTrial, TorchTrial, tile_sizes
+from aerie.native.products import dots_here
+from aerie.native.trials import DOTS, FP16, PANELS, PanelTrial, TorchTrial, tile_sizes
 
 BF16, INT8 = "bf16", "int8"
 """Precisions of weights, and of torch's products whose inputs are bf16, too."""
@@ -24,7 +25,12 @@ Product = Callable[[Tensor], Tensor]
 
 
 def is_ours(layout: str) -> bool:
-    return layout.startswith(PANELS)
+    return layout.startswith((PANELS, DOTS))
+
+
+def in_bf16(layout: str) -> bool:
+    """Whether its inputs are rounded to bf16, as a CPU's dot products need them."""
+    return layout == BF16 or layout.startswith(DOTS)
 
 
 def bytes_of(layout: str, precision: str) -> int:
@@ -32,9 +38,9 @@ def bytes_of(layout: str, precision: str) -> int:
     return _BYTES[precision] if is_ours(layout) else _BYTES.get(layout, 4)
 
 
-def tiled(rows: int) -> str:
-    """The name of Aerie's own layout in tiles of up to so many tokens."""
-    return f"{PANELS} in tiles of {rows}"
+def tiled(product: str, rows: int) -> str:
+    """The name of a layout of Aerie's own in tiles of up to so many tokens."""
+    return f"{product} in tiles of {rows}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,10 @@ class Tiled:
 Layout = TorchTrial | Tiled
 
 
-def layouts_of(weights: list[Matrix], *, fp16: bool) -> dict[str, Layout]:
-    """By name, all that are here. `fp16` is whether FBGEMM's, which needs AVX2, may be."""
+def layouts_of(weights: list[Matrix], *, fp16: bool, dots: bool) -> dict[str, Layout]:
+    """By name, all that are here. `fp16` is whether FBGEMM's, which needs AVX2, may be, and `dots` whether Aerie's for
+    dot products of bf16.
+    """
     forms = [torch_products(weight, fp16=fp16) for weight in weights]
     layouts: dict[str, Layout] = {
         name: TorchTrial([form[name] for form in forms], weights, dtype=input_dtype(name))
@@ -66,13 +74,15 @@ def layouts_of(weights: list[Matrix], *, fp16: bool) -> dict[str, Layout]:
         if all(name in form for form in forms)
     }
     if missing() is None:
-        panels = PanelTrial(weights)
-        layouts |= {tiled(rows): Tiled(panels, rows) for rows in tile_sizes()}
+        trials = {PANELS: PanelTrial(weights)}
+        if dots and dots_here() and isinstance(weights[0], Tensor):
+            trials[DOTS] = PanelTrial(weights, dots=True)
+        layouts |= {tiled(own, rows): Tiled(trial, rows) for own, trial in trials.items() for rows in tile_sizes()}
     return layouts
 
 
 def input_dtype(name: str) -> torch.dtype:
-    """Of torch's product of this name. Those that take bf16 round what they multiply; Aerie's do not."""
+    """Of torch's product of this name; Aerie's take fp32, and those for dot products round it themselves."""
     return torch.bfloat16 if name in (BF16, INT8) else torch.float32
 
 

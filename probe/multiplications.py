@@ -17,7 +17,8 @@ from aerie.engine.model.matrix import Matrix, rounded
 from aerie.native.choice import choose
 from aerie.native.library import library, library_name, missing
 from aerie.native.pages import LargePages
-from aerie.native.trials import FP16, PANELS, Shape
+from aerie.native.products import dots_here
+from aerie.native.trials import FP16, Shape
 from aerie.probe.kernel_cells import Cell, Kernels, Timed, cells_of
 from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, tiled
 
@@ -42,6 +43,8 @@ class Measure:
     threads: int = 1
     fp16: bool = True
     """Whether FBGEMM's product, which needs AVX2, is measured."""
+    dots: bool = False
+    """Whether Aerie's by dot products of bf16 may serve the model; then it is measured where the CPU has it."""
 
 
 @torch.inference_mode()
@@ -65,15 +68,17 @@ def measure_matrix(measure: Measure, name: str) -> list[Cell]:
             timing.run(clock)
         if limits is not None:
             limits.measure(clock)
-    kernels = None if limits is None else Kernels(library_name(), chosen, limits.peak, limits.bandwidth)
+    kernels = None
+    if limits is not None:
+        kernels = Kernels(library_name(), chosen, limits.peak, limits.bandwidth, limits.dots_peak or None)
     return cells_of([timing.timed for timing in timings], measure.threads, kernels)
 
 
 class _Limits:
     """What this CPU can do on one thread."""
 
-    peak, bandwidth = 0.0, 0.0
-    """Multiply-adds and bytes a second, the most so far."""
+    peak, dots_peak, bandwidth = 0.0, 0.0, 0.0
+    """Multiply-adds a second in fp32 and by dot products of bf16, and bytes a second, the most so far."""
 
     def __init__(self) -> None:
         self._numbers = torch.full((64,), 1e-3)
@@ -85,6 +90,10 @@ class _Limits:
             began = clock()
             done = library().multiply_adds(self._numbers.data_ptr(), _MULTIPLY_ADDS)
             self.peak = max(self.peak, done / (clock() - began))
+            if dots_here():
+                began = clock()
+                done = library().dot_products(self._numbers.data_ptr(), _MULTIPLY_ADDS)
+                self.dots_peak = max(self.dots_peak, done / (clock() - began))
         began = clock()
         library().read_through(self._floats.data_ptr(), self._floats.numel())
         self.bandwidth = max(self.bandwidth, 4 * self._floats.numel() / (clock() - began))
@@ -126,7 +135,9 @@ def _timings(measure: Measure, name: str) -> list[_Timing]:
     copies = max(1, min(measure.layers, _COPIES // (out * wide)))
     weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
     by_precision: dict[str, list[Matrix]] = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
-    layouts = {precision: layouts_of(forms, fp16=measure.fp16) for precision, forms in by_precision.items()}
+    layouts = {
+        precision: layouts_of(forms, fp16=measure.fp16, dots=measure.dots) for precision, forms in by_precision.items()
+    }
     return [
         _Timing(precision, name, shape, copies, tokens, layouts[precision])
         for precision in layouts
@@ -136,8 +147,9 @@ def _timings(measure: Measure, name: str) -> list[_Timing]:
 
 def _chosen(measure: Measure) -> str:
     """The layout that serves this model by default."""
-    way = choose(list(measure.shapes.values()), measure.layers, threads=measure.threads, pinned=True).way
-    return tiled(way.tile_rows) if way.product == PANELS else FP16
+    shapes, dots = list(measure.shapes.values()), measure.dots and dots_here()
+    way = choose(shapes, measure.layers, threads=measure.threads, pinned=True, dots=dots).way
+    return tiled(way.product, way.tile_rows) if way.ours else FP16
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ and the host's overhead beside a fast device.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -96,7 +95,8 @@ def kernels_command(
     resume: Resume = False,
 ) -> None:
     """What multiplying by the target's matrices costs, in bf16 and in 8 bits, by instruction set, layout and tokens."""
-    from aerie.engine.model.config import read_model_config
+    from aerie.engine.build import read_target
+    from aerie.native.choice import served_in_bf16
     from aerie.native.march import LEVELS, runnable
     from aerie.native.trials import shapes_of
     from aerie.probe.kernels import measure_marches
@@ -105,8 +105,8 @@ def kernels_command(
 
     config = config_of(target, overrides)
     pieces = resumed(json, config, _PRODUCTS) if resume else Pieces(json, config, rooms=_PRODUCTS)
-    model = read_model_config(Path(config.model.path))
-    measure = Measure(shapes_of(model), model.layers, threads=threads)
+    model = read_target(config)
+    measure = Measure(shapes_of(model), model.layers, threads=threads, dots=served_in_bf16(config, model))
     if quick:
         measure = replace(measure, tokens=(1, 3), seconds=0.0)
     marches = words(march, list(LEVELS)) if march else [runnable()[0].name]

@@ -20,7 +20,5 @@ def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) 
     if gate_up is None or down is None or hidden % LANES or weights.inner % LANES:
         return references.mlp(residual, norm, weights, kernels)
     wide = residual.float()
-    library().swiglu(
-        wide.data_ptr(), norm.gain.data_ptr(), norm.floor.data_ptr(), byref(gate_up), byref(down), tokens
-    )
+    library().swiglu(wide.data_ptr(), norm.gain.data_ptr(), norm.floor.data_ptr(), byref(gate_up), byref(down), tokens)
     return residual if wide is residual else residual.copy_(wide)

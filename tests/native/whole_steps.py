@@ -13,6 +13,7 @@ import torch
 
 from aerie.contracts.config import parse_config
 from aerie.contracts.step import PrefillWork, StepKind, StepOutput
+from aerie.engine.bindings import Kernels
 from aerie.native.kernels.table import cpp_kernels
 from aerie.native.worker import NativeWorker, native_worker
 from aerie.spec.build import build_worker
@@ -39,7 +40,7 @@ def write_pair(folder: Path, **head: Any) -> tuple[Path, Path]:
         return target, models.write(folder / "head", models.specforge_config(draft_vocabulary=32, **head), tensors)
 
 
-def make_worker(pair: tuple[Path, Path], dtype: str, **spec: Any) -> SpecWorker:
+def make_worker(pair: tuple[Path, Path], dtype: str, kernels: Kernels | None = None, **spec: Any) -> SpecWorker:
     target, head = pair
     limits = {"depth": 6, "topk": 4, "nodes": 32, "draft_temperature": float("inf")}
     data = {
@@ -48,7 +49,7 @@ def make_worker(pair: tuple[Path, Path], dtype: str, **spec: Any) -> SpecWorker:
         "scheduler": {"max_running": 8},
         "spec": {"head": str(head)} | limits | spec,
     }
-    made = build_worker(parse_config(data), cpp_kernels())
+    made = build_worker(parse_config(data), kernels or cpp_kernels())
     assert isinstance(made, SpecWorker)
     return made
 
