@@ -78,12 +78,12 @@ void check_products(long tokens, long outputs, long inputs, bool eight) {
   const Weights weights(outputs, inputs, eight);
   const auto x = drawn_normally(tokens * inputs), bias = drawn_normally(outputs), before = drawn_normally(tokens * outputs);
   const void* panels = eight ? static_cast<const void*>(weights.bytes.data()) : weights.halves.data();
-  const float* scales = eight ? weights.scales.data() : nullptr;
+  const Matrix matrix{panels, eight ? weights.scales.data() : nullptr, bias.data(), outputs, inputs, false};
   auto out = before;
-  multiplied(out.data(), x.data(), panels, scales, bias.data(), tokens, outputs, inputs, true);
+  multiplied(out.data(), x.data(), &matrix, tokens, true);
   for (long token = 0; token < tokens; ++token) {
     std::vector<float> alone(before.begin() + token * outputs, before.begin() + (token + 1) * outputs);
-    multiplied(alone.data(), &x[token * inputs], panels, scales, bias.data(), 1, outputs, inputs, true);
+    multiplied(alone.data(), &x[token * inputs], &matrix, 1, true);
     check(!std::memcmp(alone.data(), &out[token * outputs], outputs * sizeof(float)), "a row beside others", tokens, token);
     for (long output = 0; output < outputs; output += 7) {
       double exact = before[token * outputs + output] + static_cast<double>(bias[output]), terms = 0;

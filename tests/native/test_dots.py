@@ -1,7 +1,10 @@
 """Products by dot products of bf16: what they round, what they do not depend on, and never without the instruction."""
 
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -137,6 +140,16 @@ def test_weights_of_fp32_are_never_multiplied_so() -> None:
     packed, panels = pack_dots(weight), pack(weight)
     assert isinstance(packed, Panels) and panels is not None and not packed.matrix(None).dots
     assert torch.equal(packed(x, None), panels(x, None))
+
+
+@needs_dots
+@pytest.mark.skipif(which("objdump") is None, reason="no objdump")
+def test_the_instruction_is_in_functions_of_its_own() -> None:
+    """So that the rest of the library runs on CPUs that lack it."""
+    listed = subprocess.run(["objdump", "-d", library()._name], capture_output=True, text=True, check=True).stdout
+    functions = [part.partition(">:") for part in re.split(r"(?m)^[0-9a-f]+ <", listed)]
+    found = {name for name, _, code in functions if "vdpbf16ps" in code}
+    assert found and all("4Pair" in name or name == "dot_products" for name in found)
 
 
 @pytest.mark.parametrize("lacking", ["avx512_bf16", "everything"])
