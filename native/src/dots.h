@@ -20,7 +20,9 @@ inline Words spread(Pair factor) { return Words{} + same_bits<uint32_t>(factor);
 #ifdef AERIE_DOTS
 // By its name and not by an intrinsic: the functions around it are compiled for CPUs that lack the instruction, too.
 inline void add_product(Floats& sum, Words weights, Words factors) {
-  asm("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(factors));
+  Floats lanes = sum;  // a place in memory, as of an array, would stay there
+  asm("vdpbf16ps %2, %1, %0" : "+v"(lanes) : "v"(weights), "v"(factors));
+  sum = lanes;
 }
 #endif
 

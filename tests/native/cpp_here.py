@@ -7,11 +7,15 @@ import pytest
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.native.kernels.table import cpp_kernels
 from aerie.native.library import missing
+from aerie.native.products import dots_here
 
 if os.environ.get("AERIE_MARCH") and missing() is not None:  # asked for by name: not to be skipped
     raise RuntimeError(missing())
 
 needs_cpp = pytest.mark.skipif(missing() is not None, reason=f"no C++ kernels: {missing()}")
+needs_dots = pytest.mark.skipif(
+    missing() is not None or not dots_here(), reason="this CPU, or the level compiled for it, lacks AVX512_BF16"
+)
 CPP = cpp_kernels() if missing() is None else REFERENCES
 
 

@@ -18,19 +18,16 @@ from aerie.engine.build import read_target
 from aerie.native import march
 from aerie.native.choice import Choice, choose, no_dots
 from aerie.native.kernels.table import cpp_kernels
-from aerie.native.library import library, missing
+from aerie.native.library import library
 from aerie.native.products import Panels, dots_here, pack, pack_dots
 from aerie.native.trials import DOTS, PANELS, Way
 from aerie.native.worker import NativeWorker
 from aerie.worker import build_worker, choose_kernels
-from tests.native.cpp_here import needs_cpp
+from tests.native.cpp_here import needs_cpp, needs_dots
 from tests.native.whole_steps import Pair, make_worker, write_pair
 from tests.spec.test_worker import PROMPTS, SHAPES, run, sampling
 
 pytestmark = needs_cpp
-needs_dots = pytest.mark.skipif(
-    missing() is not None or not dots_here(), reason="this CPU, or the level compiled for it, has no AVX512_BF16"
-)
 MATRICES = [(256, 64), (100, 72), (70, 51), (3, 7), (40, 2100), (33, 4099)]
 """[out, in]: whole panels and parts, even and odd inputs, one block of inputs and several."""
 

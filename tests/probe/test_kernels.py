@@ -13,13 +13,13 @@ from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config import read_model_config
 from aerie.engine.model.matrix import Matrix, rounded
 from aerie.native.march import LEVELS, runnable
-from aerie.native.trials import PanelTrial, shapes_of
+from aerie.native.trials import PanelTrial, shapes_of, tile_sizes
 from aerie.probe import kernels
 from aerie.probe.kernel_cells import Kernels, Timed, cells_of, layer_cells
 from aerie.probe.kernels import measure_marches
 from aerie.probe.layouts import input_dtype, torch_products
 from aerie.probe.multiplications import Measure, measure_matrix
-from tests.native.cpp_here import needs_cpp
+from tests.native.cpp_here import needs_cpp, needs_dots
 from tests.spec import models
 
 MARCH = runnable()[0].name
@@ -67,6 +67,27 @@ def test_our_own_products_are_measured_on_what_was_asked_for(tmp_path: Path) -> 
             weights = measure.shapes["output"][0] * measure.shapes["output"][1]
             moved = weights * (1 if precision == "int8" else 2) / cell["microseconds"] / 1e3
             assert cell["of_bandwidth"] == pytest.approx(moved / cell["gigabytes_per_s"])
+
+
+@needs_dots
+def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
+    """Their share is of the multiply-adds that they can do, and so is that of torch's products of bf16."""
+    measure = replace(measure_of(tmp_path), dots=True)
+    cells: dict[str, list[dict[str, Any]]] = {"bf16": [], "int8": []}
+    for cell in measure_matrix(measure, "qkv"):
+        cells[cell["precision"]].append(cell)
+    dots = [cell for cell in cells["bf16"] if cell["layout"].startswith("dots in tiles of ")]
+    assert len(dots) == 2 * 2 and not [cell for cell in cells["int8"] if cell["layout"].startswith("dots")]
+    peaks = {cell["layout"]: cell["peak_gmacs"] for cell in cells["bf16"]}
+    assert peaks["bf16"] == dots[0]["peak_gmacs"] > peaks["columns"] == peaks[f"panels in tiles of {tile_sizes()[0]}"]
+    assert all(cell["over_torch"] > 0 and cell["kernel_set"] for cell in dots)
+
+
+def test_a_layer_of_dot_products_keeps_their_peak() -> None:
+    limits = Kernels("set", "dots in tiles of 2", 2.0, 8.0, 4.0)
+    parts = [timed(name, 2, 1, **{"panels": 2.0, "dots in tiles of 2": 1.0, "bf16": 8.0}) for name in ("a", "b")]
+    shares = {cell["layout"]: cell["of_peak"] for cell in layer_cells(cells_of(parts, 1, limits))}
+    assert shares == {"columns": 4 / 8 / 2, "panels": 4 / 4 / 2, "dots in tiles of 2": 4 / 2 / 4, "bf16": 4 / 16 / 4}
 
 
 @pytest.mark.parametrize("integers", [False, True])
