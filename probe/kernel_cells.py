@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aerie.native.trials import FP16
-from aerie.probe.layouts import bytes_of, in_bf16, is_ours
+from aerie.native.trials import DOTS, FP16, PANELS
+from aerie.probe.layouts import INT8, bytes_of, in_bf16, is_ours
 
 Cell = dict[str, Any]
 LAYER = "layer"
@@ -25,6 +25,11 @@ class Kernels:
     """Bytes a second, from memory."""
     dots_peak: float | None = None
     """Multiply-adds a second by dot products of bf16; None where there are none."""
+
+    def serves(self, layout: str, precision: str) -> bool:
+        """Whether `layout` is what serves such weights; those of 8 bits have no dot products."""
+        chosen = self.chosen or ""
+        return layout == (chosen.replace(DOTS, PANELS) if precision == INT8 else chosen)
 
     def peak_of(self, layout: str) -> float:
         return self.dots_peak if self.dots_peak is not None and in_bf16(layout) else self.peak
@@ -58,7 +63,8 @@ def layer_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Of the sum of all matrices, from their cells in all precisions. Its limits are the highest of theirs."""
     ours = [cell for cell in cells if cell["kernel_set"]]
     rounded = [cell["peak_gmacs"] * 1e9 for cell in ours if in_bf16(cell["layout"])]
-    chosen = {cell["layout"] for cell in cells if cell["of_best_choice"] is not None}
+    serving = {cell["layout"] for cell in cells if cell["of_best_choice"] is not None}
+    chosen = {layout for layout in serving if in_bf16(layout)} or serving
     kernels = None
     if ours:
         kernels = Kernels(
@@ -109,7 +115,7 @@ def _cells(timed: Timed, threads: int, kernels: Kernels | None) -> list[Cell]:
             "of_bandwidth": _bytes(timed, layout) / taken / kernels.bandwidth if kernels else None,
             "over_columns": timed.seconds["columns"] / taken,
             "over_torch": theirs / taken,
-            "of_best_choice": min(choices) / taken if kernels and layout == kernels.chosen else None,
+            "of_best_choice": min(choices) / taken if kernels and kernels.serves(layout, timed.precision) else None,
             "kernel_set": kernels.name if kernels and is_ours(layout) else None,
             "peak_gmacs": kernels.peak_of(layout) / 1e9 if kernels else None,
             "gigabytes_per_s": kernels.bandwidth / 1e9 if kernels else None,

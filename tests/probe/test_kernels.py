@@ -85,9 +85,14 @@ def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
 
 def test_a_layer_of_dot_products_keeps_their_peak() -> None:
     limits = Kernels("set", "dots in tiles of 2", 2.0, 8.0, 4.0)
-    parts = [timed(name, 2, 1, **{"panels": 2.0, "dots in tiles of 2": 1.0, "bf16": 8.0}) for name in ("a", "b")]
-    shares = {cell["layout"]: cell["of_peak"] for cell in layer_cells(cells_of(parts, 1, limits))}
-    assert shares == {"columns": 4 / 8 / 2, "panels": 4 / 4 / 2, "dots in tiles of 2": 4 / 2 / 4, "bf16": 4 / 16 / 4}
+    seconds = {"columns": 4.0, "panels in tiles of 2": 2.0, "dots in tiles of 2": 1.0, "bf16": 8.0}
+    parts = [Timed("bf16", name, (2, 1), 2, 1, seconds) for name in ("a", "b")]
+    eight = [timed(name, 2, 1, **{"panels in tiles of 2": 2.0}) for name in ("a", "b")]
+    whole = layer_cells(cells_of([*parts, *eight], 1, limits))
+    shares = {cell["layout"]: cell["of_peak"] for cell in whole if cell["precision"] == "bf16"}
+    assert shares == {name: 4 / (2 * taken) / (2 if name[0] in "cp" else 4) for name, taken in seconds.items()}
+    serving = [(cell["precision"], cell["layout"]) for cell in whole if cell["of_best_choice"] is not None]
+    assert serving == [("bf16", "dots in tiles of 2"), ("int8", "panels in tiles of 2")]
 
 
 @pytest.mark.parametrize("integers", [False, True])
