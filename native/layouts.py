@@ -8,6 +8,7 @@ from aerie.contracts.sampling import COLUMNS
 from aerie.native.layers import LayerStructure, Norm
 from aerie.native.library import library
 from aerie.native.products import Matrix
+from aerie.native.structs.board import BoardStructure
 from aerie.native.structs.columns import columns_read
 from aerie.native.structs.draft import Drafts
 from aerie.native.structs.head import HeadStructure
@@ -24,6 +25,7 @@ STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "Tables": Tables,
     "Futures": Futures,
     "Step": Step,
+    "Board": BoardStructure,
     "Prompts": Prompts,
     "Drafts": Drafts,
     "Tails": TailsStructure,

@@ -56,6 +56,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "chosen_among": [c_void_p, c_long, c_long, *[c_void_p] * 5],
+    "mask_put": [*[c_void_p] * 3, c_long, c_long],
     "likelihood": [c_void_p] * 4 + [c_long] * 2,
     "drawn": [*[c_void_p] * 6, c_long, c_long, c_float],
     "edges": [*[c_void_p] * 6, c_long, c_long, c_float],

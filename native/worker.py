@@ -37,7 +37,7 @@ class NativeWorker:
         self._state = fallback.state
         self.plans = Plans(fallback.state, target)
         self._head = native_head(fallback.drafter) if isinstance(fallback, SpecWorker) else None
-        self._hold = Hold(fallback.state.guides)
+        self._hold = Hold(fallback.state.guides, self.capacity.rows, self.capacity.vocabulary)
         self._drafts = isinstance(fallback, SpecWorker) and drafts_with(fallback.drafter)
 
     @property
@@ -72,7 +72,7 @@ class NativeWorker:
         return with_masking
 
     def _step_of(self, plan: StepPlan, tokens: int) -> Step | None:
-        return self.plans.step_of(plan, tokens, self._hold.address)
+        return self.plans.step_of(plan, tokens, self._hold)
 
     def close(self) -> None:
         self.fallback.close()

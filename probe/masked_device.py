@@ -19,7 +19,7 @@ import tokenizers
 from aerie.contracts.step import Ending, Ints, Longs, StepOutput
 from aerie.engine.grammars.filling import Filling
 from aerie.engine.grammars.follower import Follower
-from aerie.engine.grammars.guides import Guided
+from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.matcher import Matcher, Vocabulary
 from aerie.engine.sampling.masks import mask_words
 from aerie.probe.overlap import Roofline
@@ -65,7 +65,7 @@ def _measure(vocabulary: Vocabulary, rows: int, steps: int, depth: int, threads:
     assert PLAIN.grammar is not None
     source, first = random.Random(rows), vocabulary.matcher(PLAIN.grammar)
     timed = [_Timed(first.copy()) for _ in range(rows)]
-    followers = [Follower(Guided(one, vocabulary.end_ids, False)) for one in timed]
+    followers = [Follower(Guided(0, one, vocabulary.end_ids, False)) for one in timed]
     whole, apart, copied = 0.0, 0.0, 0
     for _ in range(steps):
         drafts, output = _step(followers, source, depth)

@@ -2,7 +2,7 @@
 
 from concurrent.futures import Future
 
-from aerie.engine.grammars.guides import Guided
+from aerie.engine.grammars.guided import Guided
 
 
 class Follower:

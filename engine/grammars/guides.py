@@ -1,12 +1,12 @@
 """The rows of a lane whose answers must match a grammar, and how their choices are held to it.
 
 Masks are lazy and exact: if the likeliest of all tokens is allowed, it is the likeliest of those allowed. So a row
-walks along the path that the unmasked choices take, and makes a mask only where a choice is not allowed and another is
-not forced. A row with filters needs one at each node of its path, since its support depends on the mask. Nodes off the
-path are never accepted.
+walks along the path that the unmasked choices take, and makes a mask only where a choice is not allowed. A row with
+filters needs one at each node of its path, since its support depends on the mask. Nodes off the path are never
+accepted. Kernels that can hold a choice to a mask find that of the root made ahead, and ask for a walk below it.
 
 A matcher belongs to a row until the row's next owner. It moves with the walk, and back over what the end of the row has
-cut off: after a step it has taken exactly the tokens of the answer.
+cut off, or takes what was committed while the next pass runs: it follows exactly the tokens of the answer.
 """
 
 import os
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import get_native_id
 
 import numpy as np
@@ -23,6 +23,8 @@ import numpy as np
 from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.engine.grammars.ahead import Ahead, Board
+from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 
@@ -31,22 +33,6 @@ _NICER = 5
 
 Chosen = Callable[[int, bytes], int]
 """What the target chooses at a node of the row among the tokens that are allowed, a bit for each in words of 32."""
-
-
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class Guided:
-    """A row whose answer must match a grammar."""
-
-    matcher: Matcher
-    end_ids: frozenset[int]
-    filtered: bool
-    """Its support depends on the mask."""
-    taken: int = 0
-    """How many tokens of the step in progress the matcher has taken: all along the row's path but an end token."""
-    forbidden: int = 0
-    """Its drafts in the step in progress that the target would have chosen, were they allowed."""
-    over: bool = False
-    """It has ended, or failed."""
 
 
 class Guides:
@@ -65,9 +51,14 @@ class Guides:
         self._masking = Masking()
         self._distinct: set[bytes] = set()
         """Masks of the step in progress."""
+        self._ahead: Ahead | None = None
         self._building = ThreadPoolExecutor(1, thread_name_prefix="grammar", initializer=_yield_to_steps)
         self._freeing = ThreadPoolExecutor(1, thread_name_prefix="freed-grammar")
         """A large grammar takes milliseconds to free, with the interpreter's lock: never on a thread that yields."""
+
+    def look_ahead(self, board: Board) -> None:
+        """Makes the masks of roots while passes run, for kernels that read `board`."""
+        self._ahead = Ahead(board)
 
     def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
         """Builds a request's matcher on a thread, then calls `done` there."""
@@ -85,7 +76,7 @@ class Guides:
         if not self._rows:
             return False
         lasts = None if plan.prefill is None else plan.prefill.is_last
-        for place, row in enumerate(map(int, plan.rows)):
+        for place, row in enumerate(plan.rows.tolist()):
             guided = self._rows.get(row)
             if guided is not None and not guided.over and (lasts is None or lasts[place]):
                 self._step[place] = guided
@@ -109,7 +100,7 @@ class Guides:
         found: Longs | None = None
         for place, guided in self._step.items():
             room = min(work.depth, int(work.nodes[place]) - 1)
-            tokens = guided.matcher.forced()[:room] if room > 0 else []
+            tokens = _forced(guided)[:room] if room > 0 else []
             if tokens:
                 found = np.full((len(work.nodes), work.depth), -1, dtype=np.int64) if found is None else found
                 found[place, : len(tokens)] = tokens
@@ -121,7 +112,9 @@ class Guides:
         `parents` [nodes] are those of the row's tree, its root first.
         """
         guided = self._step[place]
+        guided.walked = True
         try:
+            guided.wait()
             node = 0
             while node >= 0:
                 chosen[node] = token = self._choose(guided, node, chosen[node], tokens, parents, among)
@@ -139,19 +132,34 @@ class Guides:
         if not self._step:
             return output
         faults, masking, forbidden = self._faults, self._masking, np.zeros_like(output.drafted)
+        counts, endings, open_ones = output.counts.tolist(), output.endings.tolist(), list[Guided]()
         for place, guided in self._step.items():
-            kept = int(output.counts[place])
-            guided.matcher.undo(guided.taken - min(kept, guided.taken))
-            guided.over |= int(output.endings[place]) != Ending.OPEN
+            kept = counts[place]
+            if guided.walked:
+                guided.matcher.undo(guided.taken - min(kept, guided.taken))
+            elif kept:
+                self._follow(guided, output.token_ids[place, :kept].tolist())
+            guided.over |= endings[place] != Ending.OPEN
+            masking.masks += guided.masks
+            masking.seconds += guided.seconds
             masking.drafted += int(output.drafted[place])
             masking.forbidden += guided.forbidden
             forbidden[place] = guided.forbidden
-            guided.taken = guided.forbidden = 0
+            guided.taken = guided.forbidden = guided.masks = 0
+            guided.seconds, guided.walked = 0.0, False
+            if guided.over:
+                self._release(guided)
+            elif kept:
+                open_ones.append(guided)
+        if self._ahead is not None and open_ones:
+            self._ahead.send(open_ones)
         masking.distinct = len(self._distinct)
         self._faults, self._masking, self._distinct, self._step = {}, Masking(), set(), {}
         return replace(output, faults=faults, masking=masking, forbidden=forbidden)
 
     def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         for pool in (self._building, self._freeing):
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -161,25 +169,33 @@ class Guides:
         self._masking.choices += 1
         if not guided.filtered and guided.matcher.allows(token):
             return token
-        forced = [] if guided.filtered else guided.matcher.forced()
-        if forced:  # the mask would allow the first of them alone
-            guided.forbidden += _child(node, token, tokens, parents) >= 0
-            return forced[0]
         started = time.thread_time()
         words = guided.matcher.words()
-        self._masking.seconds += time.thread_time() - started
-        self._masking.masks += 1
+        if node or not guided.masks:  # else it was made ahead, and counts already
+            self._masking.seconds += time.thread_time() - started
+            self._masking.masks += 1
         self._distinct.add(words)
         allowed = words[token >> 3] >> (token & 7) & 1
         if not allowed:
             guided.forbidden += _child(node, token, tokens, parents) >= 0
         return token if allowed and not guided.filtered else among(node, words)
 
+    def _follow(self, guided: Guided, tokens: list[int]) -> None:
+        """Kernels have held a choice of the row to the mask of its root."""
+        self._masking.choices += 1
+        self._distinct.add(guided.matcher.words())
+        guided.due += [token for token in tokens if token not in guided.end_ids]
+
+    def _release(self, guided: Guided) -> None:
+        """The row chooses no more under its grammar."""
+        if self._ahead is not None:
+            self._ahead.board.free(guided.row)
+
     def _start(self, starts: RowStarts) -> None:
         """Rows with a new owner lose their matcher, and get its own."""
         for place, row in enumerate(map(int, starts.rows)):
             if row in self._rows:
-                self._freeing.submit([self._rows.pop(row)].clear)
+                self._give_up(self._rows.pop(row))
             request = -1 if starts.guides is None else int(starts.guides[place])
             made = self._made.get(request)
             if made is None:  # free text, or a request that was aborted since
@@ -187,7 +203,17 @@ class Guides:
             matcher = made.copy()
             for token in starts.answers[place]:
                 matcher.take(token)
-            self._rows[row] = Guided(matcher, self._known().end_ids, _filtered(starts, place))
+            guided = Guided(row, matcher, self._known().end_ids, _filtered(starts, place))
+            self._rows[row] = guided
+            if self._ahead is not None:
+                self._ahead.send([guided])
+
+    def _give_up(self, guided: Guided) -> None:
+        """The row has another owner."""
+        with suppress(GrammarFailed):
+            guided.wait()
+        self._release(guided)
+        self._freeing.submit([guided].clear)
 
     def _prepare(self, request: int, grammar: Grammar) -> Prepared:
         started = time.perf_counter()
@@ -222,6 +248,15 @@ def _yield_to_steps() -> None:
     if sys.platform == "linux":  # elsewhere threads have no priority of their own
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
+
+
+def _forced(guided: Guided) -> list[int]:
+    guided.drafts = True
+    try:
+        guided.wait()
+    except GrammarFailed:  # which the walk reports
+        return []
+    return guided.matcher.forced()
 
 
 def _child(node: int, token: int, tokens: list[int], parents: list[int]) -> int:

@@ -16,7 +16,8 @@ from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.cuda import Event, Runtime
 from aerie.engine.grammars.filling import Filling
 from aerie.engine.grammars.follower import Follower
-from aerie.engine.grammars.guides import Guided, Guides
+from aerie.engine.grammars.guided import Guided
+from aerie.engine.grammars.guides import Guides
 from aerie.engine.sampling.masks import FREE, Masks, mask_words
 
 MOST_MASKS = 1024

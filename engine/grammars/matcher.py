@@ -77,8 +77,11 @@ class _Matcher:
         self._vocabulary = vocabulary
         self._words = words
         """The mask, if it has been made since the last move."""
+        self._forced: list[int] | None = None
 
     def allows(self, token: int) -> bool:
+        if self._words is not None:
+            return bool(self._words[token >> 3] >> (token & 7) & 1)
         if self._matcher.is_stopped():
             self._check()
             return token in self._vocabulary.end_ids
@@ -98,20 +101,21 @@ class _Matcher:
         return self._words
 
     def take(self, token: int) -> None:
-        self._words = None
+        self._words = self._forced = None
         if not self._matcher.consume_token(token):
             self._check()
             raise GrammarFailed(f"token {token} was chosen and is not allowed")
 
     def undo(self, count: int) -> None:
         if count:
-            self._words = None
+            self._words = self._forced = None
             if not self._matcher.rollback(count):
                 self._check()
 
     def forced(self) -> list[int]:
-        found: list[int] = self._matcher.compute_ff_tokens()
-        return found
+        if self._forced is None:
+            self._forced = self._matcher.compute_ff_tokens()
+        return self._forced
 
     def copy(self) -> "Matcher":
         return _Matcher(self._matcher.deep_copy(), self._vocabulary, self._words)

@@ -77,6 +77,8 @@ class DeviceState:
         """Ends the threads; the rest ends with the process."""
         if self.masked is not None:
             self.masked.close()
+        if self.guides is not None:
+            self.guides.close()
 
     @property
     def device(self) -> torch.device:

@@ -17,12 +17,23 @@ struct Step;
 using Hold = void (*)(const Step* step, long place, long nodes, const int64_t* tokens, const int64_t* parents,
                       int64_t* chosen, const float* logits, const int64_t* positions);
 
+// What the tokens that a row chooses at its root are among; native/structs/board.py sets it.
+enum Among : int32_t { kAll, kAwaited, kMask };
+
+// The masks of roots, by row of the tables; same layout as in native/structs/board.py.
+struct Board {
+  const int32_t* among;   // [rows]
+  const uint32_t* masks;  // [rows, words] bit i of word w is token 32 w + i
+  long words;
+};
+
 // A plan's rows, and what they run on; same layout as in native/structs/plan.py.
 struct Step {
   const Model* target;
   const Tables* tables;
   const Futures* futures;
   Hold hold;  // null if no row has a grammar
+  const Board* board;
   const int32_t *rows, *generations;  // [count]
   long count;
   long open, stop, full;  // codes of endings

@@ -149,7 +149,8 @@ extern "C" void round_verified(const Step* given, const Drafts* drafts) {
   read(round.normed_stream, round.logits, stream, *step.target, pass.tokens());
   round.rows.choose(chosen, step, round.logits.data(), of, next,
                     step.edits ? paths(round) : std::vector<int64_t>());
-  for (long row = 0; step.hold && row < rows.count; ++row) {
+  for (long row = 0; row < rows.count; ++row) {
+    if (!round.rows.held(step, row)) continue;
     const long first = round.firsts[row], node = row * round.width;
     step.hold(&step, round.rows.places[row], round.nodes[row], &round.tokens[node], &round.parents[node],
               &chosen[first], &round.logits[first * step.target->output.outputs], &next[first]);

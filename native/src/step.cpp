@@ -19,6 +19,15 @@ void leave(const Futures& futures, long place, int64_t token, int64_t length, bo
   if (seed) std::memcpy(futures.seeds + place * futures.seed_bytes, seed, futures.seed_bytes);
 }
 
+bool allows(const uint32_t* mask, int64_t token) { return mask[token / 32] >> token % 32 & 1; }
+
+// Whether a mask changes what the row chooses even if it allows the choice.
+bool filtered(const Step& step, long row) {
+  const Columns& columns = *step.tables->sampling;
+  return columns.temperature[row] >= step.greedy_below &&
+         (columns.top_k[row] != 0 || columns.top_p[row] != 1 || columns.min_p[row] != 0);
+}
+
 }  // namespace
 
 void Standing::open(const Step& step, Answer answer) {
@@ -59,11 +68,21 @@ void Standing::choose(std::vector<int64_t>& chosen, const Step& step, float* log
   pick(chosen.data(), logits, step, rows, positions);
 }
 
+bool Standing::held(const Step& step, long row) const {
+  return step.hold && __atomic_load_n(&step.board->among[owners[row]], __ATOMIC_ACQUIRE) != kAll;
+}
+
 void Standing::hold_roots(std::vector<int64_t>& chosen, const Step& step, const float* logits,
                           const std::vector<int64_t>& positions) const {
-  const long vocabulary = step.target->output.outputs;
-  for (long row = 0; step.hold && row < count(); ++row)
-    step.hold(&step, places[row], 1, nullptr, nullptr, &chosen[row], logits + row * vocabulary, &positions[row]);
+  for (long row = 0; step.hold && row < count(); ++row, logits += step.target->output.outputs) {
+    const Board& board = *step.board;
+    const int32_t among = __atomic_load_n(&board.among[owners[row]], __ATOMIC_ACQUIRE);
+    if (among == kAwaited) step.hold(&step, places[row], 1, nullptr, nullptr, &chosen[row], logits, &positions[row]);
+    if (among != kMask) continue;
+    const uint32_t* mask = board.masks + owners[row] * board.words;
+    if (filtered(step, owners[row]) || !allows(mask, chosen[row]))
+      chosen[row] = chosen_among(&step, places[row], 0, mask, nullptr, nullptr, logits, &positions[row]);
+  }
 }
 
 void Standing::end(const Step& step, const int64_t* tokens, const int64_t* counts, long width, Answer answer) {
@@ -96,3 +115,11 @@ void Standing::publish(const Step& step, long row, int64_t token, const char* se
 }
 
 }  // namespace aerie
+
+using namespace aerie;
+
+// Puts a mask [words] where the step finds it: first the mask, then the word of it. The step may run meanwhile.
+extern "C" void mask_put(int32_t* among, uint32_t* masks, const void* mask, long row, long words) {
+  std::memcpy(masks + row * words, mask, words * sizeof *masks);
+  __atomic_store_n(&among[row], kMask, __ATOMIC_RELEASE);
+}

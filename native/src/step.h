@@ -35,6 +35,9 @@ void edit(float* logits, const Step& step, const std::vector<int64_t>& rows, con
 void pick(int64_t* chosen, const float* logits, const Step& step, const std::vector<int64_t>& rows,
           const std::vector<int64_t>& positions);
 
+extern "C" int64_t chosen_among(const Step* given, long place, long node, const uint32_t* allowed, const int64_t* tokens,
+                                const int64_t* parents, const float* logits, const int64_t* positions);
+
 // The rows that had not ended before the step.
 class Standing {
  public:
@@ -50,6 +53,9 @@ class Standing {
   // grammars.
   void choose(std::vector<int64_t>& chosen, const Step& step, float* logits, const std::vector<int64_t>& of,
               const std::vector<int64_t>& positions, const std::vector<int64_t>& path = {}) const;
+
+  // Whether a row chooses under a grammar.
+  bool held(const Step& step, long row) const;
 
   // Holds the one choice of each row to the row's grammar.
   void hold_roots(std::vector<int64_t>& chosen, const Step& step, const float* logits,

@@ -21,22 +21,23 @@ std::vector<Number> picked(const Number* table, const std::vector<int64_t>& rows
   return found;
 }
 
-// Leaves what is allowed: bit i of word w is token 32 w + i. Returns false if that is nothing.
-bool mask(float* logits, const uint32_t* allowed, long vocabulary) {
-  bool some = false;
-  for (long first = 0; first < vocabulary; first += 32) {
-    const uint32_t word = allowed[first / 32];
-    const long end = std::min(vocabulary, first + 32);
-    if (word == 0) {
-      std::fill(logits + first, logits + end, -INFINITY);
-      continue;
-    }
-    for (long i = first; i < end; ++i) {
-      logits[i] = word >> (i - first) & 1 ? logits[i] : -INFINITY;
-      some |= logits[i] > -INFINITY;
-    }
+// Leaves what is allowed: bit i of word w is token 32 w + i. `logits` may be `out`.
+void mask(float* out, const float* logits, const uint32_t* allowed, long vocabulary) {
+  constexpr long bits = 32;
+  const auto some = [&](long first, long count, uint32_t word) {
+#pragma GCC ivdep
+    for (long i = 0; i < count; ++i) out[first + i] = word >> i & 1 ? logits[first + i] : -INFINITY;
+  };
+  for (long first = 0; first < vocabulary; first += bits) {
+    const uint32_t word = allowed[first / bits];
+    if (vocabulary - first < bits) some(first, vocabulary - first, word);
+    else if (word == 0) std::fill_n(out + first, bits, -INFINITY);
+    else some(first, bits, word);
   }
-  return some;
+}
+
+bool leaves_something(const float* logits, long vocabulary) {
+  return std::any_of(logits, logits + vocabulary, [](float logit) { return logit > -INFINITY; });
 }
 
 }  // namespace
@@ -95,12 +96,14 @@ extern "C" int64_t chosen_among(const Step* given, long place, long node, const 
   const std::vector<int64_t> rows{step.rows[place]}, own_positions{positions[node]};
   std::vector<int64_t> path;
   for (long above = node; step.edits && above; above = parents[above]) path.push_back(tokens[above]);
-  held.assign(raw, raw + vocabulary);
-  edit(held.data(), step, rows, own_positions, path);
-  if (!mask(held.data(), allowed, vocabulary)) {
-    held.assign(raw, raw + vocabulary);
-    mask(held.data(), allowed, vocabulary);
+  held.resize(vocabulary);
+  const bool edited = step.edits || step.bans;
+  if (edited) {
+    std::copy_n(raw, vocabulary, held.data());
+    edit(held.data(), step, rows, own_positions, path);
   }
+  mask(held.data(), edited ? held.data() : raw, allowed, vocabulary);
+  if (edited && !leaves_something(held.data(), vocabulary)) mask(held.data(), raw, allowed, vocabulary);
   int64_t token;
   pick(&token, held.data(), step, rows, own_positions);
   return token;

@@ -9,6 +9,7 @@ from typing import Any
 
 from aerie.engine.grammars.guides import Guides
 from aerie.native.library import library
+from aerie.native.structs.board import NativeBoard
 
 _CALL = ctypes.CFUNCTYPE(None, c_void_p, c_long, c_long, *[c_void_p] * 5)
 _ROOT = [0]
@@ -17,7 +18,10 @@ _ROOT = [0]
 class Hold:
     """Of one worker."""
 
-    def __init__(self, guides: Guides | None) -> None:
+    def __init__(self, guides: Guides | None, rows: int, vocabulary: int) -> None:
+        self.board = NativeBoard(rows, vocabulary)
+        if guides is not None:
+            guides.look_ahead(self.board)
         self.needed = False
         """Whether a row of the step in progress chooses under a grammar."""
         self._guides = guides

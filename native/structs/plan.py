@@ -15,12 +15,13 @@ from aerie.contracts.step import Ending, StepOutput, StepPlan
 from aerie.engine.step.clock import ReadTimes
 from aerie.engine.step.state import DeviceState
 from aerie.native.structs.columns import needs_beyond
+from aerie.native.structs.hold import Hold
 from aerie.native.structs.model import NativeBody, native_futures, native_tables
 
 
 class Step(ctypes.Structure):
     _fields_ = (
-        *((name, c_void_p) for name in ("target", "tables", "futures", "hold")),
+        *((name, c_void_p) for name in ("target", "tables", "futures", "hold", "board")),
         *((name, c_char_p) for name in ("rows", "turns")),
         *((name, c_long) for name in ("count", "open", "stop", "full")),
         ("greedy_below", c_float),
@@ -39,9 +40,9 @@ class Plans:
         self._beyond = needs_beyond()
         self._addresses = tuple(map(ctypes.addressof, (target.model, *self._read[1:])))
 
-    def step_of(self, plan: StepPlan, tokens: int, hold: int | None = None) -> Step | None:
+    def step_of(self, plan: StepPlan, tokens: int, hold: Hold) -> Step | None:
         """The step of a plan that passes at most `tokens` tokens; None if it needs more than the kernels support. The
-        needs of the plan's rows must have been noted. `hold` is the address of what holds choices to grammars.
+        needs of the plan's rows must have been noted. `hold` holds choices to grammars.
         """
         state = self._state
         if plan.logprobs >= 0 or plan.trees or tokens > self.most:
@@ -51,7 +52,8 @@ class Plans:
             return None
         return Step(
             *self._addresses,
-            hold,
+            hold.address,
+            hold.board.address,
             plan.rows.tobytes(),
             plan.generations.tobytes(),
             plan.rows.size,

@@ -136,12 +136,12 @@ def test_every_mask_is_a_fresh_matcher_s(
             assert not forced or np.flatnonzero(expected).tolist() == forced[:1]
             allowed = bool(expected[raw[node]])
             refused += not allowed and bool(((parents == node) & (tokens == raw[node]))[node + 1 :].any())
-            assert (node in seen) == (filtered or not (allowed or forced))
+            assert (node in seen) == (filtered or not allowed)
             if node in seen:
                 assert np.array_equal(seen[node], expected)
                 assert chosen[node] == np.where(expected, wanted, -1).argmax()
             else:
-                assert chosen[node] == (raw[node] if allowed else forced[0])
+                assert chosen[node] == raw[node]
             ended = chosen[node] == END
             path.append(int(chosen[node]))
             children = [n for n in range(node + 1, len(tokens)) if parents[n] == node and tokens[n] == chosen[node]]
