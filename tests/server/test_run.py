@@ -1,15 +1,12 @@
 """The life and death of the API process: drain, signals, a killed scheduler, a busy port."""
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
 import signal
 import socket
-import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,49 +16,10 @@ import pytest
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.server_section import ServerConfig
 from aerie.server.run import SPARE_DESCRIPTORS, _allow_descriptors, listen, url_of
-from tests.house import HOME
-from tests.patience import PATIENCE, quickest_of, runs
+from tests.patience import PATIENCE, quickest_of
+from tests.server.processes import serving, until_draining
 
 LONG = {"prompt": "x", "max_tokens": 490, "stream": True, "ignore_eos": True}
-
-
-class Process:
-    def __init__(self, process: asyncio.subprocess.Process, hello: dict[str, Any]) -> None:
-        self.process = process
-        self.url: str = hello["url"]
-        self.scheduler: int = hello["scheduler"]
-
-    async def end(self) -> tuple[int, dict[str, Any], str]:
-        """Exit code, the last line, and all that was logged."""
-        out, err = await asyncio.wait_for(self.process.communicate(), PATIENCE)
-        assert self.process.returncode is not None
-        return self.process.returncode, json.loads(out.splitlines()[-1]), err.decode()
-
-
-@contextlib.asynccontextmanager
-async def serving(folder: Path, *overrides: str) -> AsyncIterator[Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.server.serve_fake",
-        str(folder),
-        "server.port=0",
-        *overrides,
-        cwd=HOME,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    server: Process | None = None
-    try:
-        server = Process(process, json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE)))
-        yield server
-    finally:
-        if process.returncode is None:  # a test has failed; a scheduler that it has stopped would hold our pipes
-            process.kill()
-            if server is not None and runs(server.scheduler):
-                os.kill(server.scheduler, signal.SIGKILL)
-            await process.communicate()
 
 
 async def events(answer: aiohttp.ClientResponse) -> list[Any]:
@@ -206,16 +164,6 @@ def test_descriptors_suffice_for_the_connections() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300 + SPARE_DESCRIPTORS, hard), "never lowered"
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-async def until_draining(http: aiohttp.ClientSession, url: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while True:
-            async with http.get(f"{url}/ready") as answer:
-                if answer.status == 503:
-                    assert (await answer.json())["error"]["code"] == "draining"
-                    return
-            await asyncio.sleep(0.01)
 
 
 async def until_taken(http: aiohttp.ClientSession, url: str, places: int) -> None:
