@@ -66,7 +66,7 @@ class Held:
         step = self.needs.of(self.rows)
         self._kept = Model(output=Matrix(outputs=vocabulary)), native_tables(self.tables), self.rows.tobytes()
         model, tables, rows = self._kept
-        self.step = Step(ctypes.addressof(model), ctypes.addressof(tables), None, None, rows, None, count)
+        self.step = Step(ctypes.addressof(model), ctypes.addressof(tables), None, None, None, rows, None, count)
         self.step.open, self.step.stop, self.step.full = Ending.OPEN, Ending.STOP_ID, Ending.LENGTH
         self.step.greedy_below = GREEDY_BELOW
         self.step.samples, self.step.filters, self.step.bans, self.step.edits = (
