@@ -9,14 +9,10 @@ A matcher belongs to a row until the row's next owner. It moves with the walk, a
 cut off, or takes what was committed while the next pass runs: it follows exactly the tokens of the answer.
 """
 
-import os
-import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from threading import get_native_id
 
 import numpy as np
 
@@ -24,12 +20,10 @@ from aerie.contracts.grammar import Grammar, Masking, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
 from aerie.engine.grammars.ahead import Ahead, Board
+from aerie.engine.grammars.building import Building
 from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.kept import KeptMatchers
-from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
-
-_NICER = 5
-"""A third of the share of a core that steps get. Building takes longer for it only where cores are short."""
+from aerie.engine.grammars.matcher import GrammarFailed, Vocabulary
 
 Chosen = Callable[[int, bytes], int]
 """What the target chooses at a node of the row among the tokens that are allowed, a bit for each in words of 32."""
@@ -38,12 +32,7 @@ Chosen = Callable[[int, bytes], int]
 class Guides:
     def __init__(self, vocabulary: Callable[[], Vocabulary], kept: KeptMatchers | None = None) -> None:
         """`vocabulary` is made when the first grammar arrives. `kept` may bound what is kept for later requests."""
-        self._make_vocabulary = vocabulary
-        self._vocabulary: Vocabulary | None = None
-        self._made: dict[int, Matcher] = {}
-        """By request: matchers that have taken nothing yet, and never do; rows get copies."""
-        self._kept = KeptMatchers() if kept is None else kept
-        """Used only on the thread that builds."""
+        self._building = Building(vocabulary, kept)
         self._rows: dict[int, Guided] = {}
         self._step: dict[int, Guided] = {}
         """By their place in the step in progress: the rows that choose in it."""
@@ -52,9 +41,6 @@ class Guides:
         self._distinct: set[bytes] = set()
         """Masks of the step in progress."""
         self._ahead: Ahead | None = None
-        self._building = ThreadPoolExecutor(1, thread_name_prefix="grammar", initializer=_yield_to_steps)
-        self._freeing = ThreadPoolExecutor(1, thread_name_prefix="freed-grammar")
-        """A large grammar takes milliseconds to free, with the interpreter's lock: never on a thread that yields."""
 
     def look_ahead(self, board: Board) -> None:
         """Makes the masks of roots while passes run, for kernels that read `board`."""
@@ -62,11 +48,11 @@ class Guides:
 
     def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
         """Builds a request's matcher on a thread, then calls `done` there."""
-        self._building.submit(lambda: done(self._prepare(request, grammar)))
+        self._building.prepare(request, grammar, done)
 
     def forget(self, request: int) -> None:
         """The request has ended."""
-        self._building.submit(self._forget, request)  # after its own preparation
+        self._building.forget(request)
 
     def begin(self, plan: StepPlan) -> bool:
         """Takes in a plan; says whether a row of its step chooses under a grammar. Harmless if called twice."""
@@ -76,7 +62,7 @@ class Guides:
         if not self._rows:
             return False
         lasts = None if plan.prefill is None else plan.prefill.is_last
-        for place, row in enumerate(plan.rows.tolist()):
+        for place, row in enumerate(map(int, plan.rows)):
             guided = self._rows.get(row)
             if guided is not None and not guided.over and (lasts is None or lasts[place]):
                 self._step[place] = guided
@@ -132,14 +118,14 @@ class Guides:
         if not self._step:
             return output
         faults, masking, forbidden = self._faults, self._masking, np.zeros_like(output.drafted)
-        counts, endings, open_ones = output.counts.tolist(), output.endings.tolist(), list[Guided]()
+        open_ones: list[Guided] = []
         for place, guided in self._step.items():
-            kept = counts[place]
+            kept = int(output.counts[place])
             if guided.walked:
                 guided.matcher.undo(guided.taken - min(kept, guided.taken))
             elif kept:
-                self._follow(guided, output.token_ids[place, :kept].tolist())
-            guided.over |= endings[place] != Ending.OPEN
+                self._follow(guided, list(map(int, output.token_ids[place, :kept])))
+            guided.over |= int(output.endings[place]) != Ending.OPEN
             masking.masks += guided.masks
             masking.seconds += guided.seconds
             masking.drafted += int(output.drafted[place])
@@ -160,8 +146,7 @@ class Guides:
     def close(self) -> None:
         if self._ahead is not None:
             self._ahead.close()
-        for pool in (self._building, self._freeing):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._building.close()
 
     def _choose(
         self, guided: Guided, node: int, token: int, tokens: list[int], parents: list[int], among: Chosen
@@ -197,13 +182,13 @@ class Guides:
             if row in self._rows:
                 self._give_up(self._rows.pop(row))
             request = -1 if starts.guides is None else int(starts.guides[place])
-            made = self._made.get(request)
+            made = self._building.made.get(request)
             if made is None:  # free text, or a request that was aborted since
                 continue
             matcher = made.copy()
             for token in starts.answers[place]:
                 matcher.take(token)
-            guided = Guided(row, matcher, self._known().end_ids, _filtered(starts, place))
+            guided = Guided(row, matcher, self._building.vocabulary().end_ids, _filtered(starts, place))
             self._rows[row] = guided
             if self._ahead is not None:
                 self._ahead.send([guided])
@@ -213,41 +198,7 @@ class Guides:
         with suppress(GrammarFailed):
             guided.wait()
         self._release(guided)
-        self._freeing.submit([guided].clear)
-
-    def _prepare(self, request: int, grammar: Grammar) -> Prepared:
-        started = time.perf_counter()
-        kept = self._kept.get(grammar)
-        try:
-            self._made[request] = self._built(grammar) if kept is None else kept
-        except Exception as error:  # noqa: BLE001  of any kind: a request waits for the answer
-            return Prepared(request, time.perf_counter() - started, str(error))
-        return Prepared(request, time.perf_counter() - started, reused=kept is not None)
-
-    def _built(self, grammar: Grammar) -> Matcher:
-        matcher = self._known().matcher(grammar)
-        matcher.words()  # here: that of a large schema takes milliseconds, in which steps go on
-        dropped = self._kept.put(grammar, matcher)
-        self._freeing.submit(dropped.clear)
-        return matcher
-
-    def _forget(self, request: int) -> None:
-        made = [self._made.pop(request, None)]  # without another name for it, which could be the last to let go
-        self._freeing.submit(made.clear)
-
-    def _known(self) -> Vocabulary:
-        if self._vocabulary is None:
-            self._vocabulary = self._make_vocabulary()
-        return self._vocabulary
-
-
-def _yield_to_steps() -> None:
-    """Lowers the priority of this thread: a large grammar takes a core for a quarter of a second, and steps beside it
-    come first where cores are short.
-    """
-    if sys.platform == "linux":  # elsewhere threads have no priority of their own
-        with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, get_native_id(), os.getpriority(os.PRIO_PROCESS, 0) + _NICER)
+        self._building.free([guided])
 
 
 def _forced(guided: Guided) -> list[int]:

@@ -223,7 +223,7 @@ def test_a_request_may_be_forgotten_before_its_row_starts(vocabulary: Vocabulary
     """A lane hears of an abort at once, and of the plan before it in its turn."""
     guides = started(vocabulary, GRAMMARS[0])
     guides.forget(7)
-    guides._building.submit(lambda: None).result(PATIENCE)
+    guides._building._building.submit(lambda: None).result(PATIENCE)
     one = np.array([2], np.int32)
     columns, stops = columns_of([SamplingParams()]), np.full((1, MAX_STOP_IDS), -1, np.int32)
     late = RowStarts(one, one.astype(np.int64), columns, one, one, one, stops, guides=np.array([7]), answers=[[]])

@@ -1,6 +1,8 @@
 """Grammars that later requests repeat: built once, within bounds, and with nothing of one answer in another."""
 
 import queue
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import cast
 
@@ -9,11 +11,35 @@ import pytest
 
 from aerie.contracts.grammar import Grammar, Prepared
 from aerie.engine.grammars.guides import Guides
-from aerie.engine.grammars.kept import KeptMatchers
+from aerie.engine.grammars.kept import KeptMatchers, bytes_of
 from aerie.engine.grammars.matcher import Matcher, Vocabulary
 from tests.engine.grammars.test_guides import GRAMMARS, WIDTH, Watched, fresh, prepared, starts_of, step
 from tests.house import HOME
 from tests.patience import PATIENCE
+
+COUNT = f"""
+import json
+from pathlib import Path
+from aerie.contracts.grammar import Grammar
+from aerie.engine.grammars.kept import bytes_of
+from aerie.engine.grammars.matcher import Vocabulary
+
+def held():
+    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+
+def schema(one):
+    properties = {{f"field_{{one}}_{{n:04}}": {{"type": "integer"}} for n in range(800)}}
+    return Grammar(kind="json_schema", text=json.dumps({{"type": "object", "properties": properties}}))
+
+vocabulary = Vocabulary.of_model(Path({str(HOME)!r}) / "models/demo/target", {WIDTH}, (1,))
+vocabulary.matcher(schema(0)).words()
+before, matchers, grammars = held(), [], [schema(one) for one in range(1, 9)]
+for grammar in grammars:
+    matchers.append(vocabulary.matcher(grammar))
+    matchers[-1].words()
+print(held() - before, sum(map(bytes_of, grammars)))
+"""
+"""Prints what matchers take, and what is reckoned for them."""
 
 
 def named(text: str) -> Grammar:
@@ -52,7 +78,7 @@ def test_answers_of_one_grammar_do_not_meet() -> None:
         assert matcher.forced() == fresh(vocabulary, grammar, answer).forced()
 
 
-@pytest.mark.parametrize("bounds", [{"entries": 2}, {"size": 5}])
+@pytest.mark.parametrize("bounds", [{"entries": 2}, {"size": 2 * bytes_of(named("aa")) + 1}])
 def test_the_one_not_asked_for_longest_goes_first(bounds: dict[str, int]) -> None:
     kept = KeptMatchers(**bounds)
     matchers = {text: cast(Matcher, object()) for text in ("aa", "bb", "cc")}
@@ -63,10 +89,29 @@ def test_the_one_not_asked_for_longest_goes_first(bounds: dict[str, int]) -> Non
 
 
 def test_what_is_larger_than_all_room_is_not_kept() -> None:
-    kept, large = KeptMatchers(size=5), cast(Matcher, object())
+    kept, large = KeptMatchers(size=bytes_of(named("aaaaa"))), cast(Matcher, object())
     assert kept.put(named("a" * 6), large) == [large] and kept.get(named("a" * 6)) is None
     small = cast(Matcher, object())
     assert kept.put(named("aaaaa"), small) == [] and kept.get(named("aaaaa")) is small
+
+
+def test_a_matcher_serves_so_many_requests() -> None:
+    kept, old, new = KeptMatchers(answers=3), cast(Matcher, object()), cast(Matcher, object())
+    assert kept.put(named("a"), old) == []
+    assert [kept.get(named("a")) for _ in range(3)] == [old, old, None]
+    assert kept.put(named("a"), new) == [old] and kept.get(named("a")) is new
+
+
+def test_the_bytes_of_a_matcher_are_not_underrated() -> None:
+    """A schema of many properties takes the most for its text. What the process holds is counted, in a process of its
+    own: here others have left room.
+    """
+    counted = subprocess.run(
+        [sys.executable, "-c", COUNT], check=False, cwd=HOME, capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert counted.returncode == 0, counted.stderr
+    took, estimated = map(int, counted.stdout.split())
+    assert estimated / 4 < took < 1.5 * estimated
 
 
 def test_what_must_go_is_freed_beside_the_steps() -> None:
