@@ -69,8 +69,8 @@ def answers(own: Config, asked: list[Generate], *, disturbed: float = 0.0) -> tu
                 if scheduler.rows.running > 1:
                     scheduler.policy.preempt()
         scheduler.check()
-        lane._worker.guides._building.submit(lambda: None).result(PATIENCE)
-        assert not lane._worker.guides._made, "what was prepared for a request is left over"
+        lane._worker.guides._building._building.submit(lambda: None).result(PATIENCE)
+        assert not lane._worker.guides._building.made, "what was prepared for a request is left over"
     kept = {id: text for id, text in texts.items() if ended[id].reason != "abort"}
     for id, text in kept.items():
         assert ended[id].usage.completion_tokens == len(text)
