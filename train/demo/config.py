@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from aerie.contracts.section import Section
+from aerie.train.optimization.precision import Precision
 
 
 class Architecture(Section):
@@ -40,7 +41,7 @@ class Pretraining(Section):
     """Share of the steps over which the rates fall to zero, at the end."""
     checkpoint_every: int
     threads: int = 1
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     """What matrices are multiplied in; weights and sums stay in fp32. `bfloat16` halves a step on CPUs that have such
     products (flag `avx512_bf16` or `amx_bf16` of `lscpu`); on others it takes longer.
     """

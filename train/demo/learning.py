@@ -19,6 +19,7 @@ from aerie.train.demo.batches import Batch
 from aerie.train.demo.config import Pretraining
 from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
+from aerie.train.optimization.precision import dtype_of
 from aerie.train.optimization.schedule import set_rate, share
 from aerie.train.progress import say
 
@@ -43,8 +44,8 @@ def learn(
     learn at that share of the rate. `watch` is called after each step with their number, before a checkpoint of it is
     written.
     """
-    optimizers = divided(model, apart="embed", slower=slower, precision=_dtype(run))
-    if _dtype(run) is torch.bfloat16:
+    optimizers = divided(model, apart="embed", slower=slower, precision=dtype_of(run.precision))
+    if run.precision == "bfloat16":
         model.set_attn_implementation(attention.NAME)
     start = checkpoint.load(folder, model, optimizers) or first
     batches = ahead(start)
@@ -68,7 +69,7 @@ def _update(
     """One update at `level`, a share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    with torch.autocast("cpu", torch.bfloat16, enabled=_dtype(run) is torch.bfloat16):
+    with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bfloat16"):
         loss, count = _loss(model, batch)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
@@ -83,7 +84,3 @@ def _loss(model: LlamaForCausalLM, batch: Batch) -> tuple[Tensor, int]:
     hidden = model.model(batch.ids, use_cache=False).last_hidden_state[:, :-1]
     answer = batch.answer[:, 1:]
     return cross_entropy(model.lm_head(hidden[answer]), batch.ids[:, 1:][answer]), int(answer.sum())
-
-
-def _dtype(run: Pretraining) -> torch.dtype:
-    return torch.float32 if run.precision == "float32" else torch.bfloat16

@@ -21,6 +21,7 @@ from aerie.train.heads.loss import Judged
 from aerie.train.heads.peagle.loss import Lesson
 from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
+from aerie.train.optimization.precision import dtype_of
 from aerie.train.optimization.schedule import set_rate, share, warm_cosine
 from aerie.train.pipeline import features, vocabulary
 from aerie.train.pipeline.config import PipelineConfig
@@ -228,6 +229,5 @@ def _optimizers(stage: TrainStage, head: nn.Module) -> list[Optimizer]:
     if stage.optimizer == "adamw":
         learning = [weight for weight in head.parameters() if weight.requires_grad]
         return [torch.optim.AdamW(learning, lr=0.0, betas=stage.betas, weight_decay=stage.weight_decay)]
-    precision = torch.float32 if stage.precision == "float32" else torch.bfloat16
-    decay = stage.weight_decay
+    decay, precision = stage.weight_decay, dtype_of(stage.precision)
     return divided(head, betas=stage.betas, matrix_decay=decay, vector_decay=decay, precision=precision)

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from aerie.contracts.section import Section
+from aerie.train.optimization.precision import Precision
 
 
 class ParallelSection(Section):
@@ -73,7 +74,7 @@ class TrainStage(Section):
     warmup: float = Field(default=0.015, ge=0, le=1)
     """Share of the updates over which the rate rises."""
     clip: float = Field(default=0.5, gt=0)
-    precision: Literal["float32", "bfloat16"] = "float32"
+    precision: Precision = "float32"
     """Dtype of matrix products; weights, their gradients and the optimizer are always float32."""
     checkpoint_every: int = Field(default=200, ge=1)
     log_every: int = Field(default=10, ge=1)
