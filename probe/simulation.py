@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from aerie.contracts.config import Config
-from aerie.contracts.shape import DraftShape
+from aerie.contracts.shape import DraftShape, chain_depths
 from aerie.contracts.step import Capacity
 from aerie.probe.arrivals import Outcome, answered
 from aerie.probe.clocks import Clock
@@ -23,7 +23,6 @@ from aerie.probe.replay import Price, ReplayLane
 from aerie.probe.shapes import label, load_shape
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.calibration import calibrated
-from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 
 OFF, PLANNER, HINDSIGHT = "off", "planner", "hindsight"

@@ -8,8 +8,6 @@ from aerie.scheduler.planner.choice import ChainChoice, Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.regression import Doubles
 
-DEPTHS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 63)
-"""Depths of chains that are tried, up to the deepest shape of the config, which is tried too."""
 SPREAD = 64
 """Steps over which the cost of catching up is spread."""
 _MEMORY = 0.98
@@ -80,12 +78,6 @@ class Chains:
         chances = (went_on + _PRIOR * mean) / (could + _PRIOR)
         chances[0] = 1.0
         np.multiply.accumulate(chances, out=self._reach[size])
-
-
-def chain_depths(shapes: list[DraftShape]) -> tuple[int, ...]:
-    """The depths of chains to try, within the largest of `shapes`."""
-    most = max((min(shape.depth, shape.nodes - 1) for shape in shapes if shape.drafts), default=1)
-    return (*(depth for depth in DEPTHS if depth < most), most)
 
 
 def _size(rows: int) -> int:

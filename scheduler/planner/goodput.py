@@ -10,11 +10,11 @@ from collections import deque
 
 import numpy as np
 
-from aerie.contracts.shape import NO_DRAFT, DraftShape
+from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
 from aerie.scheduler.planner.candidates import Batch, Candidates
-from aerie.scheduler.planner.chains import Chains, chain_depths
+from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard

@@ -1,10 +1,10 @@
 """Makes the planner of a deployment. Called by the loop, once."""
 
 from aerie.contracts.config import Config
+from aerie.contracts.shape import chain_depths
 from aerie.contracts.step import Lane
 from aerie.scheduler.drafting import Drafting
 from aerie.scheduler.planner.calibration import calibrated
-from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
 

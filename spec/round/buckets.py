@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
+from aerie.contracts.spec_section import SpecConfig
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.step.batch import Cover, uniform_layout
 from aerie.engine.step.graph_pass import GraphPass
@@ -65,6 +67,18 @@ Shape = tuple[int, int, int, int, bool]
 
 def shape_of(bucket: RoundBucket) -> Shape:
     return bucket.rows, bucket.depth, bucket.topk, bucket.nodes, bucket.short
+
+
+def planned_shapes(spec: SpecConfig, sizes: range) -> set[DraftShape]:
+    """The shapes that a scheduler may plan for batches of these sizes."""
+    shapes = {load.shape for load in spec.by_load} or {spec.shape}
+    if spec.planner == "goodput":
+        chains = {DraftShape(depth, 1, depth + 1) for depth in chain_depths(shapes)}
+        return chains | {shape for shape in shapes if shape.drafts and shape.topk > 1}
+    if spec.by_load:
+        by_load = sorted(spec.by_load, key=lambda load: load.rows)
+        shapes = {next((load.shape for load in by_load if rows <= load.rows), NO_DRAFT) for rows in sizes}
+    return {shape for shape in shapes if shape.drafts}
 
 
 def staged_in(bucket: RoundBucket, needs: Needs, fixed: FixedRows, passes: Passes, device: torch.device) -> Staged:

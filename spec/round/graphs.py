@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aerie.contracts.shape import NO_DRAFT
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.attention import Capturable
@@ -34,7 +33,7 @@ from aerie.engine.step.masked import equal_places
 from aerie.engine.step.results import Answer
 from aerie.spec.drafters.drafter import GraphDrafter
 from aerie.spec.round.answer import drafted_answer
-from aerie.spec.round.buckets import Passes, RoundBucket, Shape, shape_of, staged_in
+from aerie.spec.round.buckets import Passes, RoundBucket, Shape, planned_shapes, shape_of, staged_in
 from aerie.spec.round.round import Round
 from aerie.spec.round.stage import Staged, reach
 from aerie.spec.round.verify import fetch_trees
@@ -141,16 +140,12 @@ class RoundGraphs:
     def _shapes(self, spec: SpecConfig) -> list[tuple[int, int, int, int]]:
         """Rows, depth, topk and nodes of every bucket, the largest first."""
         found: set[tuple[int, int, int, int]] = set()
-        by_load = sorted(spec.by_load, key=lambda load: load.rows)
         before = 0
         for size in self._sizes:
-            for rows in range(before + 1, size + 1):
-                fitting = (load.shape for load in by_load if rows <= load.rows)
-                shape = next(fitting, NO_DRAFT) if by_load else spec.shape
-                if shape.drafts:
-                    topk = min(shape.topk, self._needs.draft_vocabulary)
-                    nodes = int(usable_nodes(np.array([shape.nodes]), topk, shape.depth)[0])
-                    found.add((size, min(shape.depth, nodes - 1), topk, nodes))
+            for shape in planned_shapes(spec, range(before + 1, size + 1)):
+                topk = min(shape.topk, self._needs.draft_vocabulary)
+                nodes = int(usable_nodes(np.array([shape.nodes]), topk, shape.depth)[0])
+                found.add((size, min(shape.depth, nodes - 1), topk, nodes))
             before = size
         return sorted(found, reverse=True)
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from aerie.contracts.messages import Abort, Finished
-from aerie.contracts.shape import NO_DRAFT, DraftShape
+from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import LoadShape, SpecConfig
-from aerie.scheduler.planner.chains import chain_depths
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.planner.trials import PROBE_STEPS

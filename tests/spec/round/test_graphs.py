@@ -10,11 +10,14 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from aerie.contracts.sampling import SamplingParams
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import StepOutput, StepPlan
 from aerie.engine.lanes.cuda import CudaLane
 from aerie.engine.state.edit_tables import IN_PROMPT
 from aerie.engine.step.graph_pass import GraphPass
-from aerie.engine.step.graphs import Family, bucket_for, row_buckets
+from aerie.engine.step.graphs import Family, Graphs, bucket_for, row_buckets
+from aerie.spec.round.buckets import planned_shapes
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
 from tests.engine.rounds import Rounds, Row
@@ -133,6 +136,42 @@ def test_a_lone_row_of_fewer_nodes_is_replayed(
     assert not eager and replayed[1] == [3]
     monkeypatch.undo()
     assert replayed == answer(make_worker(**SHAPES[shape]))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_each_depth_that_a_planner_may_choose_has_its_own_recording(
+    make_worker: MakeWorker, stand_in: StandIn, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker(planner="goodput", **SHAPES["chain"])
+    assert worker.capacity.report["graphs"] == 3 * 2 * 4 * 3 + 2 * 4
+    replayed: set[int] = set()
+    replay = Graphs.replay
+
+    def noted(graphs: Graphs, family: Family, bucket: Any) -> Any:
+        replayed.add(bucket.depth)
+        return replay(graphs, family, bucket)
+
+    monkeypatch.setattr(Graphs, "replay", noted)
+    rounds = Rounds(worker)
+    row = rounds.add(0, list(PROMPTS[0]), SamplingParams(temperature=0, max_tokens=9), drafting=True)
+    for _ in range(2):
+        rounds.decode([row], depth=depth, topk=1, nodes=depth + 1)
+    assert replayed == {depth}
+
+
+def test_what_may_be_planned_is_the_config_s_table_or_all_that_a_planner_tries() -> None:
+    chain, tree = LoadShape(rows=2, depth=3, nodes=4), LoadShape(rows=4, depth=3, topk=3, nodes=9)
+    fixed = SpecConfig(by_load=(tree, chain, LoadShape(rows=8, depth=0, nodes=1)))
+    assert [planned_shapes(fixed, range(rows, rows + 1)) for rows in (1, 3, 5, 9)] == [
+        {chain.shape},
+        {tree.shape},
+        set(),
+        set(),
+    ]
+    assert planned_shapes(fixed, range(2, 5)) == {chain.shape, tree.shape}
+    assert planned_shapes(SpecConfig(depth=3, nodes=4), range(1, 2)) == {chain.shape}
+    chosen = {DraftShape(depth, 1, depth + 1) for depth in (1, 2, 3)} | {tree.shape}
+    assert planned_shapes(fixed.model_copy(update={"planner": "goodput"}), range(9, 10)) == chosen
 
 
 def test_a_recording_reads_only_what_outlives_it(make_worker: MakeWorker, stand_in: StandIn) -> None:
