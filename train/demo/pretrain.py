@@ -33,10 +33,19 @@ def pretrain(run: TaskTarget, out: Path, *, seed: int) -> None:
     """
     torch.set_num_threads(run.threads)
     torch.manual_seed(seed)
-    tokenizer = build_tokenizer(run, seed=seed)
+    tokenizer = _tokenizer(run, out, seed)
     model = _deepened(run, tokenizer, out, seed)
     _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps, last=run.steps)
     export(model, tokenizer, out)
+
+
+def _tokenizer(run: TaskTarget, out: Path, seed: int) -> PreTrainedTokenizerFast:
+    """The one that a killed run left in `out`, whose ids its checkpoints are of; or a fresh one, left there."""
+    if (out / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(out)
+    tokenizer = build_tokenizer(run, seed=seed)
+    tokenizer.save_pretrained(out)
+    return tokenizer
 
 
 def build_tokenizer(run: TaskTarget, *, seed: int) -> PreTrainedTokenizerFast:

@@ -69,6 +69,19 @@ def test_a_resumed_run_is_the_undisturbed_one(
         assert (again / name).read_bytes() == (calm / name).read_bytes()
 
 
+def test_a_resumed_run_keeps_the_tokenizer_that_its_checkpoints_are_of(
+    run: TaskTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exercises drawn otherwise, by a changed task, would train another one."""
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(checkpoint, "save", _dying(1))
+        train_target(run, tmp_path, seed=0)
+    kept = (tmp_path / "tokenizer.json").read_bytes()
+    monkeypatch.setattr(pretrain, "build_tokenizer", None)
+    train_target(run, tmp_path, seed=0)
+    assert (tmp_path / "tokenizer.json").read_bytes() == kept
+
+
 def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     thin, deep = build(thinned(run), words), fresh_model(run.architecture, words)

@@ -4,6 +4,7 @@ The checks read a prompt with the patterns that wrote it, so each task also has 
 """
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from aerie.train.demo.tasks.dice import Dice, held_out
 from aerie.train.demo.tasks.docstrings import paragraphs
 from aerie.train.demo.tasks.exercise import Exercise, Message, answers, question
 from aerie.train.demo.tasks.pattern import Pattern
+from aerie.train.demo.tasks.records import KEYS
 from tests.house import HOME
 
 BY_HAND = {
@@ -120,6 +122,16 @@ def test_sizes_scale_what_is_asked() -> None:
         return max(len(TASKS["tables"].draw(Dice(rng, size=size)).messages[1]["content"]) for _ in range(40))
 
     assert longest(0.0) < longest(0.5) < longest(1.0)
+
+
+def test_the_first_field_asked_for_tells_records_apart() -> None:
+    for exercise in _drawn("extraction", 60):
+        first = re.search(r'"properties": \{"(\w+)"', question(exercise.messages))
+        assert first is not None and first[1] in KEYS
+    firsts = {
+        re.split(r"\W+", exercise.messages[1]["content"].lstrip('[|{ \n"'))[0] for exercise in _drawn("tables", 60)
+    }
+    assert firsts == set(KEYS)
 
 
 def test_docstrings_are_first_paragraphs_and_no_two_are_equal() -> None:

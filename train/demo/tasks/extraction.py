@@ -6,7 +6,7 @@ from typing import Any
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import Pattern, patterns, read_any
-from aerie.train.demo.tasks.records import KINDS, Kind, Record, drawn, is_number, typed
+from aerie.train.demo.tasks.records import KINDS, Kind, Record, drawn, is_number, keyed, typed
 
 TAUGHT = patterns(
     "Extract the data as JSON.\nSchema: {schema}\nText: {text}",
@@ -18,7 +18,7 @@ NEW = patterns("Turn the text into JSON that fits the schema.\n{schema}\n{text}"
 
 def draw(dice: Dice) -> Exercise:
     kind = dice.rng.choice(KINDS)
-    fields = dice.rng.sample(kind.fields, dice.number(2, len(kind.fields)))
+    fields = keyed(dice, kind.fields, dice.number(2, len(kind.fields)))
     records = [drawn(dice, kind.fields) for _ in range(dice.count(1, 9))]
     given_text = " ".join(dice.phrase(kind.taught, kind.new).fill(record) for record in records)
     schema = _schema(fields, many=len(records) > 1 or dice.chance(0.2))

@@ -1,6 +1,6 @@
 """Records with named fields: what sentences tell, JSON holds and tables list."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aerie.train.demo.tasks.dice import COLORS, DAYS, JOBS, Dice
@@ -27,6 +27,8 @@ FIELDS: dict[str, Callable[[Dice], Value]] = {
     "code": Dice.word,
 }
 """What can stand in a record, and how each field is drawn."""
+KEYS = ("name", "owner", "city", "country", "order", "code")
+"""Fields that tell records apart: two of an exercise seldom share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,12 @@ KINDS = (
 
 def drawn(dice: Dice, fields: tuple[str, ...]) -> Record:
     return {field: FIELDS[field](dice) for field in fields}
+
+
+def keyed(dice: Dice, fields: Sequence[str], count: int) -> list[str]:
+    """`count` different ones of `fields`, first one that tells records apart."""
+    key = dice.rng.choice([field for field in fields if field in KEYS])
+    return [key, *dice.rng.sample([field for field in fields if field != key], count - 1)]
 
 
 def typed(field: str, text: str) -> Value:

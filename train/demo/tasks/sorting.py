@@ -1,6 +1,6 @@
 """Putting numbers or names into order."""
 
-from aerie.train.demo.tasks.dice import CONSONANTS, Dice
+from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import patterns, read_any
 
@@ -10,11 +10,11 @@ _ORDERS = ("ascending", "descending")
 
 
 def draw(dice: Dice) -> Exercise:
-    length = dice.count(5, 16)
+    length = dice.count(5, 12)
     if dice.chance(0.6):
         values = list(map(str, dice.several(lambda: dice.number(0, 99), length)))
     else:
-        values = _different_initials(dice, min(length, len(CONSONANTS) - 2))
+        values = _different_initials(dice, length)
     asking = dice.phrase(TAUGHT, NEW).fill({"order": dice.rng.choice(_ORDERS), "list": ", ".join(values)})
     return asked("sorting", asking, _sorted(asking))
 

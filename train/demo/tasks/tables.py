@@ -5,7 +5,7 @@ import json
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import patterns, read_any
-from aerie.train.demo.tasks.records import FIELDS, typed
+from aerie.train.demo.tasks.records import FIELDS, keyed, typed
 
 TAUGHT = patterns("Make a {form} of this:\n{rows}", "{rows}\n\nShow this as a {form}.", "Convert to a {form}:\n{rows}")
 NEW = patterns("Please rewrite these rows as a {form}:\n{rows}")
@@ -17,7 +17,7 @@ Rows = list[list[str]]
 
 
 def draw(dice: Dice) -> Exercise:
-    columns = dice.rng.sample(list(FIELDS), dice.count(2, 5))
+    columns = keyed(dice, tuple(FIELDS), dice.count(2, 5))
     rows = [columns, *([str(FIELDS[column](dice)) for column in columns] for _ in range(dice.count(2, 12)))]
     form = dice.rng.choices(_FORMS, _WEIGHTS)[0]
     given = dice.rng.choice([other for other in _FORMS if other != form])
