@@ -60,6 +60,15 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenize
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator([*_syllables(), *texts], _trainer(vocabulary - len(MARKS)))
     tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in MARKS])  # clients see these
+    return _with_template(tokenizer)
+
+
+def kept_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The one that `train_tokenizer` made and a run left in `folder`."""
+    return _with_template(Tokenizer.from_file(str(folder / "tokenizer.json")))
+
+
+def _with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=SPECIAL[0],

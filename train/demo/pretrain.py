@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo import induction
-from aerie.train.demo.chat import Chat, train_tokenizer
+from aerie.train.demo.chat import Chat, kept_tokenizer, train_tokenizer
 from aerie.train.demo.config import Architecture, TaskTarget
 from aerie.train.demo.judge import forced_rates
 from aerie.train.demo.learning import learn
@@ -42,7 +42,7 @@ def pretrain(run: TaskTarget, out: Path, *, seed: int) -> None:
 def _tokenizer(run: TaskTarget, out: Path, seed: int) -> PreTrainedTokenizerFast:
     """The one that a killed run left in `out`, whose ids its checkpoints are of; or a fresh one, left there."""
     if (out / "tokenizer.json").exists():
-        return PreTrainedTokenizerFast.from_pretrained(out)
+        return kept_tokenizer(out)
     tokenizer = build_tokenizer(run, seed=seed)
     tokenizer.save_pretrained(out)
     return tokenizer

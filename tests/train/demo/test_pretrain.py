@@ -76,10 +76,11 @@ def test_a_resumed_run_keeps_the_tokenizer_that_its_checkpoints_are_of(
     with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(checkpoint, "save", _dying(1))
         train_target(run, tmp_path, seed=0)
-    kept = (tmp_path / "tokenizer.json").read_bytes()
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+    kept = [(tmp_path / name).read_bytes() for name in names]
     monkeypatch.setattr(pretrain, "build_tokenizer", None)
     train_target(run, tmp_path, seed=0)
-    assert (tmp_path / "tokenizer.json").read_bytes() == kept
+    assert [(tmp_path / name).read_bytes() for name in names] == kept
 
 
 def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: PreTrainedTokenizerFast) -> None:
