@@ -6,7 +6,7 @@ every chat endpoint takes, so it comes with the ids that its own template gives.
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,24 @@ from aerie.train.demo.config import DocstringTarget, TaskTarget
 from aerie.train.demo.corpus.docstrings import Entry, read
 from aerie.train.demo.corpus.questions import HELD_OUT, TAUGHT, ask
 
+_FEW = "docstrings"
+"""A task with so few questions that most drawn ones would be equal, and equal prompts are dropped."""
+_BEFORE = 3
+"""Other questions of that task that come before one in a conversation, so that no two are equal."""
+
 Drawn = dict[str, Any]
 """`turns` {role, content}, and of exercises `prompt_token_ids`: what the model reads before its answer."""
 
 
-def draw_prompts(run: DocstringTarget | TaskTarget, target: Path, count: int, *, seed: int) -> Iterator[Drawn]:
-    """`count` questions in taught phrasings, each entry once before any comes again; or those of `count` exercises."""
+def draw_prompts(
+    run: DocstringTarget | TaskTarget, target: Path, count: int, *, seed: int, shares: Mapping[str, float] | None = None
+) -> Iterator[Drawn]:
+    """`count` questions in taught phrasings, each entry once before any comes again; or those of `count` exercises, of
+    tasks by the run's shares, or by `shares` where these name one.
+    """
     if isinstance(run, DocstringTarget):
         return itertools.islice(_questions(read(Path(run.corpus)), TAUGHT, f"{seed} drawn"), count)
-    return _exercises(run, target, count, seed)
+    return _exercises({**run.shares, **(shares or {})}, target, count, seed)
 
 
 def held_out_prompts(
@@ -42,15 +51,19 @@ def _questions(entries: list[Entry], phrasings: tuple[str, ...], seed: str) -> I
             yield {"turns": [{"role": "user", "content": ask(entry, rng.choice(phrasings))}]}
 
 
-def _exercises(run: TaskTarget, target: Path, count: int, seed: int) -> Iterator[Drawn]:
+def _exercises(shares: Mapping[str, float], target: Path, count: int, seed: int) -> Iterator[Drawn]:
     from aerie.train.demo.chat import Chat
-    from aerie.train.demo.mix import draw
+    from aerie.train.demo.mix import draw, joined
+    from aerie.train.demo.tasks import TASKS
     from aerie.train.demo.tasks.dice import Dice
     from aerie.train.demo.tasks.exercise import answers
 
     chat, rng = Chat.of(target), random.Random(f"{seed} head")
     for _ in range(count):
-        exercise = draw(run.shares, Dice(rng, size=rng.random()))
+        dice = Dice(rng, size=rng.random())
+        exercise = draw(shares, dice)
+        if exercise.tasks == (_FEW,):
+            exercise = joined([*(TASKS[_FEW].draw(dice) for _ in range(_BEFORE)), exercise])
         for index in answers(exercise):
             yield _read_before(chat, chat.prompt(exercise, index))
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.overrides import lay_over
 from aerie.contracts.section import Section
-from aerie.train.demo.config import Target
+from aerie.train.demo.config import Target, TaskTarget
 from aerie.train.pipeline.fitting.config import TrainStage
 
 
@@ -31,6 +31,8 @@ class PromptsStage(Section):
     sources: tuple[Source, ...] = ()
     drawn: int = Field(default=0, ge=0)
     """Questions, or exercises, that are drawn from what `pretrain` teaches the target."""
+    shares: dict[str, float] = Field(default_factory=dict)
+    """Task -> its share of the drawn exercises, where that is not the share of `pretrain.shares`."""
     bad_lines: int = Field(default=10, ge=0)
     """Most unreadable lines that are skipped; one more fails the stage."""
 
@@ -179,6 +181,11 @@ class PipelineConfig(Section):
         if self.pretrain is None and (self.prompts.drawn or self.evaluate.drawn):
             raise ValueError(
                 "prompts.drawn and evaluate.drawn draw from what a section pretrain teaches; there is none"
+            )
+        tasks = self.pretrain.shares if isinstance(self.pretrain, TaskTarget) else {}
+        if unknown := sorted(self.prompts.shares.keys() - tasks.keys()):
+            raise ValueError(
+                f"prompts.shares names {', '.join(unknown)}; pretrain.shares has {', '.join(tasks) or None}"
             )
         return self
 

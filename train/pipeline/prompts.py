@@ -84,7 +84,8 @@ def _drawn(config: PipelineConfig) -> Iterator[Record]:
     run = config.pretrain
     if run is None or not config.prompts.drawn:
         return
-    found = draw_prompts(run, Path(config.target), config.prompts.drawn, seed=config.seed)
+    stage = config.prompts
+    found = draw_prompts(run, Path(config.target), stage.drawn, seed=config.seed, shares=stage.shares)
     for number, drawn in enumerate(found, 1):
         yield as_record(drawn, domain=run.kind, license=run.license, source="drawn", line=number)
 

@@ -1,5 +1,6 @@
 """Exercises as prompts of a pipeline: with the ids that the template gives, asked and learned as they are."""
 
+import itertools
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from aerie.train.demo.chat import Chat
 from aerie.train.demo.config import TaskTarget
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.prompts import draw_prompts, held_out_prompts
-from aerie.train.pipeline.config import PipelineConfig
+from aerie.train.pipeline.config import PipelineConfig, PromptsStage
 from aerie.train.pipeline.data.lines import read_own
 from aerie.train.pipeline.features import make_features
 from aerie.train.pipeline.filter import filter_prompts
@@ -55,6 +56,26 @@ def test_exercises_are_drawn_as_the_model_reads_them(run: TaskTarget, folder: Pa
         assert chat.decode(drawn["prompt_token_ids"]) == drawn["turns"][0]["content"]
     held_out = held_out_prompts(run, folder, 2, seed=0)
     assert set(held_out) == {*run.shares, "mixed"} and all(len(found) == 2 for found in held_out.values())
+
+
+def test_heads_may_be_asked_more_of_a_task_than_their_target_was(config: PipelineConfig) -> None:
+    def tools(**shares: float) -> int:
+        own = config.model_copy(
+            update={"prompts": PromptsStage(drawn=24, shares=shares), "work": config.work + str(shares)}
+        )
+        return sum("<tools>" in one["turns"][0]["content"] for one in read_own(make_prompts(own) / "prompts.jsonl"))
+
+    assert tools(tools=0.01, counting=9) < 3 < tools(tools=9)
+    with pytest.raises(ValueError, match=r"prompts\.shares names tabels; pretrain\.shares has counting, tools"):
+        PipelineConfig.model_validate(config.model_dump() | {"prompts": {"drawn": 4, "shares": {"tabels": 2}}})
+
+
+def test_no_two_questions_about_docstrings_are_equal(run: TaskTarget, folder: Path) -> None:
+    """There are 160, asked in four ways."""
+    run = run.model_copy(update={"shares": {"docstrings": 1}})
+    asked = [drawn["turns"][0]["content"] for drawn in draw_prompts(run, folder, 100, seed=0)]
+    later = [text for before, text in itertools.pairwise(asked) if text.startswith(before)]  # behind other questions
+    assert len(set(later)) == len(later) > 290
 
 
 def test_a_head_learns_what_the_target_says_after_tools_and_results(config: PipelineConfig) -> None:
