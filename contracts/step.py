@@ -133,9 +133,11 @@ class StepPlan:
     """The most log probabilities that a row of this step wants (see SamplingParams.logprobs)."""
     resting: Bools | None = None
     """Rows of a decode step whose taps and token go to their tail instead of the head; None if there are none."""
+    fresh: Bools | None = None
+    """Of the rows that rest, those whose tail is empty: it begins with this step. None if no row rests."""
     behind: Ints | None = None
     """Tokens in each row's tail, with which the head is extended before the step; None if there are none. Rows that
-    extend the head have none left then.
+    extend the head have none left then. An upper bound where masks may be late: such a step leaves the tail as it is.
     """
     trees: bool = False
     """Whether a row of this step wants to see what was drafted."""

@@ -44,6 +44,10 @@ class HeadSizes:
     """Key and value elements of one token; the head's pool shares the target's page table."""
     bytes: int = 0
     """Bytes of its weights."""
+    tail: int = 0
+    """Tokens of each row that rests; 0 if rows cannot rest."""
+    tap_numbers: int = 0
+    """Elements of the taps of one token."""
 
 
 def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: HeadSizes = HeadSizes()) -> Sizes:
@@ -101,14 +105,16 @@ def _kv_room(
     if device.type == "cpu":
         return int(free * (config.engine.memory_share or CPU_SHARE))
     weights = parameter_count(model) * dtype.itemsize + head.bytes
-    step = _step_bytes(config, model, dtype, reserve)
+    tails = config.scheduler.max_running * head.tail * head.tap_numbers * dtype.itemsize
+    step = _step_bytes(config, model, dtype, reserve, head.tail) + tails
     room = int((free - weights - step) * (config.engine.memory_share or GPU_SHARE))
     if room < needed:
         short = weights + step + int(needed / (config.engine.memory_share or GPU_SHARE)) - free
         raise ConfigError(
             f"the GPU has {_gib(free)} free; weights take {_gib(weights)}, steps {_gib(step)} and the KV of one "
             f"request {_gib(needed)}: {_gib(short)} are missing. A 16-bit model.dtype halves the weights of a 32-bit "
-            f"one; model.max_length, scheduler.prefill_chunk, scheduler.max_running and spec.nodes shrink the rest",
+            f"one; model.max_length, scheduler.prefill_chunk, scheduler.max_running, spec.nodes and "
+            f"spec.resting_tokens shrink the rest",
             param="model.max_length",
         )
     return room
@@ -131,14 +137,18 @@ def _check_kv_tokens(tokens: int, needed: int, room: int, device: torch.device) 
         )
 
 
-def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int) -> int:
-    """The peak size of a step's own tensors: one layer's activations, and the logits of every node."""
+def _step_bytes(config: Config, model: ModelConfig, dtype: torch.dtype, reserve: int, tail: int) -> int:
+    """The peak size of a step's own tensors: one layer's activations, and the logits of every node. Before the step,
+    the head may take in a tail of every row, which is never recorded.
+    """
     nodes = _most_nodes(config) if reserve > 1 else config.scheduler.max_running
     tokens = max(config.scheduler.prefill_chunk, nodes)
     width = 4 * model.hidden_size + 3 * model.intermediate_size
     step = tokens * width * dtype.itemsize + _STEP_LOGITS * 4 * nodes * model.vocabulary
     edits = edit_bytes(_edit_slots(config), model.vocabulary)
-    return step * (2 if config.engine.graphs else 1) + edits + _GRAPH_BYTES  # recordings have step memory of their own
+    late = config.scheduler.max_running * tail * width * dtype.itemsize
+    recorded = step if config.engine.graphs else 0  # recordings have step memory of their own
+    return max(step, late) + recorded + edits + _GRAPH_BYTES
 
 
 def _edit_slots(config: Config) -> int:

@@ -24,6 +24,7 @@ from aerie.native.structs.model import NativeBody, native_body
 from aerie.native.structs.plan import Plans, Step, answer_of
 from aerie.native.structs.prompts import prompts_of
 from aerie.native.structs.tails import tails_of
+from aerie.spec.round.tails import Tails
 from aerie.spec.worker import SpecWorker, drafts
 
 Answering = Callable[[StepOutput], None]
@@ -85,6 +86,7 @@ class NativeWorker:
         if plan.resting is not None:
             if self._head is None or not isinstance(self.fallback, SpecWorker) or self.fallback.tails is None:
                 return False
+            self._begin_tails(self.fallback.tails, plan)
             tails = ctypes.byref(tails_of(self.fallback.tails, self._head, plan.resting))
         state = self._state
         state.transfer.begin()
@@ -95,6 +97,13 @@ class NativeWorker:
         state.clock.stop()
         answer(committed.output())
         return True
+
+    def _begin_tails(self, tails: Tails, plan: StepPlan) -> None:
+        """Of rows that rest from this step on."""
+        if plan.fresh is None or not plan.fresh.any():
+            return
+        rows, generations = (torch.from_numpy(values).long() for values in (plan.rows, plan.generations))
+        tails.begin(rows, self._state.futures.lengths[generations, rows], torch.from_numpy(plan.fresh))
 
     def _read_prompts(self, plan: StepPlan, answer: Answering) -> bool:
         work, head, extends = plan.prefill, self._head, any(plan.drafting)
@@ -134,7 +143,7 @@ class NativeWorker:
         state, kernels, phase = self._state, library(), self._state.clock.phase
         state.transfer.begin()
         committed = answer_of(plan, work.depth + 1, state.clock.start())
-        worker.catch_up(plan)
+        worker.stage_catch_up(plan)()
         forced = self._state.forced(work)
         given = ctypes.byref(step), ctypes.byref(drafts_of(head, worker.spec, plan, work, forced))
         with phase("draft"):

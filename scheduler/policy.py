@@ -40,6 +40,7 @@ class DecodeStep:
     drafting: Bools
     shape: DraftShape
     resting: Bools | None = None
+    fresh: Bools | None = None
     behind: Ints | None = None
 
 
@@ -149,7 +150,9 @@ class Policy:
             return DecodeStep(rows, bounds, nodes, none, NO_DRAFT)
         if columns.tail:
             columns.rest(headed)
-            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT, resting=columns.drafting[rows])
+            resting = columns.drafting[rows]
+            fresh = resting & (columns.behind[rows] == 1)
+            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT, resting=resting, fresh=fresh)
         if self._drafting.gives_up(NO_DRAFT):
             columns.become_plain()
         return DecodeStep(rows, bounds, nodes, columns.drafting[rows], NO_DRAFT)

@@ -161,6 +161,15 @@ class Rows:
         self.headed[fresh] = np.minimum(self.headed[fresh], self.settled[fresh])
         self.behind[rows] += 1
 
+    def stall(self, rows: Longs) -> None:
+        """A step in which these rows were to rest has left their tails as they were: their masks were late. Rows that
+        a step in flight lets catch up have none left to count.
+        """
+        rows = rows[self.behind[rows] > 0]
+        self.behind[rows] -= 1
+        seen = rows[self.drafting[rows] & (self.behind[rows] == 0)]
+        self.headed[seen] = _ALWAYS
+
     def catch_up(self, rows: Longs) -> Ints:
         """The step being planned first extends the head with the tails of these rows: their lengths."""
         behind: Ints = np.where(self.drafting[rows], self.behind[rows], np.int32(0))

@@ -39,7 +39,9 @@ class Settler:
         if plan.decode is not None:
             self._settle_decode(rows, plan.decode, output)
             if plan.behind is not None:
-                self._settle_tails(rows, plan.behind[live], output)
+                self._catch_up(rows, plan.behind[live], output)
+            if plan.resting is not None:
+                self._rows.stall(rows[plan.resting[live] & (output.counts == 0)])
         tokens = self._emit(rows, output)
         self._stats.end_step(self._stats.tokens - before)
         if output.trees is not None:
@@ -60,9 +62,9 @@ class Settler:
         if output.forbidden is not None:
             columns.forbidden[rows] += output.forbidden
 
-    def _settle_tails(self, rows: Longs, behind: Ints, output: StepOutput) -> None:
-        """A row that had ended before the step has not caught up."""
-        late = (behind > 0) & (output.counts > 0)
+    def _catch_up(self, rows: Longs, behind: Ints, output: StepOutput) -> None:
+        """The heads of rows that were behind have seen all of them, also where a late mask let nothing be committed."""
+        late = behind > 0
         self._rows.caught_up(rows[late], output.lengths[late])
 
     def _settle_prefill(self, rows: Longs, live: Bools, work: PrefillWork, now: float) -> None:

@@ -65,6 +65,7 @@ class Staging:
             page_updates=columns.memory.table.drain(),
             logprobs=columns.most_logprobs(rows),
             resting=step.resting,
+            fresh=step.fresh,
             behind=step.behind,
             trees=columns.with_trees > 0,
         )

@@ -6,6 +6,8 @@ Called by the composition root. Checks shapes here once, so that no step meets o
 import logging
 from pathlib import Path
 
+import torch
+
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.shape import DraftShape
@@ -24,11 +26,10 @@ from aerie.engine.build import (
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, Sizes, plan_sizes
 from aerie.engine.model.config import ModelConfig
-from aerie.engine.model.target import LoadedTarget, RankedTarget
 from aerie.engine.step.graphs import capturable, recording, row_buckets
-from aerie.engine.step.plain_graphs import PlainGraphs
+from aerie.engine.step.plain_graphs import PlainGraphs, StageKeep
 from aerie.engine.step.plain_worker import PlainWorker
-from aerie.engine.step.state import make_state
+from aerie.engine.step.state import DeviceState, make_state
 from aerie.spec.checkpoints.card import check_origin
 from aerie.spec.checkpoints.registry import head_of, locate, read_pairs
 from aerie.spec.drafters.drafter import Deployment, Drafter, Needs, ScratchSlots, recordable
@@ -59,13 +60,16 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     checkpoint = kind.open(folder, Deployment(config, model, dtype, device, kernels))
     needs = checkpoint.needs
     reserve = reserved_slots(config.spec, needs.scratch_slots)
-    sizes = plan_sizes(config, model, reserve=reserve, head=HeadSizes(needs.kv_numbers, checkpoint.bytes))
+    tail, taps = tail_size(config, needs), len(needs.taps) * model.hidden_size
+    sizes = plan_sizes(config, model, reserve=reserve, head=HeadSizes(needs.kv_numbers, checkpoint.bytes, tail, taps))
     target = load_target(config, model, sizes, needs.taps, kernels)
     drafter = checkpoint.load(target, sizes)
-    tails = make_tails(config, model, sizes, target, needs)
+    tails = make_tails(sizes, tail, taps) if tail else None
     named = {"head": str(folder), "head_kind": kind.name, "head_format": checkpoint.format}
     report = named | _report(drafter, target.bytes) | {"tail_bytes": tails.bytes if tails else 0}
-    tail = tails.size if tails else 0
+    refused = rest_refusal(config, needs)
+    if refused is not None:
+        report["resting"] = f"none: {refused}"
     capacity = make_capacity(config, target, sizes, kernels=kernels, drafts=True, tail=tail, extra=report)
     state = make_state(
         target,
@@ -85,17 +89,37 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
         return SpecWorker(phases, tails=tails)
     with recording(state) as graphs:
         rounds = RoundGraphs(phases, drafter, graphs, attention, row_buckets(sizes.rows))
-        plain = PlainGraphs(state, graphs, attention)
-    return SpecWorker(phases, rounds=rounds, plain=plain)
+        keep = None if tails is None else staged_keeping(tails, state)
+        plain = PlainGraphs(state, graphs, attention, keep=keep)
+    return SpecWorker(phases, rounds=rounds, plain=plain, tails=tails)
 
 
-def make_tails(config: Config, model: ModelConfig, sizes: Sizes, target: LoadedTarget, needs: Needs) -> Tails | None:
-    """Tails of rows that rest; None where they cannot: on a GPU, among ranks, and for a drafter without taps."""
-    spec = config.spec
-    wanted = spec.planner == "goodput" and spec.resting_tokens > 0
-    if not wanted or not needs.taps or sizes.device.type != "cpu" or isinstance(target, RankedTarget):
+def tail_size(config: Config, needs: Needs) -> int:
+    """Tokens that a row may rest; 0 if rows do not."""
+    wanted = config.spec.planner == "goodput" and rest_refusal(config, needs) is None
+    return config.spec.resting_tokens if wanted else 0
+
+
+def rest_refusal(config: Config, needs: Needs) -> str | None:
+    """Why rows cannot rest where the planner wants them to; None if they can, or if it does not."""
+    if config.spec.planner != "goodput" or config.spec.resting_tokens == 0:
         return None
-    return Tails(sizes.rows, spec.resting_tokens, len(needs.taps) * model.hidden_size, sizes.dtype)
+    if not needs.taps:
+        return "the head takes no taps, so its tokens cannot be kept for it"
+    if config.engine.kind == "sglang-model":
+        return "engine.kind is sglang-model, and its ranks keep no taps"
+    return None
+
+
+def make_tails(sizes: Sizes, size: int, width: int) -> Tails:
+    """Empty tails of all rows, of `size` pairs with taps of `width` numbers."""
+    stored = torch.float32 if sizes.device.type == "cpu" else sizes.dtype  # C++ writes taps as it computes them
+    return Tails(sizes.rows, size, width, stored=stored, dtype=sizes.dtype, device=sizes.device)
+
+
+def staged_keeping(tails: Tails, state: DeviceState) -> StageKeep:
+    """How a recorded step keeps the taps of rows that rest."""
+    return lambda plan, rows: tails.stage_keep(plan, rows, state.transfer)
 
 
 def find_head(config: Config, model: ModelConfig) -> Path | None:

@@ -24,7 +24,7 @@ from aerie.spec.round.extend_step import extend_step
 from aerie.spec.round.graphs import RoundGraphs
 from aerie.spec.round.round import Round
 from aerie.spec.round.step import draft_step
-from aerie.spec.round.tails import Tails, rest_step
+from aerie.spec.round.tails import Tails
 
 
 class SpecWorker:
@@ -86,27 +86,34 @@ class SpecWorker:
             self._plain(plan, times, sent)
         self.state.clock.stop()
 
-    def catch_up(self, plan: StepPlan) -> None:
-        """Extends the drafter with the tails of rows that rested and now draft."""
-        if plan.behind is not None and self.tails is not None:
+    def stage_catch_up(self, plan: StepPlan) -> Callable[[], None]:
+        """The returned function extends the drafter with the tails of rows that rested and now draft."""
+        if plan.behind is None or self.tails is None:
+            return lambda: None
+        run = self.tails.stage_catch_up(self.state, self.drafter, plan)
+
+        def catch_up() -> None:
             with self.state.clock.phase("catch_up"):
-                self.tails.catch_up(self.state, self.drafter, plan)
+                run()
+
+        return catch_up
 
     def close(self) -> None:
         self.state.close()
 
     def _round(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-        self.catch_up(plan)
         bucket = None if self._rounds is None else self._rounds.bucket(plan)
         if self._rounds is None or bucket is None:
-            draft_step(self._phases, plan, times, sent)
+            draft_step(self._phases, plan, times, sent, lambda: self.stage_catch_up(plan))
             return
         state, rounds, phase = self.state, self._rounds, self.state.clock.phase
         with phase("draft"):
             with state.transfer.together():
                 renew = rounds.stage(bucket, plan)
                 change = stage_changes(plan, state.tables, state.transfer)
+                catch_up = self.stage_catch_up(plan)
             change()
+            catch_up()
             renew()
             trees = rounds.draft(bucket)
         with phase("verify"):
@@ -125,10 +132,12 @@ class SpecWorker:
 
     def _plain(self, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
         bucket = None if self._plain_graphs is None else self._plain_graphs.bucket(plan)
-        if plan.resting is not None and self.tails is not None:
-            sent(rest_step(self.state, self.tails, plan, times))
-        elif self._plain_graphs is not None and bucket is not None:
+        tails, transfer = self.tails, self.state.transfer
+        if self._plain_graphs is not None and bucket is not None:
             self._plain_graphs.launch(bucket, plan, times, sent)
+        elif plan.resting is not None and tails is not None:
+            count = plan.rows.size
+            plain_step(self.state, plan, times, sent, lambda: tails.stage_keep(plan, count, transfer), taps=True)
         elif any(plan.drafting):
             extend_step(self.state, self.drafter, plan, times, sent)
         else:

@@ -52,10 +52,13 @@ class FakeWorker:
         seed: int = 0,
         poison: bool = True,
         acceptance: Callable[[int, random.Random], int] | None = None,
+        stalls: float = 0.0,
     ) -> None:
+        """`stalls`: the share of rows that commit nothing in a step, as if the mask of a grammar were late."""
         self._capacity = capacity
         self._random = random.Random(seed)
         self._poison = poison
+        self._stalls = stalls
         self._acceptance = acceptance or (lambda depth, generator: generator.randint(0, depth))
         self.cached_pages: Callable[[], Iterable[int]] = tuple
         rows = capacity.rows
@@ -162,6 +165,13 @@ class FakeWorker:
             if drafting:
                 self._catch_up(row, length, 0 if plan.behind is None else int(plan.behind[index]))
                 self.pools.check_pairs(row, length, root)
+            if resting:
+                assert plan.fresh is not None
+                expect(not (plan.fresh[index] and self._tails[row]), f"row {row} begins to rest with a tail")
+            if self._stalls and self._random.random() < self._stalls:
+                self._publish(plan, index, root, length, ending)
+                results.append({"ids": [], "length": length, "ending": ending})
+                continue
             # What verification leaves behind: the root, then tree nodes that may all be wrong.
             junk = [self._random.randrange(self._capacity.vocabulary) for _ in range(nodes - 1)]
             self.pools.write(row, length, np.array([root, *junk]), writes)
@@ -222,9 +232,10 @@ class FakeWorker:
 
     def _catch_up(self, row: int, length: int, behind: int) -> None:
         tail, self._tails[row] = self._tails[row], []
-        expect(len(tail) == behind, f"row {row} has {len(tail)} tokens in its tail, and the plan says {behind}")
+        late = 1 if self._stalls else 0  # the host does not know yet how the step before went
+        expect(0 <= behind - len(tail) <= late, f"row {row} has {len(tail)} tokens in its tail, not {behind}")
         if tail:
-            self.pools.write_pairs(row, length - behind, tail)
+            self.pools.write_pairs(row, length - len(tail), tail)
 
     def _extend(self, row: int, drafting: bool) -> None:
         expect(not (drafting and self._plain[row]), f"row {row} was plain and drafts again")

@@ -29,7 +29,8 @@ ReadTimes = Callable[[], Times]
 class Clock(Protocol):
     def start(self) -> ReadTimes: ...
 
-    def phase(self, name: str) -> AbstractContextManager[None]: ...
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """The time inside is the phase's, but for that of a phase within it."""
 
     def cut(self) -> None:
         """The device may stand idle until `begin`."""
@@ -63,9 +64,10 @@ class StepClock:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        began = self._phase_time()
+        before, began = sum(self._phases.values()), self._phase_time()
         yield
-        self._phases[name] = self._phases.get(name, 0.0) + self._phase_time() - began
+        inside = sum(self._phases.values()) - before
+        self._phases[name] = self._phases.get(name, 0.0) + self._phase_time() - began - inside
 
     def cut(self) -> None:
         """The host is the device."""

@@ -70,8 +70,10 @@ class PassResult:
     """[tokens] slots of the positions."""
     inputs: AttentionInputs
     ranked: Ranked | None
-    late: tuple[Tensor, Tensor] | None = None
-    """[n] bool: rows that commit nothing, since their mask is missing, and the draft seeds [n, H] that they keep."""
+    seeds: Tensor | None = None
+    """[n, H] the draft seeds that a decode's rows had before it; None after a prefill."""
+    late: Tensor | None = None
+    """[n] bool: rows that commit nothing, since their mask is missing; None without masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,8 @@ def choose_next(
     chosen = _choose(state, passed.logits, rows, known, needs, masks)
     late = None
     if masks is not None and passed.root is not None:
-        late = masks.missing, passed.root[1]
-        closed, chosen = closed | late[0], torch.where(late[0], passed.root[0], chosen)
+        late = masks.missing
+        closed, chosen = closed | late, torch.where(late, passed.root[0], chosen)
     committed = state.kernels[cut](chosen[:, None], torch.ones_like(known), known, closed, rows, state.tables)
     if needs.edits:
         state.tables.edits.count(rows, chosen[:, None], committed.counts)
@@ -181,6 +183,7 @@ def choose_next(
         slots=passed.slots,
         inputs=passed.inputs,
         ranked=_ranked(passed.logits, chosen, logprobs),
+        seeds=None if passed.root is None else passed.root[1],
         late=late,
     )
 
@@ -229,8 +232,8 @@ def publish(state: DeviceState, staged: Chunks | DecodeRows, result: PassResult,
     def of(values: Tensor) -> Tensor:
         return values if kept is None else values.index_select(0, kept)
 
-    if result.late is not None and seeds is not None:
-        seeds = torch.where(result.late[0][:, None], result.late[1], seeds)
+    if result.late is not None and result.seeds is not None and seeds is not None:
+        seeds = torch.where(result.late[:, None], result.seeds, seeds)
 
     state.futures.publish(
         of(1 - staged.generations),

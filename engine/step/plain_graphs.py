@@ -1,5 +1,6 @@
 """Plain decoding as CUDA graphs: a target pass for each bucket of rows, with choice, cut and publishing."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,12 @@ from aerie.engine.step.graphs import (
 )
 from aerie.engine.step.masked import Sent, choose_then, equal_places
 from aerie.engine.step.passes import DecodeRows, Passed, choose_next, decode, publish
+from aerie.engine.step.plain_step import Extend
 from aerie.engine.step.results import Answer, plain_answer, send
 from aerie.engine.step.state import DeviceState
+
+StageKeep = Callable[[StepPlan | None, int], Extend]
+"""Stages which of a plan's rows rest, padded to so many; without a plan none does. What it returns keeps their taps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +45,23 @@ class PlainGraphs:
     """Graphs of steps in which nothing is drafted and no head is extended."""
 
     def __init__(
-        self, state: DeviceState, graphs: Graphs, attention: Capturable, sizes: list[int] | None = None
+        self,
+        state: DeviceState,
+        graphs: Graphs,
+        attention: Capturable,
+        sizes: list[int] | None = None,
+        keep: StageKeep | None = None,
     ) -> None:
+        """With `keep`, which a device has whose rows may rest, each step takes taps."""
         self._state = state
+        self._keep = keep
         self._graphs = graphs
         self._sizes = row_buckets(state.capacity.rows) if sizes is None else sizes
         self._attention = attention
         self._pages = {rows: GraphPages(state, rows) for rows in self._sizes}
         self._held: dict[tuple[int, bool], GraphPass] = {}
         self._answers: dict[PlainBucket, Answer] = {}
-        self._read: dict[PlainBucket, DecodeRows] = {}
+        self._read: dict[PlainBucket, tuple[DecodeRows, Extend | None]] = {}
         """Tensors that recordings read and that must outlive them."""
         for rows in reversed(self._sizes):  # the largest first: the others reuse its memory in the pool
             for short in lengths_apart(attention, rows, 1):
@@ -72,6 +84,7 @@ class PlainGraphs:
         with state.clock.phase("verify"):
             with state.transfer.together():
                 fixed = fix_rows(plan, bucket.rows, None, state.tables.dummy_row, state.transfer)
+                self._stage_keep(plan, bucket)
                 covered = pages.stage(padded_bounds(plan.decode.bounds, bucket.rows) + 1)
                 change = stage_changes(plan, state.tables, state.transfer)
             change()
@@ -93,24 +106,24 @@ class PlainGraphs:
         state, pages, shape = self._state, self._pages[bucket.rows], (bucket.rows, bucket.short)
         state.transfer.begin()
         fixed = fix_rows(None, bucket.rows, None, state.tables.dummy_row, state.transfer)
+        keep = self._stage_keep(None, bucket)
         covered = pages.stage(dummy_positions(bucket.rows, 1))
         pages.fill(fixed.rows, covered)
         if shape not in self._held:
             self._held[shape] = GraphPass(self._attention, state, pages, covered, 1, split=not bucket.short)
         self._held[shape].renew(covered)
         lay = uniform_layout(bucket.rows, 1, state.device)
-        places = self._read[bucket] = DecodeRows(
-            fixed.rows, fixed.generations, lay, self._held[shape].cover, fixed.real, pages.prefix_lens
-        )
+        places = DecodeRows(fixed.rows, fixed.generations, lay, self._held[shape].cover, fixed.real, pages.prefix_lens)
+        self._read[bucket] = places, keep
 
         passed: list[Passed] = []  # what FORWARD hands on
 
         def forward() -> None:
-            passed[:] = [decode(state, places, taps=False)]
+            passed[:] = [decode(state, places, taps=keep is not None)]
 
         def choose(masks: Masks | None) -> Tensor:
             result = choose_next(state, passed[0], kinds(state)[bucket.sampling], masks=masks)
-            publish(state, places, result)
+            publish(state, places, result, None if keep is None else keep(result))
             self._answers[bucket] = plain_answer(result)
             return self._answers[bucket].words()
 
@@ -126,3 +139,6 @@ class PlainGraphs:
             self._graphs.record(bucket, {Family.FORWARD: forward, Family.CHOOSE: choose_masked})
         else:
             self._graphs.record(bucket, {Family.VERIFY: verify})
+
+    def _stage_keep(self, plan: StepPlan | None, bucket: PlainBucket) -> Extend | None:
+        return None if self._keep is None else self._keep(plan, bucket.rows)

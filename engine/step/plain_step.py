@@ -17,7 +17,7 @@ from aerie.engine.step.skip_finished import rested
 from aerie.engine.step.state import DeviceState
 
 Extend = Callable[[PassResult], Tensor | None]
-"""Extends a drafter with the tokens of a pass; returns the seeds of the next drafts."""
+"""Extends a drafter with the tokens of a pass, or keeps them for later; returns the seeds of the next drafts."""
 
 
 def plain_step(

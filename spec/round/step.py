@@ -1,5 +1,7 @@
 """A whole step that drafts. The speculative worker calls it if no graph was recorded for the plan."""
 
+from collections.abc import Callable
+
 from aerie.contracts.step import StepPlan
 from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import stage_changes
@@ -13,8 +15,12 @@ from aerie.spec.round.stage import stage_round
 from aerie.spec.round.verify import fetch_trees
 
 
-def draft_step(phases: Round, plan: StepPlan, times: ReadTimes, sent: Sent) -> None:
-    """Answers before it extends the drafter, so that the scheduler need not wait for the extend."""
+def draft_step(
+    phases: Round, plan: StepPlan, times: ReadTimes, sent: Sent, stage_catch_up: Callable[[], Callable[[], None]]
+) -> None:
+    """Answers before it extends the drafter, so that the scheduler need not wait for the extend. `stage_catch_up`
+    stages what comes before the draft.
+    """
     state = phases.state
     resting = rested(state, plan, times)
     if resting is not None:
@@ -24,7 +30,9 @@ def draft_step(phases: Round, plan: StepPlan, times: ReadTimes, sent: Sent) -> N
         with state.transfer.together():
             change = stage_changes(plan, state.tables, state.transfer)
             staged = stage_round(state, plan, phases.drafter.needs)
+            catch_up = stage_catch_up()
         change()
+        catch_up()
         opened = phases.open(staged)
         drafted = phases.draft(opened)
         opened = phases.cut_short(opened, drafted)

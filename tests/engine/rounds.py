@@ -30,6 +30,8 @@ class Row:
     generation: int = 0
     length: int = 0
     done: bool = False
+    rested: int = 0
+    """Steps since its head was extended last."""
     out: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
@@ -92,6 +94,7 @@ class Rounds:
         output = self._step(rows, StepKind.DECODE, None, work, resting=resting, behind=behind)
         for row in rows:
             row.generation = 1 - row.generation
+            row.rested = row.rested + 1 if resting and row.drafting else 0
         self._take(rows, output)
         return output
 
@@ -133,6 +136,7 @@ class Rounds:
                 generations=np.array([row.generation for row in rows], _INT),
                 drafting=headed & (not resting),
                 resting=headed if resting else None,
+                fresh=headed & np.array([row.rested == 0 for row in rows]) if resting else None,
                 behind=np.where(headed, behind, 0).astype(_INT) if behind else None,
                 prefill=prefill,
                 decode=decode,
