@@ -63,12 +63,18 @@ class Chaos(Goodput):
         return DraftShape(min(shape.depth, int(nodes.max()) - 1), shape.topk, int(nodes.max())), nodes
 
 
-@pytest.mark.parametrize(("tail", "overlap"), [(0, True), (3, True), (8, True), (8, False)])
-def test_random_shapes_change_no_text(tail, overlap):
+@pytest.mark.parametrize(
+    ("tail", "overlap", "stalls"),
+    [(0, True, 0.0), (3, True, 0.0), (8, True, 0.0), (8, False, 0.0), (8, True, 0.3), (8, False, 0.3)],
+)
+def test_random_shapes_change_no_text(tail, overlap, stalls):
+    """And the plans say rightly what is in the tails, also where steps of rows commit nothing."""
     source = random.Random(tail)
     requests = random_requests(200, seed=tail, longest=24, answer=30)
     capacity = fakes.capacity(rows=8, pages=40, tail=tail)
-    driver = Driver(capacity, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=7, planner=planner(kind=Chaos))
+    lane = fakes.DelayedLane(fakes.FakeWorker(capacity, stalls=stalls), 0)
+    own = planner(kind=Chaos)
+    driver = Driver(lane=lane, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=7, planner=own)
     waiting = list(requests)
     while waiting or not driver.scheduler.idle:
         if waiting and source.random() < 0.4:

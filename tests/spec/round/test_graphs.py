@@ -21,7 +21,7 @@ from aerie.spec.round.buckets import planned_shapes
 from aerie.spec.worker import SpecWorker
 from tests.engine.lanes.test_lanes import Stepping
 from tests.engine.rounds import Rounds, Row
-from tests.engine.stand_in import NoWaits, StandIn, Streams
+from tests.engine.stand_in import HeldDense, NoWaits, StandIn, Streams
 from tests.spec.conftest import MakeWorker
 
 PROMPTS = ([1, 2, 3, 4, 5, 6, 7], [9, 8], list(range(20, 43)), [60])
@@ -189,7 +189,7 @@ def test_a_launch_waits_for_nothing(make_worker: MakeWorker, stand_in: StandIn) 
     """Steps in which every operator that would wait raises. Attention's plans are the stand-in's own."""
     worker = make_worker(**SHAPES["tree"])
     assert isinstance(worker, SpecWorker)
-    calm = _Calm(worker)
+    calm = Calm(worker)
     rounds = Rounds(calm)
     rows = [
         rounds.add(i, list(PROMPTS[i]), SamplingParams(temperature=i / 2, max_tokens=9), drafting=True) for i in (0, 1)
@@ -230,7 +230,7 @@ def test_a_closed_lane_holds_nothing(make_worker: MakeWorker, stand_in: StandIn)
     lane.close()
 
 
-class _Calm:
+class Calm:
     """Launches decode steps under NoWaits, but for attention's plans, and reads outputs outside of it."""
 
     def __init__(self, worker: SpecWorker) -> None:
@@ -244,8 +244,8 @@ class _Calm:
             return
         self.launched += 1
         with pytest.MonkeyPatch.context() as patch:
-            renew = GraphPass.renew
-            patch.setattr(GraphPass, "renew", lambda *given: _unwatched(renew, *given))
+            for kind, name in ((GraphPass, "renew"), (HeldDense, "run")):
+                patch.setattr(kind, name, unwatched(getattr(kind, name)))
             with NoWaits():
                 pending = self._worker.launch(plan)
         answer(pending.output())
@@ -253,9 +253,12 @@ class _Calm:
     def close(self) -> None: ...
 
 
-def _unwatched(renew: Callable[..., None], *given: Any) -> None:
-    with _disable_current_modes():
-        renew(*given)
+def unwatched(honest: Callable[..., Any]) -> Callable[..., Any]:
+    def apart(*given: Any) -> Any:
+        with _disable_current_modes():
+            return honest(*given)
+
+    return apart
 
 
 def test_buckets() -> None:

@@ -20,6 +20,7 @@ from aerie.engine.lanes.cuda import CudaLane
 from aerie.engine.lanes.inline import InlineLane
 from aerie.engine.step.graphs import Graphs
 from aerie.scheduler import Scheduler
+from aerie.scheduler.planner.goodput import Goodput
 from aerie.worker import build_launcher
 from tests.engine.stand_in import HeldDense, StandIn
 from tests.spec import models
@@ -80,9 +81,11 @@ def requests() -> list[Generate]:
     return asked
 
 
-def answers(lane: Lane, own: Config, asked: Sequence[Generate] | None = None) -> tuple[dict[str, list[int]], Scheduler]:
+def answers(
+    lane: Lane, own: Config, asked: Sequence[Generate] | None = None, planner: Goodput | None = None
+) -> tuple[dict[str, list[int]], Scheduler]:
     texts: dict[str, list[int]] = {}
-    scheduler = Scheduler(lane, own)
+    scheduler = Scheduler(lane, own, planner=planner)
     for one in requests() if asked is None else asked:
         scheduler.submit(one)
     for _ in range(MOST_TURNS):
