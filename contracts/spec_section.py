@@ -48,8 +48,8 @@ class SpecConfig(Section):
     objective: Literal["goodput", "latency"] = "goodput"
     """What `goodput` maximizes: tokens of all requests a second, or the geometric mean of the requests' speeds."""
     resting_tokens: int = Field(default=64, ge=0, le=4096)
-    """Tokens that `goodput` may let a request decode plainly before it drafts again, on a CPU: the taps of so many
-    are kept for each row. A request that decodes more of them stays plain.
+    """Tokens that `goodput` may let a request decode plainly before it drafts again: the taps of so many are kept for
+    each row. A request that decodes more of them stays plain.
     """
     draft_temperature: float = Field(default=1.5, gt=0)
     """The `a` of z = (a / T) log q + g: the weight of the draft distribution q against the noise g; `inf` ignores the

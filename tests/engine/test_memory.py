@@ -84,6 +84,17 @@ def test_a_wide_tree_at_few_rows_takes_few_logits(gpu: Callable[..., None]) -> N
         plan_sizes(config(scheduler={"max_running": 256}, spec={"depth": 6, "nodes": 64}), LLAMA_8B, reserve=64)
 
 
+def test_tails_and_the_pass_that_takes_them_in_are_taken_off_the_pool(gpu: Callable[..., None]) -> None:
+    gpu()
+    own, tail, taps = config(scheduler={"max_running": 256}, engine={"device": "cuda", "graphs": False}), 64, 3 * 4096
+    without, with_tails = (
+        plan_sizes(own, LLAMA_8B, reserve=5, head=HeadSizes(tail=size, tap_numbers=taps)) for size in (0, tail)
+    )
+    less = (without.pages - with_tails.pages) * without.page_size * 2 * 32 * 8 * 128 * 2
+    tails = 256 * tail * taps * 2
+    assert 0.9 * tails < less < 0.9 * (tails + 256 * tail * (4 * 4096 + 3 * 14336) * 2) + GIB / 64
+
+
 def test_too_little_memory_says_how_much_is_missing_and_what_gives_it(gpu: Callable[..., None]) -> None:
     gpu(free=16 * GIB)
     head = HeadSizes(kv_numbers=2 * 8 * 128, bytes=GIB)

@@ -27,14 +27,22 @@ Steps = Callable[..., None]
 
 @pytest.fixture
 def steps(tmp_path: Path) -> Steps:
-    """Prefills a row in one chunk and one in several; decodes both, the second drafted or not, then the first alone."""
+    """Prefills a row in one chunk and one in several; decodes both, the second drafted or not, lets
+    them rest, then decodes the first alone.
+    """
     shape = HOME / "configs/shape/tiny"
     for part, changes in (("target", {"num_hidden_layers": 2}), ("head", {"eagle_aux_hidden_state_layer_ids": [0, 1]})):
         whole = json.loads((shape / part / "config.json").read_text()) | changes
         (tmp_path / part).mkdir()
         (tmp_path / part / "config.json").write_text(json.dumps(whole))
 
-    def run(*rows: SamplingParams, settings: tuple[str, ...] = (), drafting: bool = True, **shape: Any) -> None:
+    def run(
+        *rows: SamplingParams,
+        settings: tuple[str, ...] = (),
+        drafting: bool = True,
+        rests: int = 0,
+        **shape: Any,
+    ) -> None:
         places = [f"model.path={tmp_path}/target", f"spec.head={tmp_path}/head", "engine.device=cuda"]
         spec = [f"spec.{name}={value}" for name, value in shape.items()]
         config = load_config(
@@ -45,7 +53,9 @@ def steps(tmp_path: Path) -> Steps:
             first = rounds.add(0, [5, 6, 7], rows[0], drafting=bool(shape))
             second = rounds.add(1, list(range(2, 20)), rows[-1], chunk=9, drafting=drafting and bool(shape))
             rounds.decode([first, second], **shape)
-            rounds.decode([first], **shape)
+            for _ in range(rests):
+                rounds.decode([first, second], resting=True)
+            rounds.decode([first], **shape, behind=rests)
 
     return run
 
@@ -55,6 +65,14 @@ def test_recorded_rounds_stay_on_the_device(steps: Steps, monkeypatch: pytest.Mo
         monkeypatch.setattr(f"{module}.row_buckets", lambda most: [most])
     steps(GREEDY, settings=("model.dtype=bfloat16",), **SHAPES["tree"])
     steps(EDITED, settings=("model.dtype=bfloat16",), **SHAPES["tree"])
+
+
+@pytest.mark.parametrize("graphs", ["true", "false"])
+def test_rows_rest_on_the_device(steps: Steps, graphs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("aerie.spec.build", "aerie.engine.step.plain_graphs"):
+        monkeypatch.setattr(f"{module}.row_buckets", lambda most: [most])
+    settings = ("model.dtype=bfloat16", "spec.planner=goodput", f"engine.graphs={graphs}")
+    steps(FILTERED, settings=settings, rests=2, **SHAPES["chain"])
 
 
 @pytest.mark.parametrize(("shape", "drafting"), [("chain", True), ("tree", False)])
