@@ -136,9 +136,7 @@ class StepPlan:
     fresh: Bools | None = None
     """Of the rows that rest, those whose tail is empty: it begins with this step. None if no row rests."""
     behind: Ints | None = None
-    """Tokens in each row's tail, with which the head is extended before the step; None if there are none. Rows that
-    extend the head have none left then. An upper bound where masks may be late: such a step leaves the tail as it is.
-    """
+    """At most so many tokens in each row's tail, with which its head is extended first; None if there are none."""
     trees: bool = False
     """Whether a row of this step wants to see what was drafted."""
 
