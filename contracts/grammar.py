@@ -14,8 +14,10 @@ import msgspec
 
 GrammarKind = Literal["json_schema", "json_object", "regex", "choice", "lark"]
 
-_WHITESPACE = "[ ]?"
-"""What JSON may hold between its parts. Unbounded whitespace invites endless newlines."""
+_WHITESPACE = r"([ ]|\n[ ]{0,20})?"
+"""What JSON may hold between its parts: a space, or a new line and its indentation, which models were taught to write.
+Unbounded whitespace invites endless newlines.
+"""
 _JSON_OPTIONS = {"whitespace_pattern": _WHITESPACE, "lenient": False, "coerce_one_of": False}
 _ESCAPES = re.compile(r"(\\[^\n](?:\\[^\n])*)")
 _BETWEEN = "\ud800"

@@ -19,6 +19,7 @@ from aerie.contracts.step import DecodeWork, Ending, RowStarts, StepKind, StepOu
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
+from aerie.server.text.tokenizer import Tokenizer
 from tests.house import HOME
 from tests.patience import PATIENCE
 
@@ -203,6 +204,22 @@ def test_a_resumed_row_goes_on_where_it_was(vocabulary: Vocabulary) -> None:
         tokens.append(int(np.flatnonzero(fresh(vocabulary, grammar, tokens).mask())[0]))
     guides = started(vocabulary, grammar, tokens)
     assert np.array_equal(guides._rows[2].matcher.mask(), fresh(vocabulary, grammar, tokens).mask())
+
+
+def test_json_may_be_indented_and_its_whitespace_ends(vocabulary: Vocabulary) -> None:
+    schema = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    grammar, tokenizer = Grammar(kind="json_schema", text=json.dumps(schema)), Tokenizer(HOME / "models/demo/target")
+
+    def accepted(text: str) -> bool:
+        matcher = vocabulary.matcher(grammar)
+        for token in tokenizer.ids(text, add_special_tokens=False):
+            if not matcher.allows(token):
+                return False
+            matcher.take(token)
+        return matcher.allows(END)
+
+    assert all(accepted(json.dumps([{"n": 1}, {}], indent=indent)) for indent in (None, 1, 2, 4))
+    assert not any(accepted(text) for text in ('[\n\n{"n": 1}]', "[" + "\n" + 21 * " " + "{}]", "[  {}]"))
 
 
 def test_padding_is_never_allowed(vocabulary: Vocabulary) -> None:
