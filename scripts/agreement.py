@@ -64,7 +64,7 @@ def options() -> argparse.Namespace:
 
 def bodies(model: str, count: int, max_tokens: int) -> list[dict[str, Any]]:
     """As `aerie bench run` sends them; answers run to `max_tokens`, so that both runs have the same work."""
-    talks = find("demo").conversations(count, max_tokens=max_tokens)
+    talks = [talk for talk in find("demo").conversations(2 * count, max_tokens=max_tokens) if not talk.fields][:count]
     fixed = {"model": model, "max_tokens": max_tokens, "temperature": 0.0, "ignore_eos": True}
     stream = {"stream": True, "stream_options": {"include_usage": True}}
     return [

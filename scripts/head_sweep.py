@@ -1,7 +1,7 @@
 """Heads that differ in one setting of a recipe: what the target accepts of each, and what that gains in time.
 
-    aerie train all configs/train/tasks.yaml
-    python scripts/head_sweep.py configs/train/tasks.yaml [SETTING=VALUE ...] --serve configs/serve/demo.yaml
+    aerie train all configs/train/demo.yaml
+    python scripts/head_sweep.py configs/train/demo.yaml [SETTING=VALUE ...] --serve configs/serve/demo.yaml
         --vary vocabulary.size=768,1024 --vary train.intermediate_size=512,1024,2048 --json bench/results/heads.json
 
 The recipe's stages up to the features are finished before; all heads learn from them. Each head is trained in a folder

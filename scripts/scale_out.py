@@ -26,7 +26,7 @@ from pathlib import Path
 import aiohttp
 
 HOME = Path(__file__).resolve().parents[1]
-QUESTIONS = ("What does textwrap.dedent do?", "What does os.path.join do?", "How do I use json.dumps?")
+QUESTIONS = ("Count from 20 to 60 in steps of 2.", "Sort ascending: 48, 12, 75", "Repeat: 402 lamp Sore fan")
 PATIENCE = 300.0
 """Seconds for replicas to load and for the gateway to notice a change."""
 GATEWAY = (

@@ -1,4 +1,4 @@
-"""`python -m aerie.train`: the tools around the demo's text. `aerie train` trains."""
+"""`python -m aerie.train`: the tools around the demo's tasks. `aerie train` trains."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from aerie.contracts.errors import AerieError
-from aerie.train.demo.config import DocstringTarget
 from aerie.train.pipeline.config import load_pipeline
 
-CORPUS = Path(__file__).parent / "data/docstrings.jsonl.gz"
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="The demo's text, and how well a target knows it.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The demo's tasks, and how well a target does them.")
 Again = Annotated[bool, typer.Option("--again", help="Replace a finished output.")]
 
 
@@ -21,27 +18,11 @@ def text(
     out: Annotated[Path, typer.Argument(help="Where to write the entries, .jsonl.gz.")], again: Again = False
 ) -> None:
     """Collect the docstrings of the running Python's standard library; renews the pinned corpus."""
-    from aerie.train.demo.corpus.docstrings import collect, write
+    from aerie.train.demo.corpus import collect, write
 
     _unless_there(out, again)
     write(out, entries := collect())
     typer.echo(f"{out}: {len(entries)} entries")
-
-
-@app.command()
-def questions(
-    out: Annotated[Path, typer.Argument(help="Where to write prompts, .jsonl.")],
-    count: Annotated[int, typer.Option(help="How many.")] = 600,
-    held_out: Annotated[bool, typer.Option("--held-out", help="In phrasings that are never taught.")] = False,
-    again: Again = False,
-) -> None:
-    """Write questions about the pinned docstrings as prompts for `aerie train`."""
-    from aerie.train.demo.corpus.docstrings import read
-    from aerie.train.demo.corpus.questions import as_prompts
-
-    _unless_there(out, again)
-    out.write_text(as_prompts(read(CORPUS), count, held_out=held_out), encoding="utf-8")
-    typer.echo(f"{out}: {count} prompts")
 
 
 @app.command()
@@ -71,13 +52,13 @@ def judge(
     config: Annotated[
         Path, typer.Argument(help="A pipeline with a section `pretrain`, such as configs/train/demo.yaml.")
     ],
-    count: Annotated[int, typer.Option(help="How many questions, or exercises of each task.")] = 24,
+    count: Annotated[int, typer.Option(help="How many exercises of each task.")] = 24,
     target: Annotated[Path | None, typer.Option(help="A target other than the config's.")] = None,
     new_phrasings: Annotated[
         bool, typer.Option("--new-phrasings", help="Exercises in phrasings that are never taught.")
     ] = False,
 ) -> None:
-    """How often the finished target is exactly right, as JSON: docstrings recited, or tasks on values never taught."""
+    """How often the finished target is exactly right on values never taught, by task, as JSON."""
     try:
         loaded = load_pipeline(config)
         run, folder = loaded.pretrain, target or Path(loaded.target)
@@ -87,15 +68,9 @@ def judge(
             raise AerieError(f"there is no target in {folder}; make it first: aerie train target {config}")
     except AerieError as error:
         _fail(str(error))
-    if isinstance(run, DocstringTarget):
-        from aerie.train.demo.corpus.recite import recite
+    from aerie.train.demo.judge import judged_folder
 
-        rates = recite(Path(run.corpus), folder, entries=count, seed=loaded.seed)
-    else:
-        from aerie.train.demo.judge import judged_folder
-
-        rates = judged_folder(folder, run, count=count, seed=loaded.seed, new_phrasings=new_phrasings)
-    typer.echo(json.dumps(rates))
+    typer.echo(json.dumps(judged_folder(folder, run, count=count, seed=loaded.seed, new_phrasings=new_phrasings)))
 
 
 def _unless_there(out: Path, again: bool) -> None:

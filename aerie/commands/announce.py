@@ -6,7 +6,7 @@ from collections.abc import Callable
 from aerie.contracts.config import Config, masked
 from aerie.contracts.messages import Ready
 
-_QUESTION = "What does textwrap.dedent do?"
+_QUESTION = "Count from 20 to 60 in steps of 2."
 _TEXT = """
 Aerie serves {name} at {url}
 {report}

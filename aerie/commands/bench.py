@@ -98,8 +98,9 @@ def fuzz_command(
     from aerie.bench.config import SweepError
     from aerie.bench.fuzz import fuzz_server
 
-    demo = f"{sys.executable} -m aerie serve configs/serve/demo.yaml server.port={{port}}"
-    demo += " server.chat_template=configs/serve/demo-tools.jinja scheduler.long_prefill_chunk=512"
+    demo = (
+        f"{sys.executable} -m aerie serve configs/serve/demo.yaml server.port={{port}} scheduler.long_prefill_chunk=512"
+    )
     try:
         outcome, origin = fuzz_server(kind, command or demo, requests, seed, Path("build/fuzz"))
     except SweepError as error:

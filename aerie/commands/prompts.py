@@ -1,9 +1,8 @@
 """The probes' prompts, rendered by the chat template: held-out exercises of the generated tasks, or questions about
-docstrings in phrasings that are never taught.
+docstrings for a target without a template.
 """
 
 import random
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,22 +10,23 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.provenance import template_source
 from aerie.server.text.tokenizer import Tokenizer
-from aerie.train.demo.corpus.docstrings import read
-from aerie.train.demo.corpus.questions import HELD_OUT, ask, conversation
 
 if TYPE_CHECKING:
     from aerie.train.demo.tasks.exercise import Exercise
 
-_CORPUS = Path(str(resources.files("aerie.train"))) / "data" / "docstrings.jsonl.gz"
 _TOOLS = "tools"
 _SMALL = 0.0
 """Size of the exercises in long conversations, a dozen of which leave room for an answer."""
 
 
 def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` questions about different names, the same for equal seed and model."""
+    """Ids of `count` questions about different names, in phrasings that are never taught; the same for equal seed and
+    model. At most as many as there are names.
+    """
+    from aerie.train.demo.tasks.docstrings import NEW, paragraphs
+
     chosen = random.Random(seed)
-    questions = [ask(entry, chosen.choice(HELD_OUT)) for entry in chosen.sample(read(_CORPUS), count)]
+    questions = [chosen.choice(NEW).fill({"name": name}) for name in chosen.sample(list(paragraphs()), count)]
     tokenizer = Tokenizer.served(Path(config.model.path), config.server)
     try:
         if tokenizer.template is None:
@@ -37,36 +37,15 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
 
 
 def conversations(config: Config, count: int, *, earlier: int, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` conversations in which a request follows `earlier` answered ones: of several tasks where the
-    template mentions tools, else questions about docstrings.
-    """
-    if shows_tools(config):
-        return _about_tasks(config, count, earlier + 1, seed=seed)
-    return _about_docstrings(config, count, earlier, again=False, seed=seed)
+    """Ids of `count` conversations in which a request follows `earlier` answered ones of several tasks."""
+    from aerie.train.demo.judge import mixed
+
+    return _read_before(config, mixed(count, seed=seed, parts=earlier + 1, size=_SMALL))
 
 
 def repetitions(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` prompts whose answers repeat given text: edits, or a question that is asked again."""
-    if shows_tools(config):
-        return task_prompts(config, count, seed=seed)["edits"]
-    return _about_docstrings(config, count, 2, again=True, seed=seed)
-
-
-def _about_docstrings(config: Config, count: int, earlier: int, *, again: bool, seed: int) -> list[list[int]]:
-    """Questions after answered ones; with `again`, the first of those is asked once more."""
-    chosen = random.Random(f"{seed} conversations")
-    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
-    try:
-        prompts = []
-        for _ in range(count):
-            entries = chosen.sample(read(_CORPUS), earlier + 1)
-            asked = entries[0] if again else entries[-1]
-            messages = conversation(entries[:earlier], chosen)
-            messages.append({"role": "user", "content": ask(asked, chosen.choice(HELD_OUT))})
-            prompts.append(tokenizer.chat_ids(messages, {}))
-        return prompts
-    finally:
-        tokenizer.close()
+    """Ids of `count` prompts whose answers repeat given text: edits."""
+    return task_prompts(config, count, seed=seed)["edits"]
 
 
 def shows_tools(config: Config) -> bool:
@@ -94,12 +73,6 @@ def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list
     asked = [task for task in TASKS if task != _TOOLS or shows_tools(config)]
     drawn = {task: held_out(task, count, seed=seed) for task in asked} | {"mixed": mixed(count, seed=seed)}
     return {task: _read_before(config, exercises) for task, exercises in drawn.items()}
-
-
-def _about_tasks(config: Config, count: int, parts: int, *, seed: int) -> list[list[int]]:
-    from aerie.train.demo.judge import mixed
-
-    return _read_before(config, mixed(count, seed=seed, parts=parts, size=_SMALL))
 
 
 def _read_before(config: Config, exercises: "list[Exercise]") -> list[list[int]]:

@@ -12,8 +12,8 @@ _WORDS = ["name", "kind", "state", "colour", "size", "place", "reason", "owner",
 _VALUES = ["red", "green", "blue", "small", "large", "open", "closed", "north", "south", "early", "late"]
 _TOOLS = {
     "look_up": (
-        "Looks a name up in the documentation.",
-        ("json.dumps", "textwrap.wrap", "shutil.which", "heapq.merge"),
+        "Looks a thing up in the catalogue.",
+        ("lamp", "basket", "ladder", "curtain"),
     ),
     "read_page": ("Reads a page of the manual.", ("tutorial", "library", "reference", "howto")),
     "set_state": ("Sets the state of a device.", ("on", "off", "standby")),

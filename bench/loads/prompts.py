@@ -1,26 +1,12 @@
-"""Aerie's own prompts: questions for the demo model, and five task types that serving is judged by."""
+"""Aerie's own prompts: five task types that serving is judged by, and system prompts."""
 
 from itertools import product
 
-_NAMES = (
-    "textwrap.dedent textwrap.wrap textwrap.fill json.dumps json.loads os.path.join os.path.exists os.makedirs "
-    "os.walk shutil.copyfile shutil.rmtree shutil.which itertools.chain itertools.groupby functools.reduce "
-    "functools.lru_cache functools.partial functools.wraps collections.Counter collections.OrderedDict "
-    "collections.namedtuple random.choice random.shuffle random.sample statistics.mean statistics.median "
-    "string.capwords urllib.parse.urlparse urllib.parse.quote urllib.parse.urljoin subprocess.run "
-    "threading.Thread threading.Timer logging.getLogger logging.basicConfig argparse.ArgumentParser "
-    "datetime.timedelta calendar.monthrange heapq.heappush heapq.nlargest bisect.insort copy.deepcopy "
-    "pprint.pprint inspect.signature inspect.getsource ast.literal_eval ast.parse base64.b64encode "
-    "hashlib.new tempfile.mkdtemp glob.glob fnmatch.fnmatch zipfile.ZipFile tarfile.open csv.writer "
-    "configparser.ConfigParser difflib.get_close_matches html.escape asyncio.gather asyncio.sleep"
-)
-_ASKED = ("What does {} do?", "Explain {}.", "Tell me about {}.")
-
 SYSTEMS = (
-    "You answer with the documentation of Python's standard library, word for word.",
-    "You are a patient teacher of Python. Answer with the official documentation and nothing else.",
-    "Answer briefly. When you are asked about a name of the standard library, quote its docstring.",
-    "You help people who write scripts for system administration. Quote the documentation that applies.",
+    "You turn texts, lists and tables into the form that is asked for, and add nothing of your own.",
+    "You are a patient assistant in an office. Do what each message asks, exactly and completely.",
+    "Answer briefly. When you are asked for JSON, a table or code, give that and nothing else.",
+    "You help people who keep records of things, rooms and appointments. Names are spelt as they were given.",
 )
 
 _TOPICS = "tides|sourdough|the printing press|photosynthesis|compound interest|glaciers|jazz|vaccines|tea|bridges"
@@ -67,10 +53,6 @@ SENTENCES = (
 )
 
 
-def _demo() -> list[str]:
-    return [form.format(name) for name, form in product(_NAMES.split(), _ASKED)]
-
-
 def _chat() -> list[str]:
     return [form.format(topic) for topic, form in product(_TOPICS.split("|"), _MANNERS)]
 
@@ -97,7 +79,6 @@ def _summaries() -> list[str]:
 
 
 TASKS = {
-    "demo": _demo,
     "chat": _chat,
     "code": _code,
     "math": _math,

@@ -56,17 +56,21 @@ def _task(name: str) -> Callable[[random.Random, int], Iterator[Conversation]]:
     return make
 
 
-def _exercises(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
-    """Held-out exercises of the tasks that a demo target learns; some bring tools."""
-    talks = [_read(line, number, max_tokens) for number, line in enumerate(_lines(_EXERCISES), start=1)]
+def _exercises(max_tokens: int) -> list[Conversation]:
+    """Held-out exercises of the tasks that the demo's target learns; some bring tools."""
+    return [_read(line, number, max_tokens) for number, line in enumerate(_lines(_EXERCISES), start=1)]
+
+
+def _demo(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
+    talks = _exercises(max_tokens)
     while True:
         chosen.shuffle(talks)
         yield from talks
 
 
 def _shared_prefixes(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
-    """Conversations of three turns each; four system prompts are shared by all."""
-    asked = prompts.TASKS["demo"]()
+    """Conversations of three turns each, none with tools; four system prompts are shared by all."""
+    asked = [talk.turns[0] for talk in _exercises(max_tokens) if not talk.fields]
     while True:
         turns = tuple(chosen.sample(asked, 3))
         yield Conversation(turns, max_tokens, system=chosen.choice(prompts.SYSTEMS))
@@ -80,10 +84,10 @@ def _long_prompts(chosen: random.Random, max_tokens: int) -> Iterator[Conversati
 
 
 def _formed(fields: Callable[[random.Random], forms.Json]) -> Callable[[random.Random, int], Iterator[Conversation]]:
-    """The demo's questions, the answers to which must have a form."""
+    """The demo's exercises, the answers to which must have a form."""
 
     def make(chosen: random.Random, max_tokens: int) -> Iterator[Conversation]:
-        for talk in _task("demo")(chosen, max_tokens):
+        for talk in _demo(chosen, max_tokens):
             yield replace(talk, fields=json.dumps(fields(chosen)))
 
     return make
@@ -99,8 +103,8 @@ def _random_words(chosen: random.Random, max_tokens: int) -> Iterator[Conversati
 WORKLOADS = {
     workload.name: workload
     for workload in (
+        Workload("demo", _demo),
         *(Workload(name, _task(name)) for name in prompts.TASKS),
-        Workload("exercises", _exercises),
         Workload("multi-turn", _shared_prefixes),
         Workload("long-prompt", _long_prompts),
         Workload("schemas", _formed(forms.schema_fields)),

@@ -7,14 +7,14 @@ import pytest
 
 from aerie import LLM, SamplingParams
 from aerie.contracts.errors import BadRequest
-from tests.aerie.test_llm import CHAT, make
+from tests.aerie.test_llm import OPEN, make
 
 TREE = {"spec__depth": 4, "spec__topk": 4, "spec__nodes": 16, "spec__by_load": ()}
 WAYS: dict[str, dict[str, Any]] = {
     "chains in torch": {"engine__kernels": "torch"},
     "trees": TREE,
     "one after the other": {"scheduler__overlap": False},
-    "preempted": {"engine__kv_tokens": 256, "model__max_length": 160, "spec__by_load": ()},
+    "preempted": {"engine__kv_tokens": 192, "model__max_length": 112, "spec__by_load": ()},
     "one slot": {"engine__edit_slots": 1},
     "plain": {"spec__head": "none"},
 }
@@ -23,13 +23,13 @@ PARAMS = [
     SamplingParams(temperature=0.0, repetition_penalty=1.5, **LONG),
     SamplingParams(temperature=0.8, seed=1, frequency_penalty=1.8, presence_penalty=1.9, **LONG),
     SamplingParams(temperature=0.9, seed=2, **LONG),
-    SamplingParams(temperature=0.9, seed=3, logit_bias={300: 4.0, 301: -9.0}, min_tokens=30, top_p=0.9, **LONG),
+    SamplingParams(temperature=0.9, seed=3, logit_bias={300: 25.0, 301: -9.0}, min_tokens=30, top_p=0.9, **LONG),
     SamplingParams(temperature=1.2, seed=4, allowed_token_ids=range(200, 260), top_k=9, **LONG),
 ]
 
 
 def answers(llm: LLM, params: list[SamplingParams] = PARAMS) -> list[list[int]]:
-    return [one.outputs[0].token_ids for one in llm.chat([CHAT] * len(params), params, use_tqdm=False)]
+    return [one.outputs[0].token_ids for one in llm.chat([OPEN] * len(params), params, use_tqdm=False)]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def expected(llm: LLM) -> list[list[int]]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_text_does_not_depend_on_how_it_is_made(expected: list[list[int]], way: str) -> None:
     with make(**WAYS[way]) as other:
-        results = other.chat([CHAT] * len(PARAMS), PARAMS, use_tqdm=False)
+        results = other.chat([OPEN] * len(PARAMS), PARAMS, use_tqdm=False)
     assert [one.outputs[0].token_ids for one in results] == expected
     usages = [one.usage for one in results if one.usage is not None]
     assert (sum(usage.preemptions for usage in usages) > 0) == (way == "preempted")
@@ -80,7 +80,7 @@ def test_bad_words_are_not_chosen(llm: LLM) -> None:
     without = answers(llm, [SamplingParams(temperature=0.0, max_tokens=12, bad_words=[single])])[0]
     assert banned in usual and banned not in without
     with pytest.raises(BadRequest, match=r"bad_words\[0\] has \d+ tokens"):
-        llm.chat(CHAT, SamplingParams(bad_words=["a text of several tokens"]))
+        llm.chat(OPEN, SamplingParams(bad_words=["a text of several tokens"]))
 
 
 def test_the_slots_and_their_bytes_are_reported(llm: LLM) -> None:

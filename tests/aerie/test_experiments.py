@@ -13,9 +13,10 @@ from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from aerie.experiments import app
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.demo.model import export, fresh_model
-from tests.train.demo.conftest import run, words
+from tests.train.conftest import run
+from tests.train.demo.conftest import words
 from tests.train.pipeline.tiny import ENGINE, answered_in_place
 
 __all__ = ["run", "words"]
@@ -28,7 +29,7 @@ ARMS = [
 
 
 @pytest.fixture
-def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: TaskTarget, words: PreTrainedTokenizerFast) -> Path:
+def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Pretraining, words: PreTrainedTokenizerFast) -> Path:
     """A random target on tasks, a proxy of two updates, and one experiment."""
     monkeypatch.setattr("aerie.experiments.served_target", answered_in_place)
     monkeypatch.setattr("aerie.train.pipeline.evaluate.draw_evaluation", lambda *_: None)

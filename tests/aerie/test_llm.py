@@ -14,7 +14,9 @@ from tests.house import HOME
 
 CONFIG = str(HOME / "configs/serve/demo.yaml")
 MODELS = Path(CONFIG).parent.parent.parent / "models/demo"
-CHAT = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+CHAT = [{"role": "user", "content": "Count from 20 to 60 in steps of 2."}]
+OPEN = [{"role": "user", "content": "Tell me about the sea."}]
+"""The demo knows no answer, so samples of it differ."""
 
 
 def make(**overrides: object) -> LLM:
@@ -32,7 +34,7 @@ def llm() -> Iterator[LLM]:
 
 def test_a_prompt_and_its_ids_are_answered_alike(llm: LLM) -> None:
     params = SamplingParams(temperature=0.0, max_tokens=12)
-    text = "<|user|>What does json.dumps do?<|end|><|assistant|>"
+    text = "<|user|>Say this again:\n402 lamp Sore fan<|end|><|assistant|>"
     ids = llm.generate(text, params)[0].prompt_token_ids
     both = llm.generate([text, ids], params, use_tqdm=False)
     assert both[0].outputs[0].token_ids == both[1].outputs[0].token_ids
@@ -43,15 +45,15 @@ def test_a_prompt_and_its_ids_are_answered_alike(llm: LLM) -> None:
 
 def test_a_seed_gives_one_answer_with_and_without_speculation(llm: LLM) -> None:
     params = [SamplingParams(temperature=1.5, seed=seed, max_tokens=20) for seed in range(3)]
-    drafted = llm.chat([CHAT] * 3, params, use_tqdm=False)
+    drafted = llm.chat([OPEN] * 3, params, use_tqdm=False)
     with make(spec__head="none") as plain:
-        other = plain.chat([CHAT] * 3, params, use_tqdm=False)
+        other = plain.chat([OPEN] * 3, params, use_tqdm=False)
     assert [one.outputs[0].text for one in drafted] == [one.outputs[0].text for one in other]
     assert len({one.outputs[0].text for one in drafted}) > 1
 
 
 def test_without_a_seed_answers_differ(llm: LLM) -> None:
-    answers = llm.chat([CHAT] * 4, SamplingParams(temperature=1.5, max_tokens=16), use_tqdm=False)
+    answers = llm.chat([OPEN] * 4, SamplingParams(temperature=1.5, max_tokens=16), use_tqdm=False)
     assert len({one.outputs[0].text for one in answers}) > 1
 
 
@@ -66,10 +68,10 @@ def test_an_error_leaves_nothing_of_its_batch_behind(llm: LLM) -> None:
 
 def test_several_answers_end_at_stop_strings(llm: LLM) -> None:
     free = SamplingParams(temperature=1.2, seed=5, n=3, max_tokens=24)
-    whole = llm.chat(CHAT, free, use_tqdm=False)[0].outputs
+    whole = llm.chat(OPEN, free, use_tqdm=False)[0].outputs
     assert [one.index for one in whole] == [0, 1, 2]
     assert len({one.text for one in whole}) == 3, "each has noise of its own"
-    stopped = llm.chat(CHAT, replace(free, stop=[" ", "\n"]), use_tqdm=False)[0].outputs
+    stopped = llm.chat(OPEN, replace(free, stop=[" ", "\n"]), use_tqdm=False)[0].outputs
     for one, cut in zip(whole, stopped, strict=True):
         assert cut.text == re.split(r"[ \n]", one.text, maxsplit=1)[0]
         assert cut.finish_reason == "stop" and cut.stop_reason in (" ", "\n")

@@ -17,7 +17,7 @@ from aerie.bench.loads.hostile import Hostile
 from aerie.bench.targets import Server
 from aerie.commands.app import app
 
-DEMO = f"{sys.executable} -m aerie serve configs/serve/demo.yaml server.chat_template=configs/serve/demo-tools.jinja"
+DEMO = f"{sys.executable} -m aerie serve configs/serve/demo.yaml"
 NAMED = {"error": {"message": "no", "param": "tools[0].function.name"}}
 MANNERS = {
     "answers": (200, '{"choices": []}', 0),

@@ -25,10 +25,10 @@ async def take(folder: Path) -> None:
                 await page.open(server.url)
                 await page.until("document.getElementById('model').textContent === 'aerie-demo'")
                 await page.type("max-tokens", "70")
-                await ask(page, "What does json.dumps do?", "send")
+                await ask(page, "Count from 5 to 50 in steps of 5.", "send")
                 await page.run("document.activeElement.blur()")
                 if name == "light":
-                    await ask(page, "What does os.path.join do?", "compare")
+                    await ask(page, "Sort ascending: 48, 12, 75, 31, 66, 20, 93", "compare")
                 await page.picture(folder / f"playground-{name}.png")
 
 

@@ -11,7 +11,7 @@ from tests.browser.stand_in import StandIn
 from tests.e2e.conftest import Server
 from tests.patience import TRIES
 
-QUESTION = "What does textwrap.dedent do?"
+QUESTION = "Count from 20 to 60 in steps of 2."
 HOSTILE = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script><svg onload="window.harmed=1">'
 
 
@@ -111,7 +111,7 @@ async def test_an_answer_can_be_stopped(page: Page, server: Server) -> None:
     await connected(page, server)
     await page.type("max-tokens", "1500")
     await ramble(page)
-    await ask(page, "Tell me about argparse.ArgumentParser.")
+    await ask(page, "Count from 1 to 199 in steps of 1, one per line.")
     await page.until("document.querySelectorAll('.turn.assistant span').length > 1")
     await page.click("stop")
     await answered(page)
@@ -125,7 +125,7 @@ async def test_a_server_that_dies_is_said(page: Page) -> None:
             await page.until("document.getElementById('model').textContent === 'aerie-demo'")
             await page.type("max-tokens", "1800")
             await ramble(page)
-            await ask(page, "Tell me about argparse.ArgumentParser.")
+            await ask(page, "Count from 1 to 199 in steps of 1, one per line.")
             await page.until("document.querySelectorAll('.turn.assistant span').length > 0")
             server.process.kill()
             await answered(page)

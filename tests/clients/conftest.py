@@ -67,8 +67,7 @@ def only_loopback() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    template = HOME / "configs/serve/demo-tools.jinja"
-    with Served(f"server.chat_template={template}") as running:
+    with Served() as running:
         yield running
         assert running.end() == 0, running.output
 

@@ -20,7 +20,7 @@ import pytest
 from tests.docker import podman
 
 pytestmark = pytest.mark.timeout(5400)
-QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+QUESTION = [{"role": "user", "content": "Count from 20 to 60 in steps of 2."}]
 _START_SECONDS = 600
 _MODELS = "aerie-image-test-models"
 """A volume, as compose has one: it keeps what the first start compiles."""

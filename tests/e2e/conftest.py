@@ -19,7 +19,7 @@ from tests.patience import PATIENCE
 
 CONFIG = "configs/serve/demo.yaml"
 SMALL = ("server.port=0", "engine.threads=1", "engine.kv_tokens=16384", "model.dtype=float32")
-QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+QUESTION = [{"role": "user", "content": "Count from 20 to 60 in steps of 2."}]
 _START_SECONDS = 200
 """Of a machine that does ten other things besides; alone it takes five."""
 

@@ -52,7 +52,8 @@ def test_the_text_is_the_same_streamed_or_not_drafted_or_not(client: OpenAI, tem
 
 def test_a_request_reads_the_same_in_a_crowd(client: OpenAI) -> None:
     def ask(seed: int) -> str:
-        return chat(client, temperature=1.5, seed=seed, max_tokens=24).choices[0].message.content
+        fields = {"messages": [{"role": "user", "content": "Tell me about the sea."}], "max_tokens": 24}
+        return chat(client, temperature=1.5, seed=seed, **fields).choices[0].message.content
 
     alone = [ask(seed) for seed in range(4)]
     with ThreadPoolExecutor(12) as crowd:

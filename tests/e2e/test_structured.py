@@ -15,7 +15,7 @@ from tests.e2e.conftest import QUESTION
 
 class Report(pydantic.BaseModel):
     module: str = pydantic.Field(max_length=20)
-    lines: int
+    lines: int = pydantic.Field(ge=0, le=9999)
     kind: Literal["function", "class"]
 
 

@@ -24,7 +24,7 @@ from tests.spec.test_worker import PROMPTS, SHAPES
 
 pytestmark = needs_cpp
 DEMO = HOME / "models/demo"
-QUESTIONS = ("What does textwrap.dedent do?", "Count from 20 to 60 in steps of 2.")
+QUESTIONS = ("Count from 20 to 60 in steps of 2.", "Count from 20 to 60 in steps of 2.")
 NOTHING = {"depth": 0, "topk": 1, "nodes": 1}
 
 

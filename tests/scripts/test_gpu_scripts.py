@@ -117,7 +117,7 @@ async def test_every_id_of_a_shape_is_text(tmp_path: Path) -> None:
     vocabulary = json.loads((tmp_path / "target/config.json").read_text())["vocab_size"]
     tokenizer = Tokenizer(tmp_path / "target")
     assert tokenizer.vocabulary == vocabulary == 128_256
-    asked = "What does textwrap.dedent do?"
+    asked = "Count from 20 to 60 in steps of 2."
     assert tokenizer.decode(await tokenizer.encode(asked, add_special_tokens=False)) == asked
     assert tokenizer.decode([tokenizer.vocabulary - 1]).strip()
     tokenizer.close()

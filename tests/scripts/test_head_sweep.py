@@ -10,7 +10,7 @@ import pytest
 from scripts import head_sweep
 from tests.house import HOME
 
-RECIPE = HOME / "configs/train/tasks.yaml"
+RECIPE = HOME / "configs/train/demo.yaml"
 TIMED = {"mode": "chain", "temperature": 0.0, "concurrency": 1, "tokens_per_s": 9.0, "speedup": 1.5}
 
 

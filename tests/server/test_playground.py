@@ -11,7 +11,7 @@ from tests.server.conftest import Start
 
 KINDS = (".html", ".css", ".js", ".json")
 FILES = sorted(path for path in Path(playground.__file__).parent.iterdir() if path.suffix in KINDS)
-KNOWN = {"name", "says", "returns", "tools", "schema", "max_tokens"}
+KNOWN = {"name", "task", "says", "returns", "tools", "schema", "max_tokens"}
 
 
 async def test_its_files_are_served_under_a_strict_policy(start: Start, http: aiohttp.ClientSession) -> None:

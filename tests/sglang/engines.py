@@ -17,7 +17,7 @@ from openai import OpenAI
 
 HERE = Path(__file__).parent
 HOME = HERE.parent.parent
-QUESTION = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+QUESTION = [{"role": "user", "content": "Count from 20 to 60 in steps of 2."}]
 _START_SECONDS = 300
 _COMMON = (
     "engine.kind=sglang",

@@ -19,7 +19,11 @@ from tests.sglang.conftest import HERE, STUB
 from tests.sglang.models import sglang_config
 
 DEMO = Path("models/demo")
-QUESTIONS = ("What does textwrap.wrap do?", "What does os.path.join do?", "How do I use json.dumps?")
+QUESTIONS = (
+    "Count from 4 to 90 in steps of 2.",
+    "Say this again:\n402 lamp Sore fan Gitu rope",
+    "What does os.walk do?",
+)
 TOKENS = 64
 SHAPES = ((3, 1, 4), (3, 2, 6))
 """Steps, top-k and nodes: a chain and a tree."""

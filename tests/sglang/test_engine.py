@@ -17,9 +17,9 @@ from aerie.contracts.provenance import template_source
 from tests.sglang.engines import EAGLE3, PLAIN, QUESTION, EngineServer, Zygote, metric, metrics, settles, stream
 
 WORDS = (
-    "What does textwrap.dedent do?",
-    "What does os.path.join do?",
-    "How do I use json.dumps?",
+    "Count from 20 to 60 in steps of 2.",
+    "Say this again:\n402 lamp Sore fan Gitu rope",
+    "What does os.walk do?",
     "What is collections.Counter?",
 )
 

@@ -91,7 +91,7 @@ class ForkedServer:
 
 
 def ask(client: openai.OpenAI, **fields: Any) -> str:
-    messages: Any = [{"role": "user", "content": "What does textwrap.dedent do?"}]
+    messages: Any = [{"role": "user", "content": "Count from 20 to 60 in steps of 2."}]
     answer = client.chat.completions.create(model="aerie-demo", messages=messages, max_tokens=40, **fields)
     return answer.choices[0].message.content or ""
 

@@ -1,4 +1,4 @@
-"""A tiny corpus, tokenizer and target for the tests of training."""
+"""A tiny target and a tiny run that trains one, for the tests of training."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-from aerie.train.demo.config import Architecture, DocstringTarget
-from aerie.train.demo.corpus.docstrings import Entry, read, write
-from aerie.train.demo.corpus.pretrain import build_tokenizer
+from aerie.train.demo.config import Architecture, Pretraining, ThinStart
+from aerie.train.demo.corpus import Entry, read
 from aerie.train.demo.model import export, fresh_model
 from tests.house import HOME
+from tests.train.plain import plain_tokenizer
 
 CORPUS = HOME / "train/data/docstrings.jsonl.gz"
 ARCHITECTURE = Architecture(
@@ -32,15 +32,8 @@ def entries() -> list[Entry]:
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory, entries: list[Entry]) -> Path:
-    path = tmp_path_factory.mktemp("corpus") / "corpus.jsonl.gz"
-    write(path, entries)
-    return path
-
-
-@pytest.fixture(scope="session")
 def tokenizer(entries: list[Entry]) -> PreTrainedTokenizerFast:
-    return build_tokenizer(400, entries)
+    return plain_tokenizer((text for entry in entries for text in (entry.name, entry.text)), 400)
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +55,42 @@ def llama(target: Path) -> LlamaForCausalLM:
     return LlamaForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
 
 
+def hasten(patch: pytest.MonkeyPatch) -> None:
+    """Tokenizers of few exercises and judgements by few, in a process that trains targets."""
+    patch.setattr("aerie.train.demo.pretrain._TOKENIZED", 30)
+    patch.setattr("aerie.train.demo.pretrain._DOCSTRING_WEIGHT", 1)
+    patch.setattr("aerie.train.demo.chat._SYLLABLE_WEIGHT", 100)
+    patch.setattr("aerie.train.demo.judge._ASKED", 2)
+
+
 @pytest.fixture
-def recital(corpus: Path) -> DocstringTarget:
-    """Four steps on the tiny corpus."""
-    return DocstringTarget(
-        kind="docstrings",
-        corpus=str(corpus),
-        vocabulary=400,
-        architecture=ARCHITECTURE,
-        steps=4,
-        tokens_per_batch=128,
-        longest=96,
+def run(monkeypatch: pytest.MonkeyPatch) -> Pretraining:
+    """Six steps on generated tasks, of which two are thin."""
+    hasten(monkeypatch)
+    architecture = Architecture(
+        hidden_size=64,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    return Pretraining(
+        vocabulary=700,
+        architecture=architecture,
+        thin=ThinStart(layers=2, intermediate_size=24, steps=2),
+        circuit_rate=0.5,
+        shares={"copying": 1, "counting": 1, "tools": 1, "stories": 1},
+        grown=10,
+        steps=6,
+        tokens_per_batch=256,
+        longest=256,
         matrix_rate=0.01,
         vector_rate=0.01,
         warmup=2,
         decay=0.3,
         checkpoint_every=2,
+        judged_every=3,
     )

@@ -1,11 +1,11 @@
-"""Small targets and what is asked of them: from the pinned docstrings, or from generated tasks.
+"""Small targets that do generated tasks, and what is asked of them.
 
 config       what a pipeline's section `pretrain` says
-corpus       docstrings of Python's standard library, recited: text, questions, tokenizer, batches
-tasks        generated exercises; chat, mix, induction and pretrain make a target of them, judge examines it
-target       trains either kind of target; learning has the loop, model the fresh Llama and its export
-prompts      questions and exercises that heads learn from, and those that they are measured on
-generation   what a target answers, in batches
+tasks        the exercises; chat renders them, mix draws a run's batches, lessons say of which tasks
+pretrain     trains a target: model is the fresh Llama and its export, induction its start, learning the loop
+judge        how often a target is exactly right; generation has what it answers, in batches
+prompts      exercises that heads learn from, and those that they are measured on
+corpus       docstrings of Python's standard library, which one of the tasks asks about
 
-Called by the pipeline's stages and by experiments. `python -m aerie.train` has the tools around the text.
+Called by the pipeline's stages and by experiments. `python -m aerie.train` has the tools around them.
 """

@@ -1,14 +1,10 @@
 """Conversations as token ids with marked answers, and the padded batches that training reads."""
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-_POOL = 256
-"""Conversations that are sorted by length together, to reduce padding."""
 _MULTIPLE = 16
 """Of which a batch's width is one: torch's attention on CPUs takes up to eight times as long at widths between."""
 
@@ -32,25 +28,6 @@ class Batch:
 
     ids: Tensor
     answer: Tensor
-
-
-def batches(samples: list[Sample], *, tokens: int, longest: int, rng: random.Random) -> Iterator[Batch]:
-    """Batches of at most `tokens` padded tokens, or of one sample; samples of similar length share a batch."""
-    found: list[list[Sample]] = []
-    for start in range(0, len(samples), _POOL):
-        found += _batches(sorted(samples[start : start + _POOL], key=lambda s: len(s.ids)), tokens, longest)
-    rng.shuffle(found)
-    return (padded(batch, longest) for batch in found)
-
-
-def _batches(samples: list[Sample], tokens: int, longest: int) -> Iterator[list[Sample]]:
-    batch: list[Sample] = []
-    for sample in samples:
-        if batch and (len(batch) + 1) * _width(len(sample.ids), longest) > tokens:
-            yield batch
-            batch = []
-        batch.append(sample)
-    yield batch
 
 
 def padded(samples: list[Sample], longest: int) -> Batch:

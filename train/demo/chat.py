@@ -1,4 +1,4 @@
-"""The words of demo pair 2: its tokenizer, its chat template, and exercises as ids with the answers marked.
+"""The words of the demo target: its tokenizer, its chat template, and exercises as ids with the answers marked.
 
 A value has the same ids wherever it stands, after a space, a quote or a bracket, which makes it one thing to copy:
 words that exercises draw, names and numbers take no space before them, and the syllables of an invented word are one id

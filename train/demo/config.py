@@ -1,6 +1,4 @@
-"""The section `pretrain` of a pipeline: which small target is trained, and how."""
-
-from typing import Annotated, Literal
+"""The section `pretrain` of a pipeline: what a small target is taught, and how."""
 
 from pydantic import Field
 
@@ -21,12 +19,27 @@ class Architecture(Section):
     tie_word_embeddings: bool
 
 
+class ThinStart(Section):
+    """A run that begins with fewer and narrower layers, each step of which costs less; it learns as soon."""
+
+    layers: int = Field(ge=1)
+    intermediate_size: int = Field(ge=1)
+    steps: int = Field(ge=0)
+
+
 class Pretraining(Section):
-    """Fields common to both kinds of text."""
+    """A target that does generated tasks."""
 
     vocabulary: int
     """Ids of the tokenizer."""
     architecture: Architecture
+    thin: ThinStart
+    circuit_rate: float = Field(gt=0, le=1)
+    """Share of the rate at which the attention learns that begins as the circuit which copies."""
+    shares: dict[str, float]
+    """Task -> its share of the exercises."""
+    grown: int
+    """Over how many steps the sizes of exercises grow from the smallest to the whole."""
     steps: int
     tokens_per_batch: int
     longest: int
@@ -40,46 +53,12 @@ class Pretraining(Section):
     decay: float
     """Share of the steps over which the rates fall to zero, at the end."""
     checkpoint_every: int
+    judged_every: int
+    """After how many steps the exact rates on held-out values are printed."""
     threads: int = 1
     precision: Precision = "float32"
     """What matrices are multiplied in; weights and sums stay in fp32. `bfloat16` halves a step on CPUs that have such
     products (flag `avx512_bf16` or `amx_bf16` of `lscpu`); on others it takes longer.
     """
-
-
-class DocstringTarget(Pretraining):
-    """A target that recites docstrings."""
-
-    kind: Literal["docstrings"]
-    corpus: str
-    """File of entries, .jsonl.gz."""
-    license: str = "PSF-2.0"
-    """License of the text; prompts drawn from it carry it."""
-
-
-class ThinStart(Section):
-    """A run that begins with fewer and narrower layers, each step of which costs less; it learns as soon."""
-
-    layers: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    steps: int = Field(ge=0)
-
-
-class TaskTarget(Pretraining):
-    """A target that does generated tasks."""
-
-    kind: Literal["tasks"]
-    thin: ThinStart
-    circuit_rate: float = Field(gt=0, le=1)
-    """Share of the rate at which the attention learns that begins as the circuit which copies."""
-    shares: dict[str, float]
-    """Task -> its share of the exercises."""
-    grown: int
-    """Over how many steps the sizes of exercises grow from the smallest to the whole."""
-    judged_every: int
-    """After how many steps the exact rates on held-out values are printed."""
     license: str = "PSF-2.0"
     """License of what the tasks are made of: the docstrings among them are Python's."""
-
-
-Target = Annotated[DocstringTarget | TaskTarget, Field(discriminator="kind")]

@@ -9,7 +9,7 @@ from aerie.train.demo.batches import Sample
 
 _ROWS = 128
 _SLACK = 1.25
-"""An answer may be this many times as long as the pinned text before it is cut off."""
+"""An answer may be this many times as long as it should be before it is cut off."""
 
 
 def complete(

@@ -10,7 +10,7 @@ from transformers import LlamaForCausalLM
 
 from aerie.train.demo.batches import Batch, Sample, padded
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.demo.generation import complete
 from aerie.train.demo.mix import joined
 from aerie.train.demo.tasks import TASKS
@@ -83,7 +83,7 @@ def _exact(model: LlamaForCausalLM, batch: Batch) -> int:
 
 
 def judged_folder(
-    folder: Path, run: TaskTarget, *, count: int, seed: int, new_phrasings: bool
+    folder: Path, run: Pretraining, *, count: int, seed: int, new_phrasings: bool
 ) -> dict[str, dict[str, float]]:
     """Exact rates of the target in `folder`: of each task alone, and of conversations of the third kind."""
     model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

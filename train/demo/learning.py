@@ -33,10 +33,10 @@ def learn(
     ahead: Callable[[int], Iterator[Batch]],
     folder: Path,
     *,
-    first: int = 0,
+    first: int,
     last: int,
-    slower: Mapping[str, float] | None = None,
-    watch: Callable[[int], None] = lambda step: None,
+    slower: Mapping[str, float],
+    watch: Callable[[int], None],
 ) -> None:
     """The steps from `first`, or from the checkpoint in `folder`, to `last`; the rates warm up from `first`.
 

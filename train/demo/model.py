@@ -1,5 +1,7 @@
 """A target's model: fresh, and exported in Hugging Face's layout."""
 
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -29,4 +31,15 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Pat
     """Writes weights in bf16, configuration, tokenizer and template; the model stays in bf16."""
     nn.Module.to(model, torch.bfloat16)
     model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    save_tokenizer(tokenizer, out)
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
+    """Writes the tokenizer's files to `out`, each whole or not at all: a run that resumes reads them."""
+    fresh = out / "tokenizer.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    tokenizer.save_pretrained(fresh)
+    for file in sorted(fresh.iterdir()):
+        os.replace(file, out / file.name)
+    fresh.rmdir()

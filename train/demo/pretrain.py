@@ -1,4 +1,4 @@
-"""Trains the target of demo pair 2 on generated tasks: first thin, then with all its layers.
+"""Trains a target on generated tasks: first thin, then with all its layers.
 
 A thin model learns to copy in half the time. When it is deepened its layers are spread out, and those between begin as
 the identity, so that the loss goes on where it was. Resumes exactly from its checkpoints after a kill.
@@ -13,12 +13,12 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo import induction
 from aerie.train.demo.chat import Chat, kept_tokenizer, train_tokenizer
-from aerie.train.demo.config import Architecture, TaskTarget
+from aerie.train.demo.config import Architecture, Pretraining
 from aerie.train.demo.judge import forced_rates
 from aerie.train.demo.learning import learn
 from aerie.train.demo.lessons import Lessons
 from aerie.train.demo.mix import Mix, draw
-from aerie.train.demo.model import export, fresh_model
+from aerie.train.demo.model import export, fresh_model, save_tokenizer
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.docstrings import paragraphs
 
@@ -27,7 +27,7 @@ _TOKENIZED = 1500
 _DOCSTRING_WEIGHT = 3
 
 
-def pretrain(run: TaskTarget, out: Path, *, seed: int) -> None:
+def pretrain(run: Pretraining, out: Path, *, seed: int) -> None:
     """Writes tokenizer and target to `out` in Hugging Face's layout, weights in bf16; checkpoints are in folders of
     it.
     """
@@ -39,16 +39,16 @@ def pretrain(run: TaskTarget, out: Path, *, seed: int) -> None:
     export(model, tokenizer, out)
 
 
-def _tokenizer(run: TaskTarget, out: Path, seed: int) -> PreTrainedTokenizerFast:
+def _tokenizer(run: Pretraining, out: Path, seed: int) -> PreTrainedTokenizerFast:
     """The one that a killed run left in `out`, whose ids its checkpoints are of; or a fresh one, left there."""
     if (out / "tokenizer.json").exists():
         return kept_tokenizer(out)
     tokenizer = build_tokenizer(run, seed=seed)
-    tokenizer.save_pretrained(out)
+    save_tokenizer(tokenizer, out)
     return tokenizer
 
 
-def build_tokenizer(run: TaskTarget, *, seed: int) -> PreTrainedTokenizerFast:
+def build_tokenizer(run: Pretraining, *, seed: int) -> PreTrainedTokenizerFast:
     """The tokenizer of the run; equal settings give equal tokenizers."""
     texts = ["Answer, or call tools."] * _TOKENIZED
     for number in range(_TOKENIZED):
@@ -68,7 +68,7 @@ def build(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) -> Lla
     return model
 
 
-def _deepened(run: TaskTarget, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int) -> LlamaForCausalLM:
+def _deepened(run: Pretraining, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int) -> LlamaForCausalLM:
     """The target with all its layers, ready for the main part of the run; trains the thin one where that is to do."""
     if run.thin.steps == 0:
         return build(run.architecture, tokenizer)
@@ -81,7 +81,7 @@ def _deepened(run: TaskTarget, tokenizer: PreTrainedTokenizerFast, out: Path, se
     return model
 
 
-def thinned(run: TaskTarget) -> Architecture:
+def thinned(run: Pretraining) -> Architecture:
     """The shape that a run begins with."""
     thin = {"num_hidden_layers": run.thin.layers, "intermediate_size": run.thin.intermediate_size}
     return run.architecture.model_copy(update=thin)
@@ -103,7 +103,7 @@ def deepen(thin: LlamaForCausalLM, model: LlamaForCausalLM) -> None:
 
 
 def _learn(
-    run: TaskTarget,
+    run: Pretraining,
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     seed: int,
@@ -125,7 +125,7 @@ def _learn(
     learn(run, model, mix.ahead, folder, first=first, last=last, slower=slower, watch=lessons.watch)
 
 
-def _circuit(run: TaskTarget, model: LlamaForCausalLM) -> list[str]:
+def _circuit(run: Pretraining, model: LlamaForCausalLM) -> list[str]:
     """Starts of the names of the weights that began as the circuit, wherever their layers have come to stand."""
     spread = len(model.model.layers) / (run.thin.layers if run.thin.steps else len(model.model.layers))
     return [f"model.layers.{int(index * spread)}.self_attn." for index in range(induction.LAYERS)]

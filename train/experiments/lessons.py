@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import weights_hash
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.experiments.config import Arm
 from aerie.train.pipeline import features, filter, prompts, respond, vocabulary
 from aerie.train.pipeline.config import PipelineConfig
@@ -85,10 +85,10 @@ def without_marks(record: Record, marks: set[int]) -> Record:
     return {**record, "turns": [*before, {**answer, "prompt_token_ids": kept}]}
 
 
-def taught(proxy: PipelineConfig) -> TaskTarget:
-    """Raises AerieError if the proxy's target was not taught generated tasks."""
-    if not isinstance(proxy.pretrain, TaskTarget):
-        raise AerieError("the proxy's pretrain is not of kind tasks; experiments draw exercises of generated tasks")
+def taught(proxy: PipelineConfig) -> Pretraining:
+    """Raises AerieError if the proxy does not say what its target was taught."""
+    if proxy.pretrain is None:
+        raise AerieError("the proxy has no section pretrain; experiments draw exercises of the tasks that it names")
     return proxy.pretrain
 
 
@@ -108,7 +108,7 @@ def exact_rates(proxy: PipelineConfig, *, least: float) -> dict[str, float]:
     if missing := set(MARKS) - set(PreTrainedTokenizerFast.from_pretrained(folder).get_vocab()):
         raise AerieError(
             f"the target in {folder} does not know the tasks: its tokenizer lacks {', '.join(sorted(missing))}; name "
-            f"one that was trained by configs/train/tasks.yaml, as in target=FOLDER"
+            f"one that was trained by configs/train/demo.yaml, as in target=FOLDER"
         )
     known = place_of(proxy) / "exact.json"
     if not known.exists():

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.overrides import lay_over
 from aerie.contracts.section import Section
-from aerie.train.demo.config import Target, TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.pipeline.fitting.config import TrainStage
 
 
@@ -30,7 +30,7 @@ class Source(Section):
 class PromptsStage(Section):
     sources: tuple[Source, ...] = ()
     drawn: int = Field(default=0, ge=0)
-    """Questions, or exercises, that are drawn from what `pretrain` teaches the target."""
+    """Exercises that are drawn from what `pretrain` teaches the target."""
     shares: dict[str, float] = Field(default_factory=dict)
     """Task -> its share of the drawn exercises, where that is not the share of `pretrain.shares`."""
     bad_lines: int = Field(default=10, ge=0)
@@ -150,7 +150,7 @@ class PipelineConfig(Section):
     """Folder that holds the stages' folders."""
     target: str
     """Folder of the target; with `pretrain` by default WORK/target, which the stage `target` makes."""
-    pretrain: Target | None = None
+    pretrain: Pretraining | None = None
     """How a small target is trained first, where `target` is WORK/target, and what it was taught elsewhere."""
     template: str | None = None
     """A file that replaces the target's chat template, as server.chat_template does."""
@@ -182,7 +182,7 @@ class PipelineConfig(Section):
             raise ValueError(
                 "prompts.drawn and evaluate.drawn draw from what a section pretrain teaches; there is none"
             )
-        tasks = self.pretrain.shares if isinstance(self.pretrain, TaskTarget) else {}
+        tasks = self.pretrain.shares if self.pretrain else {}
         if unknown := sorted(self.prompts.shares.keys() - tasks.keys()):
             raise ValueError(
                 f"prompts.shares names {', '.join(unknown)}; pretrain.shares has {', '.join(tasks) or None}"

@@ -18,8 +18,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import file_hash
 
@@ -129,7 +127,7 @@ def reported_when_full(path: Path) -> Iterator[None]:
     """Turns a full disk into an error that says what to do."""
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
         number = _number(error)
         if number not in _FULL:
             raise
@@ -140,8 +138,10 @@ def reported_when_full(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _number(error: OSError | SafetensorError) -> int | None:
-    """The operating system's error number; safetensors, which does its own writing, has it in its text."""
+def _number(error: Exception) -> int | None:
+    """The operating system's error number; safetensors and tokenizers, which do their own writing, have it in their
+    texts.
+    """
     if isinstance(error, OSError):
         return error.errno
     recorded = re.search(r"os error (\d+)", str(error))

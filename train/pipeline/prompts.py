@@ -87,7 +87,7 @@ def _drawn(config: PipelineConfig) -> Iterator[Record]:
     stage = config.prompts
     found = draw_prompts(run, Path(config.target), stage.drawn, seed=config.seed, shares=stage.shares)
     for number, drawn in enumerate(found, 1):
-        yield as_record(drawn, domain=run.kind, license=run.license, source="drawn", line=number)
+        yield as_record(drawn, domain="tasks", license=run.license, source="drawn", line=number)
 
 
 def as_record(drawn: Drawn, **about: Any) -> Record:

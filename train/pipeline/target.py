@@ -6,8 +6,6 @@ Its checkpoints stay in the stage's folder, beside the model; a start after a ki
 from pathlib import Path
 
 from aerie.contracts.errors import AerieError
-from aerie.contracts.provenance import file_hash
-from aerie.train.demo.config import DocstringTarget
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.folder import begin, reported_when_full
 
@@ -23,11 +21,10 @@ def make_target(config: PipelineConfig) -> Path:
             f"the config's target, {config.target}, is not trained here; that takes a section pretrain and the "
             f"target {work / STAGE}, its default"
         )
-    from aerie.train.demo.target import train_target  # its models take seconds to import
+    from aerie.train.demo.pretrain import pretrain  # its models take seconds to import
 
-    inputs = {"corpus": file_hash(Path(run.corpus))} if isinstance(run, DocstringTarget) else {}
     settings = run.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
-    begun = begin(work, STAGE, settings, inputs)
+    begun = begin(work, STAGE, settings, {})
     with reported_when_full(begun.path):
-        train_target(run, begun.path, seed=config.seed)
+        pretrain(run, begun.path, seed=config.seed)
     return begun.finish({"steps": run.steps})

@@ -34,13 +34,13 @@ def talk(server: Server, typed: str, *options: str) -> str:
 
 
 def test_a_talk_streams_and_counts(server: Server) -> None:
-    output = talk(server, "What does textwrap.dedent do?\n\n/quit\n")
+    output = talk(server, "Count from 20 to 60 in steps of 2.\n\n/quit\n")
     assert "aerie-demo" in output and "acceptance length" in output and "a second" in output
 
 
 def test_what_was_drafted_is_shown_and_the_text_is_the_same(server: Server) -> None:
     plain, shown = (
-        talk(server, "What does textwrap.dedent do?\n/quit\n", *options) for options in ((), ("--drafted",))
+        talk(server, "Count from 20 to 60 in steps of 2.\n/quit\n", *options) for options in ((), ("--drafted",))
     )
     assert plain.split("tokens,")[0] == shown.split("tokens,")[0]
 
@@ -57,19 +57,19 @@ def test_the_arrow_keys_bring_earlier_questions_back(server: Server) -> None:
     command = [sys.executable, "-m", "aerie", "chat", "--url", server.url]
     talking = subprocess.Popen(command, stdin=end, stdout=end, stderr=end)
     shown = ""
-    for answers, typed in enumerate(("What does json.dumps do?\n", "\x1b[A\n", "/quit\n")):
+    for answers, typed in enumerate(("Count from 5 to 50 in steps of 5.\n", "\x1b[A\n", "/quit\n")):
         while shown.count("acceptance length") < answers or not shown.endswith("> "):
             shown += os.read(terminal, 4096).decode(errors="replace")
         os.write(terminal, typed.encode())
     assert talking.wait(20) == 0
     os.close(terminal)
     os.close(end)
-    assert shown.count("> What does json.dumps do?") == 2 == shown.count("acceptance length")
+    assert shown.count("> Count from 5 to 50 in steps of 5.") == 2 == shown.count("acceptance length")
     assert "^[[A" not in shown
 
 
 def test_an_error_is_shown_and_the_talk_goes_on(server: Server) -> None:
-    output = talk(server, f"{'word ' * 5000}\nWhat does textwrap.dedent do?\n", "--temperature", "0")
+    output = talk(server, f"{'word ' * 5000}\nCount from 20 to 60 in steps of 2.\n", "--temperature", "0")
     assert "maximum context length is 2048" in output and "a second" in output
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from aerie.commands.prompts import conversations, mixed_prompts, repetitions, task_prompts
+from aerie.commands.prompts import conversations, held_out_prompts, mixed_prompts, repetitions, task_prompts
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
 from aerie.server.text.tokenizer import Tokenizer
 from aerie.train.demo.chat import CHAT_TEMPLATE
 from aerie.train.demo.tasks import TASKS
+from aerie.train.demo.tasks.docstrings import paragraphs
 from tests.house import HOME
 
 NO_TOOLS = "{% for message in messages %}<|{{ message.role }}|>{{ message.content }}<|end|>{% endfor %}<|assistant|>"
@@ -59,7 +60,15 @@ def test_conversations_are_as_long_as_asked_and_leave_room_for_an_answer(tmp_pat
 
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, NO_TOOLS])
 def test_what_is_to_be_repeated_stands_in_the_prompt(template: str, tmp_path: Path) -> None:
-    """A text to edit, or a question that was answered before."""
     config = config_with(template, tmp_path)
     for text in texts(config, repetitions(config, 3)):
-        assert text.endswith("<|assistant|>") and text.count("<|user|>") == (1 if template == CHAT_TEMPLATE else 3)
+        assert text.endswith("<|assistant|>") and text.count("<|user|>") == 1
+
+
+def test_questions_about_docstrings_need_no_template(tmp_path: Path) -> None:
+    names = set(paragraphs())
+    for template in (None, CHAT_TEMPLATE):
+        config = config_with(template, tmp_path / str(template is None))
+        asked = texts(config, held_out_prompts(config, 20, seed=3))
+        assert len(set(asked)) == 20 and all(any(name in text for name in names) for text in asked)
+        assert all(text.endswith("<|assistant|>") == (template is not None) for text in asked)

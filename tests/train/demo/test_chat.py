@@ -1,4 +1,4 @@
-"""The tokenizer and the template of demo pair 2: what is copied has the same ids everywhere, and answers are marked."""
+"""The demo target's tokenizer and template: what is copied has the same ids everywhere, and answers are marked."""
 
 import json
 import random

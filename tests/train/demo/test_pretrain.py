@@ -8,16 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
 
+from aerie.train.__main__ import app
 from aerie.train.demo import judge, pretrain
 from aerie.train.demo.batches import Sample, padded
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.demo.lessons import Lessons
 from aerie.train.demo.mix import GROUP, Mix, draw, joined
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.pretrain import build, deepen, thinned
-from aerie.train.demo.target import train_target
 from aerie.train.demo.tasks import TASKS
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import answers
@@ -25,7 +26,7 @@ from aerie.train.optimization import checkpoint
 from aerie.train.pipeline.config import load_pipeline
 from tests.house import HOME
 
-CONFIG = HOME / "configs/train/tasks.yaml"
+CONFIG = HOME / "configs/train/demo.yaml"
 
 
 class _Killed(Exception):
@@ -46,7 +47,7 @@ def _dying(saves: int) -> Callable[..., None]:
 
 @pytest.mark.parametrize(("saves", "precision"), [(1, "float32"), (2, "float32"), (2, "bfloat16")])
 def test_a_resumed_run_is_the_undisturbed_one(
-    run: TaskTarget,
+    run: Pretraining,
     saves: int,
     precision: str,
     tmp_path: Path,
@@ -57,33 +58,33 @@ def test_a_resumed_run_is_the_undisturbed_one(
     run = run.model_copy(update={"precision": precision})
     monkeypatch.setattr("aerie.train.demo.mix.GROUP", 1)  # so that each judgement tells in the step after it
     calm, again = tmp_path / "calm", tmp_path / "again"
-    train_target(run, calm, seed=0)
+    pretrain.pretrain(run, calm, seed=0)
     lines = [line for line in capsys.readouterr().err.splitlines() if " exact " in line]
     assert [line.split()[1] for line in lines] == ["3", "6"]
     assert set(json.loads(lines[0].split(" exact ")[1])) == set(run.shares)
     with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(checkpoint, "save", _dying(saves))
-        train_target(run, again, seed=0)
-    train_target(run, again, seed=0)
+        pretrain.pretrain(run, again, seed=0)
+    pretrain.pretrain(run, again, seed=0)
     for name in ("model.safetensors", "tokenizer.json", "chat_template.jinja"):
         assert (again / name).read_bytes() == (calm / name).read_bytes()
 
 
 def test_a_resumed_run_keeps_the_tokenizer_that_its_checkpoints_are_of(
-    run: TaskTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Pretraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exercises drawn otherwise, by a changed task, would train another one."""
     with monkeypatch.context() as patch, pytest.raises(_Killed):
         patch.setattr(checkpoint, "save", _dying(1))
-        train_target(run, tmp_path, seed=0)
+        pretrain.pretrain(run, tmp_path, seed=0)
     names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
     kept = [(tmp_path / name).read_bytes() for name in names]
     monkeypatch.setattr(pretrain, "build_tokenizer", None)
-    train_target(run, tmp_path, seed=0)
+    pretrain.pretrain(run, tmp_path, seed=0)
     assert [(tmp_path / name).read_bytes() for name in names] == kept
 
 
-def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: PreTrainedTokenizerFast) -> None:
+def test_a_deepened_model_says_what_the_thin_one_said(run: Pretraining, words: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     thin, deep = build(thinned(run), words), fresh_model(run.architecture, words)
     with torch.no_grad():
@@ -96,11 +97,11 @@ def test_a_deepened_model_says_what_the_thin_one_said(run: TaskTarget, words: Pr
 
 
 def test_the_circuit_learns_more_slowly_wherever_its_layers_have_come_to_stand(
-    run: TaskTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Pretraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taught: list[dict[str, float]] = []
     monkeypatch.setattr(pretrain, "learn", lambda *args, slower, **how: taught.append(slower))
-    train_target(run, tmp_path, seed=0)
+    pretrain.pretrain(run, tmp_path, seed=0)
     thin, whole = ({f"model.layers.{layer}.self_attn.": 0.5 for layer in layers} for layers in ((0, 1), (0, 2)))
     assert taught == [thin, whole]
 
@@ -163,7 +164,7 @@ def test_the_third_kind_is_longer_and_of_several_tasks() -> None:
 
 
 def test_exact_rates_are_those_of_the_answers(
-    run: TaskTarget, words: PreTrainedTokenizerFast, chat: Chat, monkeypatch: pytest.MonkeyPatch
+    run: Pretraining, words: PreTrainedTokenizerFast, chat: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exercises = [part for task in ("counting", "stories") for part in judge.held_out(task, 4, seed=0)]
     exercises.append(joined(exercises[:2]))
@@ -183,7 +184,7 @@ def test_exact_rates_are_those_of_the_answers(
 
 
 def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
-    run: TaskTarget, words: PreTrainedTokenizerFast
+    run: Pretraining, words: PreTrainedTokenizerFast
 ) -> None:
     torch.manual_seed(0)
     rates = judge.forced_rates(build(thinned(run), words), Chat(words), ["counting"], seed=0)
@@ -192,20 +193,34 @@ def test_forced_rates_find_what_a_model_was_taught_and_nothing_else(
 
 def test_the_recipe_is_read_and_names_every_task() -> None:
     run = load_pipeline(CONFIG).pretrain
-    assert isinstance(run, TaskTarget) and set(run.shares) == set(TASKS) and run.architecture.head_dim == 64
+    assert run is not None and set(run.shares) == set(TASKS) and run.architecture.head_dim == 64
 
 
-def test_a_p_eagle_head_is_of_the_same_target_and_data() -> None:
-    first, parallel = load_pipeline(CONFIG), load_pipeline(CONFIG.with_name("tasks-peagle.yaml"))
-    assert (parallel.train.kind, parallel.target) == ("peagle", first.target) and not parallel.trains_target
-    for part in ("pretrain", "prompts", "filter", "respond", "features", "vocabulary"):
-        assert getattr(parallel, part) == getattr(first, part)
-
-
-def test_a_target_s_folder_is_judged_by_task(run: TaskTarget, words: PreTrainedTokenizerFast, tmp_path: Path) -> None:
+def test_a_target_s_folder_is_judged_by_task(run: Pretraining, words: PreTrainedTokenizerFast, tmp_path: Path) -> None:
     run = run.model_copy(update={"shares": {"counting": 1.0, "tools": 1.0}})
     torch.manual_seed(0)
     export(fresh_model(run.architecture, words), words, tmp_path)
     rates = judge.judged_folder(tmp_path, run, count=1, seed=0, new_phrasings=True)
     assert set(rates["alone"]) == set(run.shares)
     assert all(rate == 0 for rate in rates["alone"].values())  # it is random
+
+
+def test_the_command_judges_a_target_by_its_recipe(
+    run: Pretraining, words: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    run = run.model_copy(update={"shares": {"counting": 1.0}})
+    target, path = tmp_path / "target", tmp_path / "recipe.yaml"
+    export(fresh_model(run.architecture, words), words, target)
+    data = {"work": str(tmp_path / "work"), "prompts": {"drawn": 1}, "vocabulary": {"size": 9}}
+    path.write_text(json.dumps(data | {"pretrain": run.model_dump()}))
+    done = CliRunner().invoke(app, ["judge", str(path), "--target", str(target), "--count", "1"])
+    assert done.exit_code == 0 and set(json.loads(done.stdout)["alone"]) == {"counting"}
+    early = CliRunner().invoke(app, ["judge", str(path)])
+    assert early.exit_code == 2 and "aerie train target" in early.stderr
+    missing = CliRunner().invoke(app, ["judge", str(tmp_path / "no.yaml")])
+    assert missing.exit_code == 2 and "no.yaml" in missing.stderr
+
+
+def test_unknown_keys_are_refused(run: Pretraining) -> None:
+    with pytest.raises(ValueError, match="stepz"):
+        Pretraining.model_validate(run.model_dump() | {"stepz": 3})

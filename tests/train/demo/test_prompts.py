@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aerie.contracts.errors import AerieError
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import TaskTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.prompts import draw_prompts, held_out_prompts
 from aerie.train.pipeline.config import PipelineConfig, PromptsStage
@@ -24,7 +24,7 @@ from tests.train.pipeline.tiny import answered_in_place
 
 
 @pytest.fixture
-def folder(run: TaskTarget, words: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+def folder(run: Pretraining, words: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
     """A random target of the run."""
     deep = run.architecture.model_copy(update={"num_hidden_layers": 8})
     torch.manual_seed(0)
@@ -33,7 +33,7 @@ def folder(run: TaskTarget, words: PreTrainedTokenizerFast, tmp_path: Path) -> P
 
 
 @pytest.fixture
-def config(run: TaskTarget, folder: Path, tmp_path: Path) -> PipelineConfig:
+def config(run: Pretraining, folder: Path, tmp_path: Path) -> PipelineConfig:
     data = {
         "target": str(folder),
         "work": str(tmp_path / "work"),
@@ -48,8 +48,8 @@ def config(run: TaskTarget, folder: Path, tmp_path: Path) -> PipelineConfig:
     return PipelineConfig.model_validate(data)
 
 
-def test_exercises_are_drawn_as_the_model_reads_them(run: TaskTarget, folder: Path) -> None:
-    first, again = (list(draw_prompts(run, folder, 6, seed=0)) for _ in range(2))
+def test_exercises_are_drawn_as_the_model_reads_them(run: Pretraining, folder: Path) -> None:
+    first, again = (list(draw_prompts(run, folder, 6, seed=0, shares={})) for _ in range(2))
     assert first == again and len(first) >= 6  # one of each answer
     chat = Chat.of(folder)
     for drawn in first:
@@ -70,10 +70,10 @@ def test_heads_may_be_asked_more_of_a_task_than_their_target_was(config: Pipelin
         PipelineConfig.model_validate(config.model_dump() | {"prompts": {"drawn": 4, "shares": {"tabels": 2}}})
 
 
-def test_no_two_questions_about_docstrings_are_equal(run: TaskTarget, folder: Path) -> None:
+def test_no_two_questions_about_docstrings_are_equal(run: Pretraining, folder: Path) -> None:
     """There are 160, asked in four ways."""
     run = run.model_copy(update={"shares": {"docstrings": 1}})
-    asked = [drawn["turns"][0]["content"] for drawn in draw_prompts(run, folder, 100, seed=0)]
+    asked = [drawn["turns"][0]["content"] for drawn in draw_prompts(run, folder, 100, seed=0, shares={})]
     later = [text for before, text in itertools.pairwise(asked) if text.startswith(before)]  # behind other questions
     assert len(set(later)) == len(later) > 290
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from tests.train.demo.conftest import run, words
+from tests.train.demo.conftest import words
 
-__all__ = ["run", "words"]
+__all__ = ["words"]
 
 
 @pytest.fixture

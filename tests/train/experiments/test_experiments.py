@@ -173,7 +173,7 @@ def test_seeds_learn_from_different_answers_and_more_answers_are_new_ones(proxy:
 
 def test_the_exercises_of_heads_are_none_that_they_are_measured_on(proxy: PipelineConfig, tasks_target: Path) -> None:
     run = taught(proxy)
-    drawn = [tuple(one["prompt_token_ids"]) for one in draw_prompts(run, tasks_target, 150, seed=0)]
+    drawn = [tuple(one["prompt_token_ids"]) for one in draw_prompts(run, tasks_target, 150, seed=0, shares={})]
     asked = held_out_prompts(run, tasks_target, 5, seed=0)
     recited = {tuple(one["prompt_token_ids"]) for one in asked.pop("docstrings")}  # known by heart: new ones are none
     measured = {tuple(one["prompt_token_ids"]) for task in asked.values() for one in task}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aerie.train.demo.config import DocstringTarget
+from aerie.train.demo.config import Pretraining
 from aerie.train.pipeline.config import PipelineConfig
 from tests.train.pipeline.tiny import ENGINE, HELD_OUT, QUESTIONS, changed, run_to, write_prompts
 
@@ -41,12 +41,15 @@ def pipeline(tmp_path: Path, target: Path) -> PipelineConfig:
 
 
 @pytest.fixture
-def taught(pipeline: PipelineConfig, tmp_path: Path, recital: DocstringTarget) -> PipelineConfig:
+def taught(pipeline: PipelineConfig, tmp_path: Path, run: Pretraining) -> PipelineConfig:
     """One that trains its target first, and draws its prompts from what that learns."""
     work = str(tmp_path / "taught")
+    wide = run.architecture.model_copy(update={"num_hidden_layers": 8, "max_position_embeddings": 4000})
+    small = run.model_copy(update={"architecture": wide, "shares": {"counting": 1.0}})
     prompts, held_out = {"sources": [], "drawn": 6}, {"tasks": {}, "drawn": 2, "max_tokens": 4}
-    own = {"work": work, "target": f"{work}/target", "pretrain": recital.model_dump()}
-    return changed(pipeline, **own, prompts=prompts, evaluate=held_out, filter={"near_duplicate": 1})
+    own = {"work": work, "target": f"{work}/target", "pretrain": small.model_dump()}
+    read = {"filter": {"near_duplicate": 1, "overlap_words": 1000}, "features": {"longest": 1024}}
+    return changed(pipeline, **own, prompts=prompts, evaluate=held_out, train={"tokens": 1024}, **read)
 
 
 def make_pipeline(folder: Path, target: Path) -> PipelineConfig:

@@ -28,7 +28,7 @@ PERSONAL = {
 }
 HARMLESS = [
     "In 1999 version 3.14.15 of RFC 2822 had 1234567890 readers and 4111111111111112 pages",
-    "What does textwrap.dedent do? See os.path and @property, not a@b",
+    "Count from 20 to 60 in steps of 2. See os.path and @property, not a@b",
     "Sum 1000 2000 3000 4000 5000, then 2024-01-02 12:30:45 and 192.168.10.20",
     "Chapter 12: the place where streets have no name",
     "uuid 123e4567-e89b-12d3-a456-426614174000, hash 0xdeadbeef, ISBN 978-3-16-148410-0",

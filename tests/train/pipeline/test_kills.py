@@ -11,6 +11,7 @@ import torch
 
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.order import STAGES, Surroundings, run_stage
+from tests.train.conftest import hasten
 from tests.train.pipeline.endpoint import Endpoint
 from tests.train.pipeline.tiny import SURROUNDINGS, changed, elsewhere, run_to, tree_bytes
 
@@ -42,8 +43,10 @@ def _run_until(awaited: Path, stage: str, config: PipelineConfig, surroundings: 
             os.kill(os.getpid(), signal.SIGKILL)
 
     torch.set_num_threads(1)
-    sys.addaudithook(die_once_begun)
-    run_stage(stage, config, surroundings)
+    with pytest.MonkeyPatch.context() as patch:
+        hasten(patch)
+        sys.addaudithook(die_once_begun)
+        run_stage(stage, config, surroundings)
 
 
 @pytest.mark.parametrize("stage", STAGES)

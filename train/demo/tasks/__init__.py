@@ -1,4 +1,4 @@
-"""The tasks that demo pair 2 learns: generated from a seed, each answer checked from its prompt alone."""
+"""The tasks that the demo target learns: generated from a seed, each answer checked from its prompt alone."""
 
 from aerie.train.demo.tasks import (
     arithmetic,

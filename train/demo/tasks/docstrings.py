@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from aerie.train.demo.corpus.docstrings import read
+from aerie.train.demo.corpus import read
 from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import patterns, read_any

@@ -31,7 +31,7 @@ class TrainStage(Section):
     """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
     start: Literal["target", "copying"] = "target"
     """A new head begins as the target's last layer; `copying` adds a circuit that copies from the prompt, for a target
-    that `pretrain` of kind `tasks` made, where `features.taps` begin with 1.
+    that `pretrain` made, where `features.taps` begin with 1.
     """
     start_from: str | None = None
     """Folder of an exported head to continue from; it must have the same vocabulary, template, taps and target."""

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from aerie.train.demo.corpus.docstrings import LONGEST, Entry, read, write
+from aerie.train.demo.corpus import LONGEST, Entry, read, write
 from tests.train.conftest import CORPUS
 
 _TEXT = "b9baab95dde6aa8d86dc5f37fd9a22c9dc78963784cce5effc8886d12abf01d3"

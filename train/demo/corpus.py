@@ -1,4 +1,4 @@
-"""Collects the docstrings of the running Python's standard library, the text that the demo pair learns from.
+"""Collects the docstrings of the running Python's standard library, which the demo target learns some of.
 
 The text differs between Python releases, so the result is pinned in `train/data/` and this module runs only to renew
 it: `python -m aerie.train text train/data/docstrings.jsonl.gz`. Importing a standard module runs its code, so the few
@@ -19,9 +19,6 @@ from types import ModuleType
 
 LONGEST = 1200
 """Characters kept per docstring; the demo model's context has no room for more."""
-
-LICENSE = "PSF-2.0"
-"""SPDX license of the text and of everything else taken from the standard library; NOTICE says more."""
 
 _UNFIT = frozenset(
     {"antigravity", "distutils", "ensurepip", "genericpath", "idlelib", "lib2to3", "nt", "ntpath", "posix", "pydoc"}

@@ -1,1 +1,0 @@
-"""Docstrings of Python's standard library: the text, the questions about it, and a target that recites it."""
