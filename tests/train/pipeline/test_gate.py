@@ -16,7 +16,7 @@ DEPTH = 3
 ANSWER = 41
 """One token from the prompt, and ten steps of four."""
 TARGET = "models/demo/target"
-QUESTION = "What does textwrap.wrap do?"
+QUESTION = "Count from 10 to 90 in steps of 2."
 
 
 @pytest.mark.slow
