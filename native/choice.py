@@ -44,7 +44,7 @@ COUNTS = (1, 4, 16, 64)
 _SECONDS = 0.4
 _WEIGHTS = 1 << 22
 """Weights of a trial: more than a core's own cache holds in 16 bits."""
-_SMALL = 1 << 20
+SMALL = 1 << 20
 """A model of fewer weights is not worth a trial."""
 _NEAR = 1.1
 """Ways this close to the best are as good, as far as short trials tell; the first of them serves."""
@@ -89,7 +89,7 @@ def choose(
     ways = _ways(threads, pinned=pinned, dots=dots, product=product)
     if len({(way.product, way.threads) for way in ways}) == 1:
         return Choice(ways[0], "set by the configuration")
-    if layers * sum(out * inputs for out, inputs in shapes) < _SMALL:
+    if layers * sum(out * inputs for out, inputs in shapes) < SMALL:
         return Choice(ways[0], "not measured: the model is small")
     key = _key(shapes, layers, ways)
     kept = _kept(key, ways)
@@ -112,7 +112,7 @@ def _ways(threads: int, *, pinned: bool, dots: bool, product: str | None) -> lis
 
 
 def _trials(ways: Sequence[Way], shapes: Sequence[Shape], layers: int) -> dict[Way, Trial]:
-    weights = _weights(shapes, layers)
+    weights = trial_weights(shapes, layers)
     make: dict[str, Callable[[], Trial | None]] = {
         PANELS: lambda: PanelTrial(weights),
         DOTS: lambda: PanelTrial(weights, dots=True),
@@ -122,7 +122,7 @@ def _trials(ways: Sequence[Way], shapes: Sequence[Shape], layers: int) -> dict[W
     return {way: trial for way in ways if (trial := trials[way.product]) is not None}
 
 
-def _weights(shapes: Sequence[Shape], layers: int) -> list[Tensor]:
+def trial_weights(shapes: Sequence[Shape], layers: int) -> list[Tensor]:
     """bf16 numbers of these shapes: of as many layers as the trial holds, or of a part of one layer's outputs."""
     layer = sum(out * inputs for out, inputs in shapes)
     share = min(1.0, _WEIGHTS / layer)

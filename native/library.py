@@ -52,7 +52,7 @@ _SIGNATURES: dict[str, list[type]] = {
     "use_threads": [c_long],
     "use_tile_rows": [c_long],
     "swiglu": [*[c_void_p] * 5, c_long],
-    "passed": [*[c_void_p] * 13, *[c_long] * 10, c_bool, c_bool],
+    "passed": [*[c_void_p] * 13, *[c_long] * 10, *[c_bool] * 3],
     "attended": [*[c_void_p] * 8, *[c_long] * 6, c_bool],
     "chosen": [*[c_void_p] * 4, c_long, c_long, c_float],
     "chosen_among": [c_void_p, c_long, c_long, *[c_void_p] * 5],

@@ -5,6 +5,7 @@ worker's kernels replace it.
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -38,6 +39,11 @@ def pack(weight: Tensor) -> Packed | None:
     if weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
         return None
     return HalfPacked.of(weight) if weight.dtype == torch.float32 else None
+
+
+def int8_pays(shapes: Sequence[tuple[int, int]]) -> bool:
+    """Whether matrices [out, in] are multiplied faster in 8 bits than as they are stored: not by torch."""
+    return False
 
 
 def pack_int8(matrix: Rounded) -> Packed:

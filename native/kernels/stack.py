@@ -58,5 +58,6 @@ class Through:
             pool.numel() * pool.element_size(),
             stack.normed_residual,
             pool.dtype is torch.bfloat16,
+            False,
         )
         return stream.to(x.dtype), taps.to(x.dtype) if tapped else None

@@ -7,14 +7,14 @@ from aerie.engine.attention import compiled_attention, host_attention
 from aerie.engine.bindings import Kernels
 from aerie.engine.model.layer import gated, mlp, rotated
 from aerie.engine.model.norm import normed
-from aerie.engine.model.packing import pack, pack_int8
+from aerie.engine.model.packing import int8_pays, pack, pack_int8
 from aerie.engine.model.stack import through
 from aerie.engine.sampling.choose import choose, likeliest
 from aerie.engine.sampling.ending import cut
 from aerie.engine.sampling.noise import gumbel
 from aerie.engine.state.future_map import publish, take
 from aerie.engine.state.row_tables import slots
-from aerie.native import products
+from aerie.native import products, rounding
 from aerie.native.choice import Choice
 from aerie.native.kernels import accept as accepts
 from aerie.native.kernels import attention, ending, future_map, layer, noise, ranking, stack, trees
@@ -50,6 +50,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
             gated: layer.gated,
             gumbel: noise.gumbel,
             host_attention: attention.host_attention,
+            int8_pays: lambda shapes: choice is None or rounding.int8_pays(shapes, choice.way),
             likeliest: choices.likeliest,
             log_likelihood: ranking.log_likelihood,
             mlp: mlps.mlp,

@@ -47,7 +47,7 @@ void passed(float* stream, float* taps, const float* embedded, const aerie::Laye
             const float* rotations, const int64_t* slots, char* pool, const int32_t* qo_indptr, const int32_t* kv_indptr,
             const int32_t* pages, const int64_t* prefixes, const int64_t* words, long count, long boundaries, long tokens,
             long rows, long hidden, long heads, long kv_heads, long dim, long page_size, long layer_bytes,
-            bool normed_residual, bool halves);
+            bool normed_residual, bool halves, bool lasts);
 
 void slots(int64_t* out, const int64_t* rows, const int64_t* positions, const int32_t* pages, long count, long per_row,
            long page_size);

@@ -33,12 +33,12 @@ void Pass::put(long i, long row, int64_t token, int64_t place, int64_t position)
   unpack(&embedded[i * hidden], static_cast<const char*>(model_.embeddings) + token * bytes, hidden, model_.halves);
 }
 
-void Pass::run(float* stream, const int64_t* words, float* taps, const int64_t* tapped, long boundaries) {
+void Pass::run(float* stream, const int64_t* words, float* taps, const int64_t* tapped, long boundaries, bool lasts) {
   const Model& model = model_;
   passed(stream, taps, stream == embedded.data() ? nullptr : embedded.data(), model.layers, tapped, rotations_.data(),
          slots_.data(), model.pool, queries_.data(), page_bounds_.data(), pages_.data(), rows_.lengths, words, model.count,
          boundaries, tokens(), rows_.count, model.hidden, model.heads, model.kv_heads, model.dim, model.page_size,
-         model.layer_bytes, model.normed_residual, model.halves);
+         model.layer_bytes, model.normed_residual, model.halves, lasts);
 }
 
 void read(std::vector<float>& normed_stream, std::vector<float>& logits, const float* stream, const Model& model,

@@ -62,9 +62,10 @@ class Pass {
   long tokens() const { return static_cast<long>(slots_.size()); }
 
   // Runs all layers: stream [tokens, hidden] in place, with the embeddings beside it where layers read them. taps
-  // [tokens, boundaries, hidden] and words [tokens] may be null.
+  // [tokens, boundaries, hidden] and words [tokens] may be null. With `lasts` the outputs of each row's last token alone
+  // are computed, and lie at the front.
   void run(float* stream, const int64_t* words, float* taps = nullptr, const int64_t* tapped = nullptr,
-           long boundaries = 0);
+           long boundaries = 0, bool lasts = false);
 
   std::vector<float> embedded;  // [tokens, hidden]
 

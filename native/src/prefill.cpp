@@ -46,22 +46,23 @@ extern "C" void prefilled(int32_t* words, const Step* given, const Prompts* prom
   lay(chunks, step, *prompts);
   Pass pass(*step.target, *step.tables);
   pass.lay({chunks.owners.data(), chunks.starts.data(), step.count}, chunks.counts.data());
-  std::vector<long> lasts;
+  const bool lasts = prompts->boundaries == 0 || prompts->tapped[prompts->boundaries - 1] < step.target->count;
+  std::vector<long> ends;  // of rows that read their last chunk, in the stream
   for (long row = 0, i = 0; row < step.count; ++row) {
     for (long place = 0; place < chunks.counts[row]; ++place, ++i)
       pass.put(i, row, prompts->tokens[i], chunks.starts[row] + place, chunks.starts[row] + place);
-    if (prompts->last[row]) lasts.push_back(i - 1);
+    if (prompts->last[row]) ends.push_back(lasts ? row : i - 1);
     answer.length(row) = static_cast<int32_t>(chunks.starts[row] + chunks.counts[row]);
     answer.ending(row) = static_cast<int32_t>(step.open);
   }
   float* stream = pass.embedded.data();
   chunks.taps.resize(pass.tokens() * prompts->boundaries * hidden);
-  pass.run(stream, nullptr, chunks.taps.data(), prompts->tapped, prompts->boundaries);
+  pass.run(stream, nullptr, chunks.taps.data(), prompts->tapped, prompts->boundaries, lasts);
   const long count = chunks.rows.count();
   const std::vector<int64_t> ones(count, 1);
   std::vector<int64_t> of(count), next(count);
   for (long row = 0; row < count; ++row) {
-    std::copy_n(stream + lasts[row] * hidden, hidden, stream + row * hidden);  // forwards: overwrites only used values
+    std::copy_n(stream + ends[row] * hidden, hidden, stream + row * hidden);  // forwards: overwrites only used values
     of[row] = row;
     next[row] = chunks.rows.lengths[row] + 1;
   }
@@ -104,12 +105,12 @@ extern "C" void prompts_extended(const Step* given, const Prompts* prompts, cons
     token += count;
   }
   std::vector<float> stream = fused(taps, *head, pass.tokens());
-  pass.run(stream.data(), nullptr);
-  for (long row = 0, ended = 0, end = 0; row < step.count; ++row) {
+  pass.run(stream.data(), nullptr, nullptr, nullptr, 0, true);
+  for (long row = 0, ended = 0, own = 0; row < step.count; ++row) {
     std::vector<char> seed(step.futures->seed_bytes);
-    if (extends[row]) end += chunks.counts[row];
+    own += extends[row];
     if (!prompts->last[row]) continue;
-    if (extends[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head->body.halves);
+    if (extends[row]) pack(seed.data(), &stream[(own - 1) * hidden], hidden, head->body.halves);
     chunks.rows.publish(step, ended, chunks.chosen[ended], seed.data());
     ++ended;
   }

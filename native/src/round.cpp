@@ -216,13 +216,12 @@ extern "C" void round_extended(const Step* given, const Drafts* drafts) {
     }
   }
   std::vector<float> stream = fused(taps, head, pass.tokens());
-  if (count) pass.run(stream.data(), nullptr);
-  for (long row = 0, end = 0; row < rows.count; ++row) {
+  if (count) pass.run(stream.data(), nullptr, nullptr, nullptr, 0, true);
+  for (long row = 0, found = 0; row < rows.count; ++row) {
     std::vector<char> seed(step.futures->seed_bytes);  // zero in rows without head KV
     const bool own = drafts->extends[round.rows.places[row]];
-    if (own) end += kept[row];
     const long last = std::max<long>(kept[row] - 1, 0);
-    if (own && kept[row]) pack(seed.data(), &stream[(end - 1) * hidden], hidden, head.body.halves);
+    if (own && kept[row]) pack(seed.data(), &stream[found++ * hidden], hidden, head.body.halves);
     round.rows.publish(step, row, round.along[row * round.steps + last], seed.data());
   }
 }

@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
-from aerie.contracts.spec_section import SpecConfig
 from aerie.engine.attention import Attention, make_attention, planned_for
 from aerie.engine.attention.inputs import AttentionShape
-from aerie.engine.bindings import Kernels
 from aerie.engine.build import multiplies_int8
 from aerie.engine.memory import Sizes
 from aerie.engine.model.config import ROPE_KINDS
+from aerie.engine.model.packing import int8_pays
 from aerie.engine.model.projection import Precision
 from aerie.engine.model.target import LoadedTarget
 from aerie.engine.state.kv_pool import KVPool
@@ -103,7 +101,7 @@ class OpenedHead:
             deployment.kernels,
         )
         own = shape.rope.kind in ROPE_KINDS
-        precision = _precision(deployment.config.spec, deployment.dtype, deployment.kernels, own=own)
+        precision = _precision(shape, deployment, own=own)
         weights = load_head(self.checkpoint, target, deployment.kernels, precision)
         if not own:
             from aerie.spec.heads.sglang import SglangHead
@@ -125,14 +123,17 @@ def checkpoint_in(folder: Path, deployment: Deployment) -> HeadCheckpoint:
     )
 
 
-def _precision(spec: SpecConfig, dtype: torch.dtype, kernels: Kernels, *, own: bool) -> Precision:
+def _precision(head: HeadConfig, deployment: Deployment, *, own: bool) -> Precision:
     """Of the head's matrices; `own`: Aerie runs its layers. Raises ConfigError if int8 is set and not available."""
-    can = multiplies_int8(dtype, kernels)
-    if own and spec.quantization == "int8" and not can:
+    kernels, setting = deployment.kernels, deployment.config.spec.quantization
+    can = multiplies_int8(deployment.dtype, kernels)
+    if own and setting == "int8" and not can:
         raise ConfigError(
             "spec.quantization is int8, which the C++ kernels of a CPU and Triton's of a GPU compute with, and they "
             "are not in use here; set spec.quantization=auto",
             param="spec.quantization",
         )
-    paying = kernels.language == "cpp" if spec.quantization == "auto" else spec.quantization == "int8"
-    return Precision.INT8 if own and can and paying else Precision.STORED
+    if not own or not can or setting == "none":
+        return Precision.STORED
+    pays = setting == "int8" or kernels[int8_pays](head.matrices)
+    return Precision.INT8 if pays else Precision.STORED

@@ -44,6 +44,19 @@ class HeadConfig:
     norm_output: bool = False
     """Whether the next level's input is the normed output instead of the pre-norm output."""
 
+    @property
+    def matrices(self) -> list[tuple[int, int]]:
+        """[out, in] of the matrices, those of a layer merged as they are served."""
+        hidden, queries = self.hidden, self.heads * self.head_dim
+        merged = queries + 2 * self.kv_heads * self.head_dim
+        layer = [(hidden, queries), (2 * self.intermediate, hidden), (hidden, self.intermediate)]
+        first, others = (merged, 2 * hidden), [(merged, hidden)] * (self.layers - 1)
+        return [
+            (hidden, len(self.taps) * self.target_hidden),
+            *(matrix for qkv in (first, *others) for matrix in (qkv, *layer)),
+            (self.draft_vocabulary, hidden),
+        ]
+
 
 def default_boundaries(layers: int) -> tuple[int, int, int]:
     """EAGLE-3's default taps, for checkpoints that name none. Raises ConfigError if the three would not differ."""

@@ -1,0 +1,50 @@
+"""Whether heads are rounded to 8 bits: by trials where dot products serve, always where they do not."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from aerie.engine.model.config import Rope
+from aerie.native import rounding
+from aerie.native.rounding import int8_pays
+from aerie.native.trials import DOTS, FP16, PANELS, Way
+from aerie.spec.heads.config import HeadConfig
+from tests.native.cpp_here import needs_cpp
+
+pytestmark = needs_cpp
+
+SHAPES = [(1024, 1024), (512, 512)]
+
+
+def timed(monkeypatch: pytest.MonkeyPatch, stored: dict[int, float], in_int8: dict[int, float]) -> None:
+    """Trials with given outcomes, of weights that are not multiplied."""
+
+    def measured(ways: Mapping[Way, object], counts: Sequence[int], **_: object) -> dict[Way, dict[int, float]]:
+        return {way: {DOTS: stored, "int8": in_int8}[way.product] for way in ways}
+
+    monkeypatch.setattr(rounding, "least_seconds", measured)
+
+
+@pytest.mark.parametrize(("many", "pays"), [(0.9, True), (1.9, True), (4.5, False)])
+def test_the_faster_of_both_serves_over_all_numbers_of_tokens(
+    monkeypatch: pytest.MonkeyPatch, many: float, pays: bool
+) -> None:
+    timed(monkeypatch, dict.fromkeys(rounding.COUNTS, 1.0), {1: 0.5, 4: 0.5, 16: many, 64: 1.0})
+    assert int8_pays(SHAPES, Way(DOTS, 1, 9)) is pays
+
+
+@pytest.mark.parametrize("way", [Way(PANELS, 1, 14), Way(FP16, 1, 0)])
+def test_sums_in_fp32_are_faster_over_fewer_bytes(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    monkeypatch.delattr(rounding, "least_seconds")
+    assert int8_pays(SHAPES, way)
+
+
+def test_small_heads_are_not_worth_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(rounding, "least_seconds")
+    assert int8_pays([(64, 64)], Way(DOTS, 1, 9))
+
+
+def test_a_head_names_the_matrices_that_it_is_served_with() -> None:
+    head = HeadConfig("eagle3", 2, 256, 320, (1, 2, 3), 8, 4, 64, 768, 1e-6, 2048, 1024, Rope())
+    layer = [(256, 512), (1536, 256), (256, 768)]
+    assert head.matrices == [(256, 960), (1024, 512), *layer, (1024, 256), *layer, (1024, 256)]
