@@ -29,19 +29,18 @@ from aerie.probe.planner_cells import FIXED, NULL, OFF, PLANNER, Cell, cell_of, 
 from aerie.probe.shapes import for_lane, label, with_shape
 from aerie.probe.slices import Contestant, Slice, contestant
 
-_SLICE = 0.015
+_SLICE = 0.2
 """Seconds of a slice of no speculation, about."""
 Key = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests of one kind; with `whole`, answers go on to `max_tokens` past end tokens."""
+    """Requests of one kind, with answers of `max_tokens` at most."""
 
     name: str
     prompts: Prompts
     max_tokens: int
-    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,6 @@ class Place:
                 temperature=self.temperatures[number % len(self.temperatures)],
                 max_tokens=load.max_tokens,
                 seed=number,
-                ignore_eos=load.whole,
             )
             prompt = list(load.prompts[number % len(load.prompts)])
             asked = SpeculationParams(enabled=speculation)

@@ -240,7 +240,7 @@ class Policy:
             return False
         self._queue.remove(request)
         if self._goodput is not None:
-            self._goodput.begin(request.row, request.message.sampling.temperature)
+            self._goodput.begin(request.row, request.message.sampling.temperature, len(request.tokens))
         self.lookups += len(request.tokens)
         self.hits += cached
         if request.tally.admitted_at is None:

@@ -11,6 +11,7 @@ from aerie.commands.lists import integers, numbers, words
 from aerie.commands.probe_options import (
     QUICK_PROMPTS,
     QUICK_TOKENS,
+    WHOLE,
     Json,
     Overrides,
     Quick,
@@ -29,7 +30,7 @@ from aerie.lane import make_lane
 planners = typer.Typer()
 
 LOADS = ("short", "long", "edits", "mixed", "short after long context", "long after long context")
-_SHORT, _LONG, _EARLIER = 32, 256, 12
+_SHORT, _EARLIER = 32, 12
 _PROMPTS = 64
 _PHASES = "long 0 1; short 0.8 16; mixed 0+1.2 4; long 1.2 32; edits 0 2; short 0+0.8+1.2 8"
 
@@ -171,6 +172,7 @@ def replay_command(
     """Records answers and all their drafts once, then simulates every policy: steady loads and arrivals, on this
     machine's costs and on the roofline of an 8B model on an H100 and an H200.
     """
+    from aerie.commands.prompts import long_answers
     from aerie.probe.drive import ask
     from aerie.probe.recording import record
     from aerie.probe.replays import measure_replays
@@ -178,8 +180,9 @@ def replay_command(
     from aerie.probe.simulation import Policy
 
     config = inline(config_of(target, overrides))
-    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, _LONG)
-    asked = ask(prompts_of(config, count), numbers(temperature), max_tokens=most, ignore_eos=True)
+    count, most = (QUICK_PROMPTS, QUICK_TOKENS) if quick else (prompts, WHOLE)
+    mix = [*prompts_of(config, count - count // 2), *long_answers(config, count // 2)]
+    asked = ask(mix, numbers(temperature), max_tokens=most)
     shapes = [parse_shape(text) for text in trees.split(";") if text]
     recordings = record(config, asked, make_lane, depth=depth, trees=shapes)
     statics: list[Policy] = [*integers(chains), *shapes]
@@ -208,25 +211,21 @@ def _with_random_head(config: Config, stack: ExitStack) -> Config:
 
 
 def _load(name: str, config: Config, *, quick: bool) -> Any:
-    """The requests of a kind. Long answers go on past the end token: few of the demo's whole answers are long."""
-    from aerie.commands.prompts import conversations, repetitions
+    """The requests of a kind: held-out exercises, those of `long` with answers of 200 tokens and more."""
+    from aerie.commands.prompts import conversations, long_answers, repetitions
     from aerie.probe.planner import Load
 
     count = QUICK_PROMPTS if quick else _PROMPTS
-    most = QUICK_TOKENS if quick else _LONG
+    most, short = (QUICK_TOKENS, QUICK_TOKENS) if quick else (WHOLE, _SHORT)
     if name == "short":
-        return Load(name, prompts_of(config, count), min(most, _SHORT))
+        return Load(name, prompts_of(config, count), short)
     if name == "long":
-        return Load(name, prompts_of(config, count), most, whole=True)
+        return Load(name, long_answers(config, count), most)
     if name == "edits":
         return Load(name, repetitions(config, count), most)
     if name == "mixed":
         halves = prompts_of(config, count // 2), repetitions(config, count // 2)
         return Load(name, [prompt for pair in zip(*halves, strict=True) for prompt in pair], most)
+    long = name == "long after long context"
     earlier = 2 if quick else _EARLIER
-    return Load(
-        name,
-        conversations(config, count, earlier=earlier),
-        min(most, _SHORT if name[0] == "s" else most),
-        name[0] == "l",
-    )
+    return Load(name, conversations(config, count, earlier=earlier, long_answers=long), most if long else short)

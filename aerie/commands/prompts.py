@@ -12,11 +12,14 @@ from aerie.contracts.provenance import template_source
 from aerie.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from aerie.train.demo.chat import Chat
     from aerie.train.demo.tasks.exercise import Exercise
 
 _TOOLS = "tools"
 _SMALL = 0.0
 """Size of the exercises in long conversations, a dozen of which leave room for an answer."""
+_LONG = 200
+"""Tokens of a long answer at least."""
 
 
 def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[list[int]]:
@@ -36,11 +39,25 @@ def held_out_prompts(config: Config, count: int = 64, *, seed: int = 0) -> list[
         tokenizer.close()
 
 
-def conversations(config: Config, count: int, *, earlier: int, seed: int = 0) -> list[list[int]]:
-    """Ids of `count` conversations in which a request follows `earlier` answered ones of several tasks."""
+def conversations(
+    config: Config, count: int, *, earlier: int, long_answers: bool = False, seed: int = 0
+) -> list[list[int]]:
+    """Ids of `count` conversations in which a request follows `earlier` answered ones of several tasks; its answer is
+    a long one, or as short as the others.
+    """
     from aerie.train.demo.judge import mixed
+    from aerie.train.demo.mix import joined
 
-    return _read_before(config, mixed(count, seed=seed, parts=earlier + 1, size=_SMALL))
+    before = mixed(count, seed=seed, parts=earlier + (not long_answers), size=_SMALL)
+    if long_answers:
+        last = _long_exercises(config, count, seed=seed)
+        before = [joined([*pair]) for pair in zip(before, last, strict=True)]
+    return _read_before(config, before)
+
+
+def long_answers(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
+    """Ids of `count` held-out exercises whose answers have at least 200 tokens."""
+    return _read_before(config, _long_exercises(config, count, seed=seed))
 
 
 def repetitions(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
@@ -75,12 +92,23 @@ def task_prompts(config: Config, count: int, *, seed: int = 0) -> dict[str, list
     return {task: _read_before(config, exercises) for task, exercises in drawn.items()}
 
 
+def _long_exercises(config: Config, count: int, *, seed: int) -> "list[Exercise]":
+    from aerie.train.demo.judge import long_answered
+
+    return long_answered(_chat(config), count, seed=seed, least=_LONG)
+
+
 def _read_before(config: Config, exercises: "list[Exercise]") -> list[list[int]]:
     """What the model reads before the last answer of each exercise."""
-    from aerie.train.demo.chat import Chat
     from aerie.train.demo.tasks.exercise import answers
+
+    chat = _chat(config)
+    return [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]
+
+
+def _chat(config: Config) -> "Chat":
+    from aerie.train.demo.chat import Chat
 
     if template_source(Path(config.model.path)) is None:
         raise ConfigError("exercises need a chat template; --mix docstrings asks without one", param="model.path")
-    chat = Chat.of(Path(config.model.path))
-    return [chat.prompt(exercise, answers(exercise)[-1]) for exercise in exercises]
+    return Chat.of(Path(config.model.path))

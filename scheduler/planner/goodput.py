@@ -13,6 +13,7 @@ import numpy as np
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
+from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.candidates import Batch, Candidates
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
@@ -28,11 +29,9 @@ from aerie.scheduler.planner.trials import LUCK, LUCKY, PROBE_STEPS, TRIED, Tria
 NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
 MARGIN = 0.02
-"""What a draft must promise beyond plain decoding while nothing is drafted."""
+"""What a draft must promise beyond plain decoding while nothing is drafted, and what head KV must beyond its cost."""
 PROBE_REQUESTS = 16
 """Of so many requests for which drafting would not pay, one keeps head KV, so that it can be tried."""
-ANSWER = 128
-"""Tokens, at the most, over which a request that turns out lucky must pay for its prompt's head KV."""
 COMPARE_STEPS, COMPARED, SURE = 128, 2, 1.3
 """After so many drafting steps, this many plain ones show what those cost by now, unless drafting is so much ahead."""
 
@@ -51,6 +50,7 @@ class Goodput:
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
+        self._answers = Answers(rows)
         self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
         self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
@@ -64,29 +64,30 @@ class Goodput:
     def depths(self) -> tuple[int, ...]:
         return self.chains.depths
 
-    def begin(self, row: int, temperature: float) -> None:
-        """A row gets a new owner."""
+    def begin(self, row: int, temperature: float, prompt: int) -> None:
+        """A row gets a new owner with a prompt of so many tokens."""
         self.survival.begin(row, temperature)
+        self._answers.begin(row, prompt)
         self._held = None
 
-    def pays(
-        self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = ANSWER, headed: int = 0
-    ) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting pays for `rows`
-        fresh rows like it, or is expected to for this one alone over `answer` tokens, since it may be better than the
-        mean, or if no other row does and trials can pay for it: else nobody notices that a head has become better.
+    def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
+        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows` fresh
+        rows like it gains more over an answer than the head's KV of the prompt costs; or is expected to for this one
+        alone, since it may be better than the mean; or if no other row does and trials can pay for it: else nobody
+        notices that a head has become better. `answer`: tokens that its answer may have.
         """
         if not self.costs.ready:
             return True
-        plain = self._plain(rows, context)
-        if self.guard.allows(rows) and self._fresh_gain(rows, temperature, context, plain) > 1.0:
+        plain, tokens = self._plain(rows, context), self._answers.expected(answer)
+        seconds = self.costs.extend_pass + prompt * self.costs.pair
+        gain = self._fresh_gain(rows, temperature, context, plain)
+        if self.guard.allows(rows) and tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
             return True
         chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
         gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
-        seconds = prompt * self.costs.pair
-        if gain * plain * min(answer, ANSWER) * LUCKY > seconds and self._trials.afford(seconds / plain):
+        if gain * plain * tokens * LUCKY > seconds and self._trials.afford(seconds / plain):
             return True
-        if not headed and self._trials.keep((seconds + self.costs.extend_pass) / plain):
+        if not headed and self._trials.keep(seconds / plain):
             return True
         self._refused += 1
         return self._refused % PROBE_REQUESTS == 0
@@ -148,6 +149,7 @@ class Goodput:
             own = held if held is not None and held.planned is planned else None
             if planned.trial or (own is not None and own.surprised(int(output.counts.sum()))):
                 self._held = None  # its outcome counts at once
+        self._answers.settle(rows, live, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
     def _note(self, held: Held, shape: DraftShape) -> None:

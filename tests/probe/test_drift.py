@@ -10,7 +10,7 @@ from aerie.probe.drift import measure_drift, totals
 from aerie.probe.planner import Load, Place
 from tests.probe.conftest import PROMPTS, make_lane
 
-PHASES = [Place(Load("short", PROMPTS, 8), (0.0,), 1), Place(Load("long", PROMPTS, 20, whole=True), (0.0, 0.9), 3)]
+PHASES = [Place(Load("short", PROMPTS, 8), (0.0,), 1), Place(Load("long", PROMPTS, 20), (0.0, 0.9), 3)]
 
 
 @pytest.fixture(scope="module")

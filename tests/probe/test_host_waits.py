@@ -24,7 +24,7 @@ def test_the_planner_adds_no_waits(config: Config, monkeypatch: pytest.MonkeyPat
     engine = config.engine.model_copy(update={"lane": lane, "kv_tokens": 4096, "threads": 1})
     scheduler = config.scheduler.model_copy(update={"poison": False})
     own = config.model_copy(update={"engine": engine, "scheduler": scheduler})
-    place = grid([Load("long", PROMPTS, 40, whole=True)], [(0.0, 0.9)], [2])
+    place = grid([Load("long", PROMPTS, 40)], [(0.0, 0.9)], [2])
     [found] = measure_planner(own, make_lane, place, measured=0.05, warm=10)
     cells = {cell["mode"]: cell for cell in found}
     noise = max(0.0, cells[NULL]["added_waits_interval"][1])

@@ -22,6 +22,8 @@ _ASKED = 24
 _LONGER = 1.5
 """Size of the exercises in conversations that nobody trains on."""
 _THIRD = ("extraction", "tables", "edits", "code", "counting", "sorting")
+_LONG = ("extraction", "edits", "tables", "counting", "copying")
+"""Tasks whose answers may be as long as anybody would wait for."""
 
 Turn = tuple[Exercise, int]
 """An exercise, and where in its messages an answer is asked for."""
@@ -40,6 +42,18 @@ def mixed(count: int, *, seed: int, parts: int = 3, size: float = _LONGER) -> li
     dice = Dice(rng, size=size, new_values=True, new_phrasings=True)
     tasks = _THIRD * -(-parts // len(_THIRD))
     return [joined([TASKS[task].draw(dice) for task in rng.sample(tasks, parts)]) for _ in range(count)]
+
+
+def long_answered(chat: Chat, count: int, *, seed: int, least: int) -> list[Exercise]:
+    """Exercises of new values whose answers have at least `least` tokens: of the sizes that only the third kind has."""
+    rng = random.Random(f"{seed} long")
+    dice = Dice(rng, size=_LONGER, new_values=True)
+    found: list[Exercise] = []
+    while len(found) < count:
+        exercise = TASKS[_LONG[len(found) % len(_LONG)]].draw(dice)
+        if len(chat.encode(exercise.messages[-1]["content"])) >= least:
+            found.append(exercise)
+    return found
 
 
 def answered(model: LlamaForCausalLM, chat: Chat, turns: list[Turn], *, temperature: float, seed: int) -> list[Sample]:

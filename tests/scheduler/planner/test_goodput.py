@@ -22,7 +22,7 @@ SPEC = SpecConfig(
 SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
 
 
-def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, most=64):
+def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64):
     """Costs that have seen a simple machine."""
     known = StepCosts(most)
     for rows in (1, 2, 4, 8):
@@ -30,7 +30,7 @@ def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, most=64):
             work = StepWork(rows, rows * (levels + 1), 0, levels, rows if levels else 0, 2 * rows if levels else 0)
             phases = {"verify": verify + per_token * work.tokens}
             if levels:
-                phases |= {"draft": levels * (level + node * rows), "extend": level}
+                phases |= {"draft": levels * (level + node * rows), "extend": level + pair * work.pairs}
             for _ in range(20):
                 known.observe(work, phases, 1e-5)
     return known
@@ -140,7 +140,7 @@ def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
     goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
     decided(goodput, rows=4, steps=4 + 8 + 16 + 32 + 1)
     assert len(chosen) == 5
-    goodput.begin(2, 0.0)
+    goodput.begin(2, 0.0, 8)
     decided(goodput, rows=4)
     decided(goodput, rows=3)
     assert len(chosen) == 7
@@ -193,6 +193,14 @@ def test_a_useless_head_is_tried_ever_less_than_a_hundredth_of_the_time():
     tried = [shape for shape in shapes if shape.drafts]
     assert tried and all(shape.depth == 1 for shape in tried[1:])
     assert len(tried) * (5e-4 * 2) < 0.015 * 3000 * 1e-3
+
+
+def test_a_prompts_head_kv_pays_in_long_answers_alone():
+    goodput = planner(level=1e-5, pair=5e-5, shapes=CHAINS)
+    decided(goodput, rows=4, steps=60, accepted=63)
+    kept = [goodput.pays(4, 0.0, 800, prompt=200, answer=answer, headed=4) for answer in (4, 400)]
+    assert kept == [False, True]
+    assert goodput.pays(4, 0.0, 80, prompt=2, answer=4, headed=4)
 
 
 def test_a_head_that_becomes_good_is_used_again():
