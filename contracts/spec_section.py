@@ -41,9 +41,9 @@ class SpecConfig(Section):
     """Draft shapes by running rows, ascending; beyond the last entry nothing is drafted. Empty: one shape at every
     load.
     """
-    planner: Literal["fixed", "goodput"] = "fixed"
-    """`fixed` drafts the shapes above; `goodput` chooses each step's shape, up to the largest of them, from measured
-    costs and observed acceptance, and drafts nothing where that is faster.
+    planner: Literal["goodput", "fixed"] = "goodput"
+    """`goodput` chooses each step's shape, up to the largest of those above, from measured costs and observed
+    acceptance, and drafts nothing where that is faster; `fixed` drafts these shapes.
     """
     objective: Literal["goodput", "latency"] = "goodput"
     """What `goodput` maximizes: tokens of all requests a second, or the geometric mean of the requests' speeds."""

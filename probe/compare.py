@@ -1,11 +1,10 @@
 """`aerie probe compare`: whether speculation keeps the text the same, and how much faster it is.
 
-Runs the same requests with speculation off, as chains, as trees and, if the config has spec.by_load, as shipped. One
-lane for each dtype serves all of them. A second lane without a head gives another plain baseline, so that the baseline
-is the faster of plain rows beside a head and a deployment without one. All modes alternate over several rounds of the
-same requests: a speed-up is the median of the rounds' ratios, reported with its spread and its bootstrap interval; so
-is the acceptance length, over answers. The reference text of a
-temperature and dtype is that of the first plain runs.
+Runs the same requests with speculation off, as chains, as trees and as shipped. One lane for each dtype serves all of
+them. A second lane without a head gives another plain baseline, so that the baseline is the faster of plain rows beside
+a head and a deployment without one. All modes alternate over several rounds of the same requests: a speed-up is the
+median of the rounds' ratios, reported with its spread and its bootstrap interval; so is the acceptance length, over
+answers. The reference text of a temperature and dtype is that of the first plain runs. A planner learns in all runs.
 """
 
 import statistics
@@ -13,24 +12,26 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.messages import Generate
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe import paired
-from aerie.probe.drive import Answer, MakeLane, Prompts, Run, ask, drive, joined
+from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined, planner_of
+from aerie.probe.judge import Judge
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
 from aerie.scheduler.drafting import Drafting
-
-if TYPE_CHECKING:
-    from aerie.probe.margins import Divergence, Margins
+from aerie.scheduler.planner.goodput import Goodput
 
 Cell = dict[str, Any]
 Say = Callable[[str], None]
 Texts = dict[str, list[int]]
 """Tokens by request."""
+PRESET = "preset"
+"""The mode that drafts as the config says."""
 _WARM_UP_TOKENS = 8
 _ROUNDS = 5
 _FEWEST, _EACH = 5, 2
@@ -87,7 +88,7 @@ class _Path:
     name: str
     config: Config
     lane: Lane
-    shape: DraftShape
+    shape: str
     speculation: bool = True
 
 
@@ -99,18 +100,24 @@ class _Bench:
     grid: Grid
     lane: Lane
     plain_lane: Lane
-    judge: "_Judge"
+    planner: Goodput | None
+    """The preset's, which learns in all of its runs; None if it is fixed."""
+    judge: Judge
 
-    def modes(self, concurrency: int) -> Iterator[tuple[str, Config, DraftShape]]:
+    def modes(self, concurrency: int) -> Iterator[tuple[str, Config, str]]:
         for mode, shape in self.grid.shapes(self.config, concurrency).items():
-            yield mode, with_shape(self.config, shape), shape
-        if self.config.spec.by_load:
-            yield "preset", self.config, Drafting(self.config.spec, head=True).shape(concurrency)
+            yield mode, with_shape(self.config, shape), label(shape)
+        fixed = label(Drafting(self.config.spec, head=True).shape(concurrency))
+        yield PRESET, self.config, fixed if self.planner is None else "planned"
+
+    def run(self, path: _Path, config: Config, requests: list[Generate], concurrency: int) -> Run:
+        planner = self.planner if path.name == PRESET else None
+        return drive(path.lane, config, requests, concurrency=concurrency, planner=planner)
 
     def paths(self, concurrency: int) -> Iterator[_Path]:
         """The plain paths first: plain rows beside a head, and the worker without a head."""
-        yield _Path("plain rows", self.config, self.lane, NO_DRAFT, speculation=False)
-        yield _Path("plain worker", self.config, self.plain_lane, NO_DRAFT)
+        yield _Path("plain rows", with_shape(self.config, NO_DRAFT), self.lane, label(NO_DRAFT), speculation=False)
+        yield _Path("plain worker", self.config, self.plain_lane, label(NO_DRAFT))
         for mode, config, shape in self.modes(concurrency):
             yield _Path(mode, config, self.lane, shape)
 
@@ -129,16 +136,15 @@ class _Bench:
                 scheduler = path.config.scheduler.model_copy(update={"overlap": case.overlap})
                 config = path.config.model_copy(update={"scheduler": scheduler})
                 part = list(turned)[:asked]
-                runs[path].append(drive(path.lane, config, part, concurrency=case.concurrency))
+                runs[path].append(self.run(path, config, part, case.concurrency))
         return runs
 
     def warm_up(self, prompts: Prompts) -> None:
         """Runs each shape once: its first steps build kernels and touch memory."""
         for load in self.grid.concurrencies:
             requests = ask(prompts[:load], self.grid.temperatures, max_tokens=_WARM_UP_TOKENS)
-            drive(self.plain_lane, self.config, requests, concurrency=load)
-            for _, config, _ in self.modes(load):
-                drive(self.lane, config, requests, concurrency=load)
+            for path in self.paths(load):
+                self.run(path, path.config, requests, load)
 
 
 @contextmanager
@@ -149,7 +155,8 @@ def _lanes(config: Config, make_lane: MakeLane, grid: Grid) -> Iterator[_Bench]:
     with closing(make_lane(wide)) as lane, closing(make_lane(plain)) as plain_lane:
         if not lane.capacity.drafts:
             raise ConfigError("the target has no head to compare with; set spec.head", param="spec.head")
-        yield _Bench(wide.model_copy(update={"spec": config.spec}), grid, lane, plain_lane, _Judge(config))
+        own = wide.model_copy(update={"spec": config.spec})
+        yield _Bench(own, grid, lane, plain_lane, planner_of(lane, own), Judge(config))
 
 
 def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Say) -> list[Cell]:
@@ -164,7 +171,9 @@ def _at_temperature(bench: _Bench, prompts: Prompts, temperature: float, say: Sa
             reference = reference or {answer.request.id: answer.tokens for run in runs[rows] for answer in run.answers}
             fastest = max((rows, worker), key=lambda path: statistics.median(_speeds(runs[path])))
             plain = runs[rows] + runs[worker]
-            off = _cell("off", NO_DRAFT, runs[fastest], runs[fastest], case) | _equality(bench.judge, plain, reference)
+            off = _cell("off", label(NO_DRAFT), runs[fastest], runs[fastest], case) | _equality(
+                bench.judge, plain, reference
+            )
             speeds = {path.name: statistics.median(_speeds(runs[path])) for path in (rows, worker)}
             cells.append(off | {"path": fastest.name, "paths": speeds})
             for path in drafting:
@@ -182,14 +191,14 @@ def _rounds(runs: Sequence[Run]) -> paired.Work:
     return paired.work([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
 
 
-def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
+def _cell(mode: str, shape: str, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
     whole = joined(runs)
     ratios = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)]
     waits = [run.ttft / other.ttft for run, other in zip(runs, plain, strict=True)]
     over = paired.ratio(_rounds(runs), _rounds(plain))
     return {
         "mode": mode,
-        "shape": label(shape),
+        "shape": shape,
         **asdict(case),
         "tokens_per_s": statistics.median(_speeds(runs)),
         "speedup": statistics.median(ratios),
@@ -206,7 +215,7 @@ def _cell(mode: str, shape: DraftShape, runs: Sequence[Run], plain: Sequence[Run
     }
 
 
-def _equality(judge: "_Judge", runs: Sequence[Run], reference: Texts) -> Cell:
+def _equality(judge: Judge, runs: Sequence[Run], reference: Texts) -> Cell:
     """Share of requests with the reference's tokens, and the reasons for differences."""
     answers = [answer for run in runs for answer in run.answers]
     parted = [answer for answer in answers if answer.tokens != reference[answer.request.id]]
@@ -217,23 +226,6 @@ def _equality(judge: "_Judge", runs: Sequence[Run], reference: Texts) -> Cell:
         "unexplained": sum(not divergence.explained for divergence in mismatches),
         "mismatches": [asdict(divergence) | {"excused": divergence.excused} for divergence in mismatches],
     }
-
-
-class _Judge:
-    """Finds where answers differ from the reference, and why; loads its model at the first difference."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._margins: Margins | None = None
-
-    def divergence(self, answer: Answer, reference: list[int]) -> "Divergence":
-        if self._margins is None:
-            from aerie.probe.margins import Margins  # torch
-
-            self._margins = Margins(self._config)
-        found = self._margins.divergence(answer.request, reference, answer.tokens)
-        assert found is not None, f"{answer.request.id} does not part from its reference"
-        return found
 
 
 def _add_speedup_over_fastest(cells: list[Cell]) -> None:

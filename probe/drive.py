@@ -140,6 +140,11 @@ def ask(
     ]
 
 
+def planner_of(lane: Lane, config: Config) -> Goodput | None:
+    """The planner of a deployment, for runs one after the other that it learns from; None where it has none."""
+    return Scheduler(lane, config).planner
+
+
 def drive(
     lane: Lane,
     config: Config,

@@ -77,7 +77,7 @@ def measure_speculation(
         if acceptance > shape.depth + 1:
             runs.say(f"acceptance {acceptance:g} is more than drafts of depth {shape.depth} can have: left out")
             continue
-        wanted = {"depth": shape.depth, "topk": shape.topk, "nodes": shape.nodes, "by_load": []}
+        wanted = {"planner": "fixed", "depth": shape.depth, "topk": shape.topk, "nodes": shape.nodes, "by_load": []}
         spec = config.spec.model_copy(update={"simulate_acceptance": acceptance, **wanted})
         for cell in _cells(config.model_copy(update={"spec": spec}), make_lane, runs):
             if not cell.pop("drafts"):

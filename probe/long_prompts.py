@@ -15,7 +15,7 @@ from aerie.bench.measured import percentiles
 from aerie.contracts.config import Config
 from aerie.contracts.messages import Generate
 from aerie.contracts.sampling import SamplingParams
-from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive
+from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, planner_of
 
 CONCURRENCY = 4
 _LOWEST_ID = 8
@@ -41,12 +41,13 @@ def measure_long_prompts(
     with closing(make_lane(config)) as lane:
         capacity = lane.capacity
         tokens = min(length or capacity.max_length, capacity.max_length) - 1
-        drive(lane, config, ask(asked[:CONCURRENCY], [0.0], max_tokens=max_tokens), concurrency=CONCURRENCY)
+        planner, first = planner_of(lane, config), ask(asked[:CONCURRENCY], [0.0], max_tokens=max_tokens)
+        drive(lane, config, first, concurrency=CONCURRENCY, planner=planner)
         for number in range(rounds):
             for name, kept in runs.items():
                 beside = () if name == "quiet" else _long(tokens, capacity.vocabulary, seed=number)
                 short = ask(asked, [0.0], max_tokens=max_tokens)
-                kept.append(drive(lane, config, short, concurrency=CONCURRENCY, beside=beside))
+                kept.append(drive(lane, config, short, concurrency=CONCURRENCY, beside=beside, planner=planner))
     cells = [_cell(name, kept, tokens) for name, kept in runs.items()]
     for cell in cells:
         cell["over_quiet"] = cell["ttft_p99"] / cells[0]["ttft_p99"] if cell["ttft_p99"] else None

@@ -58,9 +58,9 @@ def load_shape(shape: DraftShape, *, rows: int) -> LoadShape:
 
 
 def with_shape(config: Config, shape: DraftShape) -> Config:
-    """The config that drafts this shape at every load."""
+    """The config that drafts this shape in every step, at every load."""
     load_shape(shape, rows=1)
-    changes = {"by_load": (), "depth": shape.depth, "topk": shape.topk, "nodes": shape.nodes}
+    changes = {"planner": "fixed", "by_load": (), "depth": shape.depth, "topk": shape.topk, "nodes": shape.nodes}
     return config.model_copy(update={"spec": config.spec.model_copy(update=changes)})
 
 

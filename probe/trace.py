@@ -10,9 +10,10 @@ from typing import Any
 from aerie.contracts.config import Config
 from aerie.contracts.errors import AerieError
 from aerie.contracts.step import Lane, StepKind
-from aerie.probe.drive import MakeLane, Prompts, ask, drive
+from aerie.probe.drive import MakeLane, Prompts, ask, drive, planner_of
 from aerie.probe.lane_log import LaneLog, StepTimes
 from aerie.probe.shapes import for_lane
+from aerie.scheduler.planner.goodput import Goodput
 
 _SETTLING = 6
 """Steps at the start of a run that are not shown."""
@@ -26,20 +27,30 @@ def trace(
     wide = for_lane(config, (), rows=len(prompts))
     own = wide.model_copy(update={"spec": config.spec})
     with closing(make_lane(wide)) as lane:
-        drive(lane, own, ask(prompts, [temperature], max_tokens=8), concurrency=len(prompts))
+        planner = planner_of(lane, own)
+        drive(lane, own, ask(prompts, [temperature], max_tokens=8), concurrency=len(prompts), planner=planner)
         return {
-            loop: _window(lane, own, prompts, steps, temperature, overlap=overlap) for loop, overlap in loads.items()
+            loop: _window(lane, own, planner, prompts, steps, temperature, overlap=overlap)
+            for loop, overlap in loads.items()
         }
 
 
 def _window(
-    lane: Lane, config: Config, prompts: Prompts, steps: int, temperature: float, *, overlap: bool
+    lane: Lane,
+    config: Config,
+    planner: Goodput | None,
+    prompts: Prompts,
+    steps: int,
+    temperature: float,
+    *,
+    overlap: bool,
 ) -> list[StepTimes]:
     scheduler = config.scheduler.model_copy(update={"overlap": overlap})
     log = LaneLog(lane)
     most = min(8 * steps, lane.capacity.max_length - max(len(prompt) for prompt in prompts))
     requests = ask(prompts, [temperature], max_tokens=most)
-    drive(log, config.model_copy(update={"scheduler": scheduler}), requests, concurrency=len(prompts))
+    own = config.model_copy(update={"scheduler": scheduler})
+    drive(log, own, requests, concurrency=len(prompts), planner=planner)
     if not all(times.began for times in log.steps):
         raise AerieError("the lane does not say when its steps began; a timeline needs StepOutput.began and ended")
     return _fullest(log.steps, steps)

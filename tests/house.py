@@ -27,8 +27,8 @@ FLOORS: dict[str, str] = {
     "engine": "device cuda device_time bindings state sampling grammars kernels attention model memory step lanes "
     "sglang build",
     "spec": "heads checkpoints trees drafters round kernels worker build",
-    "native": "march compilation library once pages numbers products layers trials choice kernels structs layouts "
-    "worker",
+    "native": "march compilation library once pages numbers products layers trials choice rounding kernels structs "
+    "layouts worker",
     "server": "http text parsing dispatch telemetry service openai responses playground routes app run",
     "train": "progress optimization heads demo pipeline experiments __main__",
 }

@@ -57,8 +57,10 @@ class Goodput:
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
         self._refused = self._drafted = 0
-        self._fresh: dict[tuple[int, int], tuple[float, int]] = {}
-        """What drafts promise fresh rows, and the step until which that holds, by rows and temperature class."""
+        self._fresh: dict[tuple[int, int], tuple[float, float, int]] = {}
+        """What drafts promise fresh rows, the tokens of a step of each, and until which step that holds, by rows and
+        temperature class.
+        """
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -71,16 +73,16 @@ class Goodput:
         self._held = None
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows` fresh
-        rows like it gains more over an answer than the head's KV of the prompt costs; or is expected to for this one
-        alone, since it may be better than the mean; or if no other row does and trials can pay for it: else nobody
-        notices that a head has become better. `answer`: tokens that its answer may have.
+        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows`
+        fresh rows like it gains more over an answer, of at most `answer` tokens, than the head's KV of the prompt
+        costs; or may for this one alone, since it may be better than the mean; or if no other row does and trials can
+        pay for it: else nobody notices that a head has become better.
         """
         if not self.costs.ready:
             return True
         plain, tokens = self._plain(rows, context), self._answers.expected(answer)
         seconds = self.costs.extend_pass + prompt * self.costs.pair
-        gain = self._fresh_gain(rows, temperature, context, plain)
+        gain = self._fresh_gain(rows, temperature, context, plain, tokens)
         if self.guard.allows(rows) and tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
             return True
         chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
@@ -92,15 +94,17 @@ class Goodput:
         self._refused += 1
         return self._refused % PROBE_REQUESTS == 0
 
-    def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
-        """As `_gain`, of the best draft for `rows` fresh rows of one temperature. Holds as long as a choice may."""
+    def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
+        """As `_gain`, of the best draft for `rows` fresh rows of one temperature and answers of so many tokens, whose
+        last step commits half of what it could on average. What drafts promise holds as long as a choice may.
+        """
         kind, now = (rows, temperature_class(temperature)), self.survival.offsets.now
-        found, until = self._fresh.get(kind, (0.0, 0))
+        gain, tokens, until = self._fresh.get(kind, (0.0, 1.0, 0))
         if now >= until:
             best = self.chains.best(self.survival.fresh(temperature, rows, self._deepest), rows, context, 0)
-            found = self._gain(best, rows, plain)
-            self._fresh[kind] = found, now + HELD
-        return found
+            gain, tokens = self._gain(best, rows, plain), best.tokens / rows
+            self._fresh[kind] = gain, tokens, now + HELD
+        return gain * answer / (answer + (tokens - 1.0) / 2.0)
 
     def rests(self, headed: Longs, rows: int) -> bool:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still

@@ -144,6 +144,15 @@ class Survival:
             error = abs(float(labels.sum()) - expected) / max(expected, 1.0)
             self.error += 0.02 * (error - self.error)
 
+    def _presume(self, kind: int, depth: int) -> None:
+        """Levels below those that labels have reached are like the deepest of these: else each level of a good head
+        would have to be found by itself.
+        """
+        known = int(np.count_nonzero(self._weights[kind, :depth] > _PRIOR))
+        unknown = self._weights[kind] <= _PRIOR
+        if known:
+            self._intercepts[kind, known:][unknown[known:]] = self._intercepts[kind, known - 1]
+
     def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
         depth = residuals.shape[1]
         for kind in range(family * CLASSES, (family + 1) * CLASSES):
@@ -155,4 +164,5 @@ class Survival:
             np.maximum(own, _PRIOR, out=own)
             own += chosen @ weights
             self._intercepts[kind, :depth] += chosen @ residuals / own
+            self._presume(kind, depth)
             np.clip(self._intercepts[kind], _LOWEST, _HIGHEST, out=self._intercepts[kind])

@@ -81,11 +81,13 @@ def check_origin(folder: Path, config: Config) -> None:
 
 
 def promised(folder: Path, spec: SpecConfig, pairs: list[Pair]) -> tuple[tuple[float, ...], str] | None:
-    """Shares of drafts with an accepted node at depth 1, 2, ..., as deep as every draft of `spec` reaches, and their
-    source. None if no card gives any, or nothing is drafted.
+    """Shares of drafts with an accepted node at depth 1, 2, ..., as deep as every draft of `spec` reaches, which a
+    planner may end at the first; and their source. None if no card gives any, or nothing is drafted.
     """
     depths = [shape.depth for shape in spec.by_load] or [spec.depth]
     reached = min((depth for depth in depths if depth), default=0)
+    if spec.planner == "goodput":
+        reached = min(reached, 1)
     found = _of_readme(folder) or _of_pair(folder, pairs)
     if found is None or not reached:
         return None

@@ -40,7 +40,7 @@ def test_a_prompt_and_its_ids_are_answered_alike(llm: LLM) -> None:
     assert both[0].outputs[0].token_ids == both[1].outputs[0].token_ids
     assert both[0].outputs[0].text and both[0].outputs[0].finish_reason in ("stop", "length")
     assert [one.prompt for one in both] == [text, None]
-    assert both[0].usage is not None and both[0].usage.drafted > 0
+    assert both[0].usage is not None and both[0].usage.steps > 0
 
 
 def test_a_seed_gives_one_answer_with_and_without_speculation(llm: LLM) -> None:

@@ -126,8 +126,11 @@ def metric(server: Server, name: str, **labels: str) -> float | None:
 
 def test_the_trees_of_a_stream_are_told_to_who_asks(client: OpenAI) -> None:
     fields = {"temperature": 0.8, "seed": 5, "stream": True, "max_tokens": 40}
-    asked = [c for c in chat(client, **fields, extra_body={"speculation": {"trees": True}}) if c.choices]
-    trees = [tree for chunk in asked for tree in chunk.choices[0].model_extra.get("trees", [])]
+    for _ in range(5):  # the planner may find that nothing pays for an answer
+        asked = [c for c in chat(client, **fields, extra_body={"speculation": {"trees": True}}) if c.choices]
+        trees = [tree for chunk in asked for tree in chunk.choices[0].model_extra.get("trees", [])]
+        if trees:
+            break
     assert trees and any(tree["accepted"] for tree in trees)
     for tree in trees:
         assert len(tree["token_ids"]) == len(tree["texts"]) == len(tree["parents"]) > 1

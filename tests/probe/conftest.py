@@ -21,7 +21,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
             "model": {"path": str(target), "dtype": "float32", "max_length": 96},
             "engine": {"kv_tokens": 2048},
             "scheduler": {"max_running": 4, "poison": True},
-            "spec": {"head": str(head), "depth": 3, "topk": 2, "nodes": 6},
+            "spec": {"head": str(head), "planner": "fixed", "depth": 3, "topk": 2, "nodes": 6},
         }
     )
 

@@ -13,8 +13,8 @@ from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.goodput import Goodput
 from tests import fakes
 
-CHAIN = SpecConfig(depth=3, topk=1, nodes=4)
-PLAIN = SpecConfig(depth=0, nodes=1)
+CHAIN = SpecConfig(planner="fixed", depth=3, topk=1, nodes=4)
+PLAIN = SpecConfig(planner="fixed", depth=0, nodes=1)
 
 
 @dataclass

@@ -54,18 +54,18 @@ def _edges() -> list[tuple[float, float]]:
 
 
 def test_a_request_bounds_its_own_nodes():
-    driver = Driver(spec=SpecConfig(depth=3, topk=2, nodes=8))
+    driver = Driver(spec=SpecConfig(planner="fixed", depth=3, topk=2, nodes=8))
     wide = generate("wide", [1], max_tokens=20)
     driver.run(wide, generate("two", [2], max_tokens=20, speculation=SpeculationParams(max_draft_tokens=2)))
     nodes = {tuple(sorted(plan.decode.nodes.tolist())) for plan in driver.worker.plans if plan.decode}
     assert (3, 8) in nodes and nodes <= {(3, 8), (3,), (8,)}
-    alone = Driver(spec=SpecConfig(depth=3, topk=2, nodes=8))
+    alone = Driver(spec=SpecConfig(planner="fixed", depth=3, topk=2, nodes=8))
     alone.run(generate("two", [2], max_tokens=20, speculation=SpeculationParams(max_draft_tokens=2)))
     assert {plan.decode.depth for plan in alone.worker.plans if plan.decode} == {2}, "no level without nodes"
 
 
 def test_under_load_rows_stop_drafting_for_good_and_without_a_wrong_page():
-    spec = SpecConfig(by_load=(LoadShape(rows=2, depth=3, nodes=4),))
+    spec = SpecConfig(planner="fixed", by_load=(LoadShape(rows=2, depth=3, nodes=4),))
     driver = Driver(fakes.capacity(rows=6, pages=200, max_length=128), spec=spec)
     first = [generate(f"early{i}", [i, 5, 5, 5, 5], max_tokens=100) for i in range(2)]
     driver.submit(*first)

@@ -29,7 +29,7 @@ def test_shape_by_load(rows, shape):
 
 
 def test_one_shape_for_every_load():
-    assert Drafting(SpecConfig(depth=2, nodes=3), head=True).shape(10_000) == DraftShape(2, 1, 3)
+    assert Drafting(SpecConfig(planner="fixed", depth=2, nodes=3), head=True).shape(10_000) == DraftShape(2, 1, 3)
 
 
 def test_without_a_head_nothing_is_drafted():
@@ -39,7 +39,7 @@ def test_without_a_head_nothing_is_drafted():
 
 
 @pytest.mark.parametrize(
-    "spec", [SpecConfig(depth=0, nodes=1), SpecConfig(depth=3, nodes=1), SpecConfig(depth=0, nodes=5)]
+    "spec", [SpecConfig(planner="fixed", depth=0, nodes=1), SpecConfig(depth=3, nodes=1), SpecConfig(depth=0, nodes=5)]
 )
 def test_a_shape_without_nodes_or_depth_drafts_nothing(spec):
     assert Drafting(spec, head=True).shape(1) == NO_DRAFT
@@ -81,7 +81,7 @@ def test_a_useless_head_is_switched_off_and_reported_once(caplog):
 
 
 def test_simulated_acceptance_says_nothing_of_the_head():
-    drafting = Drafting(SpecConfig(simulate_acceptance=1.0), head=True)
+    drafting = Drafting(SpecConfig(planner="fixed", simulate_acceptance=1.0), head=True)
     assert not any(judged(drafting, 0, 0, 0, 0))
 
 

@@ -153,7 +153,7 @@ def test_an_id_that_is_open_cannot_come_again():
 
 def test_the_default_clock_is_monotonic_time():
     worker = fakes.FakeWorker(fakes.capacity())
-    scheduler = Scheduler(fakes.DelayedLane(worker), Config())
+    scheduler = Scheduler(fakes.DelayedLane(worker), Config(spec=PLAIN))
     scheduler.submit(generate("a", [1], max_tokens=5, deadline=1.0))
     (end,) = [message for message in scheduler.iterate() if isinstance(message, Failed | Finished)]
     assert end.code == "deadline_exceeded"

@@ -12,7 +12,7 @@ from tests.scheduler.driver import CHAIN, PLAIN, Driver, generate, random_reques
 
 
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("spec", [CHAIN, PLAIN, SpecConfig(depth=3, topk=2, nodes=8)])
+@pytest.mark.parametrize("spec", [CHAIN, PLAIN, SpecConfig(planner="fixed", depth=3, topk=2, nodes=8)])
 @pytest.mark.parametrize("chunk", [1, 7, 64])
 def test_every_request_is_answered_as_if_it_were_alone(overlap, spec, chunk):
     requests = random_requests(40, seed=chunk)

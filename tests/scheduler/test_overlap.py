@@ -17,7 +17,7 @@ DEVICE, HOST, STEPS = 0.005, 0.004, 40
 def step_times(overlap: bool, clock: Callable[[], float], sleep: Callable[[float], None]) -> list[float]:
     capacity = fakes.capacity(rows=2, pages=200, max_length=400)
     lane = fakes.TimedLane(fakes.FakeWorker(capacity), DEVICE, clock=clock, sleep=sleep)
-    config = Config(scheduler=SchedulerConfig(overlap=overlap), spec=SpecConfig(depth=0, nodes=1))
+    config = Config(scheduler=SchedulerConfig(overlap=overlap), spec=SpecConfig(planner="fixed", depth=0, nodes=1))
     scheduler = Scheduler(lane, config, clock=clock)
     scheduler.submit(generate("a", [1, 2], max_tokens=380))
     for _ in range(5):

@@ -3,7 +3,7 @@
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import StepKind
 from tests import fakes
-from tests.scheduler.driver import Driver, generate
+from tests.scheduler.driver import PLAIN, Driver, generate
 
 BIG = fakes.capacity(rows=16, pages=2000, max_length=900)
 
@@ -67,7 +67,11 @@ def test_while_rows_decode_prefill_and_decode_take_turns():
 
 
 def test_the_first_in_line_is_not_overtaken_for_want_of_pages():
-    driver = Driver(fakes.capacity(rows=4, pages=17, reserve=4), prefill_chunk=64, spec=SpecConfig(depth=0, nodes=1))
+    driver = Driver(
+        fakes.capacity(rows=4, pages=17, reserve=4),
+        prefill_chunk=64,
+        spec=PLAIN,
+    )
     driver.submit(generate("runs", [1] * 20, max_tokens=20))
     driver.iterate()
     driver.submit(generate("big", [2] * 40, max_tokens=1), generate("small", [3], max_tokens=1))
@@ -81,7 +85,11 @@ def test_the_first_in_line_is_not_overtaken_for_want_of_pages():
 
 
 def test_an_admission_leaves_a_page_to_every_row_that_decodes():
-    driver = Driver(fakes.capacity(rows=4, pages=9, reserve=1), prefix_cache=False, spec=SpecConfig(depth=0, nodes=1))
+    driver = Driver(
+        fakes.capacity(rows=4, pages=9, reserve=1),
+        prefix_cache=False,
+        spec=PLAIN,
+    )
     driver.submit(generate("runs", [1] * 14, max_tokens=3))
     driver.iterate()
     driver.submit(generate("exact", [2] * 15, max_tokens=1))
@@ -93,7 +101,7 @@ def test_an_admission_leaves_a_page_to_every_row_that_decodes():
 
 
 def test_of_a_burst_that_is_too_many_to_draft_for_the_head_follows_none():
-    spec = SpecConfig(by_load=(LoadShape(rows=2, depth=3, nodes=4),))
+    spec = SpecConfig(planner="fixed", by_load=(LoadShape(rows=2, depth=3, nodes=4),))
     for burst, drafts in ((2, True), (6, False)):
         driver = Driver(BIG, prefill_chunk=8, spec=spec)
         driver.run(*[generate(f"r{i}", [i] * 8, max_tokens=6) for i in range(burst)])

@@ -86,7 +86,7 @@ def test_keys_without_the_token_after_the_page(monkeypatch):
 def test_bounds_that_forget_the_step_in_flight(monkeypatch):
     monkeypatch.setattr(Rows, "bounds_of", lambda self, rows: self.settled[rows])
     with pytest.raises(fakes.Broken, match="over its bound"):
-        run(spec=SpecConfig(depth=3, nodes=4))
+        run(spec=SpecConfig(planner="fixed", depth=3, nodes=4))
 
 
 def test_a_page_table_without_the_reserve(monkeypatch):
@@ -97,7 +97,7 @@ def test_a_page_table_without_the_reserve(monkeypatch):
 
 
 def test_a_plain_row_that_drafts_again(monkeypatch):
-    spec = SpecConfig(by_load=(LoadShape(rows=2, depth=3, nodes=4),))
+    spec = SpecConfig(planner="fixed", by_load=(LoadShape(rows=2, depth=3, nodes=4),))
     become_plain = Rows.become_plain
 
     def forget(self: Rows) -> None:

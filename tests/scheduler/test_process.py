@@ -23,7 +23,7 @@ from tests import fakes
 
 worker = fakes.FakeWorker(fakes.capacity(rows=4, pages=200))
 lane = {lane}
-code = run(sys.argv[1], lane, parse_config({{}}))
+code = run(sys.argv[1], lane, parse_config({{"spec": {{"planner": "fixed"}}}}))
 assert worker.closed
 sys.exit(code)
 """

@@ -10,7 +10,9 @@ from aerie.contracts.spec_section import LoadShape, SpecConfig
 from tests import fakes
 from tests.scheduler.driver import Driver, random_requests
 
-SHAPES = SpecConfig(by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=1, topk=1, nodes=2)))
+SHAPES = SpecConfig(
+    planner="fixed", by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=1, topk=1, nodes=2))
+)
 
 
 @pytest.mark.timeout(300)

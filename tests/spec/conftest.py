@@ -43,7 +43,9 @@ def make_worker(target_folder: Path, head_folder: Path) -> MakeWorker:
             "model": {"path": str(target_folder), "dtype": dtype},
             "engine": {"kv_tokens": 6144, "page_size": page_size},
             "scheduler": {"max_running": 8, "poison": True},
-            "spec": {"head": str(head_folder if head is None else head), "depth": 6, "topk": 4, "nodes": 32} | spec,
+            "spec": {"head": str(head_folder if head is None else head), "depth": 6, "topk": 4, "nodes": 32}
+            | {"planner": "fixed"}
+            | spec,
         }
         return build_launcher(parse_config(data))
 

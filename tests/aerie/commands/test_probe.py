@@ -153,7 +153,7 @@ def test_compare_takes_shapes_and_lists(config_file: Path, tmp_path: Path) -> No
     assert [(cell["concurrency"], cell["mode"], cell["shape"]) for cell in cells] == [
         (load, mode, shape)
         for load in (1, 2)
-        for mode, shape in (("off", "none"), ("chain", "chain 2"), ("tree", "tree 2,2,4"))
+        for mode, shape in (("off", "none"), ("chain", "chain 2"), ("tree", "tree 2,2,4"), ("preset", "planned"))
     ]
     assert all(cell["identical"] == 1 for cell in cells)
 

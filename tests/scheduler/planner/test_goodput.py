@@ -198,7 +198,7 @@ def test_a_useless_head_is_tried_ever_less_than_a_hundredth_of_the_time():
 def test_a_prompts_head_kv_pays_in_long_answers_alone():
     goodput = planner(level=1e-5, pair=5e-5, shapes=CHAINS)
     decided(goodput, rows=4, steps=60, accepted=63)
-    kept = [goodput.pays(4, 0.0, 800, prompt=200, answer=answer, headed=4) for answer in (4, 400)]
+    kept = [goodput.pays(4, 0.0, 800, prompt=40, answer=answer, headed=4) for answer in (4, 400)]
     assert kept == [False, True]
     assert goodput.pays(4, 0.0, 80, prompt=2, answer=4, headed=4)
 

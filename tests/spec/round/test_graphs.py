@@ -161,7 +161,7 @@ def test_each_depth_that_a_planner_may_choose_has_its_own_recording(
 
 def test_what_may_be_planned_is_the_config_s_table_or_all_that_a_planner_tries() -> None:
     chain, tree = LoadShape(rows=2, depth=3, nodes=4), LoadShape(rows=4, depth=3, topk=3, nodes=9)
-    fixed = SpecConfig(by_load=(tree, chain, LoadShape(rows=8, depth=0, nodes=1)))
+    fixed = SpecConfig(planner="fixed", by_load=(tree, chain, LoadShape(rows=8, depth=0, nodes=1)))
     assert [planned_shapes(fixed, range(rows, rows + 1)) for rows in (1, 3, 5, 9)] == [
         {chain.shape},
         {tree.shape},
@@ -169,7 +169,7 @@ def test_what_may_be_planned_is_the_config_s_table_or_all_that_a_planner_tries()
         set(),
     ]
     assert planned_shapes(fixed, range(2, 5)) == {chain.shape, tree.shape}
-    assert planned_shapes(SpecConfig(depth=3, nodes=4), range(1, 2)) == {chain.shape}
+    assert planned_shapes(SpecConfig(planner="fixed", depth=3, nodes=4), range(1, 2)) == {chain.shape}
     chosen = {DraftShape(depth, 1, depth + 1) for depth in (1, 2, 3)} | {tree.shape}
     assert planned_shapes(fixed.model_copy(update={"planner": "goodput"}), range(9, 10)) == chosen
 

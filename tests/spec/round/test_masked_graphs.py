@@ -56,7 +56,7 @@ def config_of(target: Path, head_folder: Path) -> Callable[..., Config]:
                 "model": {"path": str(target), "dtype": "float32"},
                 "engine": {"kv_tokens": 1024, "kernels": "torch", "edit_slots": 2},
                 "scheduler": {"max_running": ROWS, "poison": True, "overlap": overlap},
-                "spec": {"head": str(head_folder)} | SHAPES[shape],
+                "spec": {"head": str(head_folder), "planner": "fixed"} | SHAPES[shape],
             }
         )
 

@@ -34,7 +34,13 @@ def test_a_conversation_by_heart_is_accepted_to_its_depth(pipeline: PipelineConf
     for name in stages_of(config):
         run_stage(name, config, Surroundings(served_target, measure_head))
     head = Path(config.work) / "export/specforge"
-    words = [f"spec.head={head}", f"spec.depth={DEPTH}", f"spec.nodes={DEPTH + 1}", "spec.require_provenance=true"]
+    words = [
+        f"spec.head={head}",
+        f"spec.depth={DEPTH}",
+        f"spec.nodes={DEPTH + 1}",
+        "spec.require_provenance=true",
+        "spec.planner=fixed",
+    ]
     with served([config.target, *words, *ENGINE]) as url, OpenAI(base_url=url, api_key="none") as client:
         answer = client.chat.completions.create(
             model="target",
