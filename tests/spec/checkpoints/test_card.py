@@ -17,7 +17,7 @@ MEASURED = "---\naerie:\n  conditional_accuracy: [0.5, 0.4, 0.3]\n---\n\n# A hea
 
 
 def spec(**fields: Any) -> SpecConfig:
-    return parse_config({"spec": fields}).spec
+    return parse_config({"spec": {"planner": "fixed"} | fields}).spec
 
 
 def pair(head: Path | str, **promise: Any) -> Pair:
