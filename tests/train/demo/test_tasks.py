@@ -150,3 +150,10 @@ def test_the_load_tests_exercises_are_the_command_s(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["exercises", str(tmp_path / "out.jsonl")])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out.jsonl").read_bytes() == (HOME / "bench/loads/exercises.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1.5, 3.0])
+def test_every_task_draws_exercises_of_any_size(size: float) -> None:
+    for task in TASKS.values():
+        for seed in range(30):
+            task.draw(Dice(random.Random(seed), size=size, new_values=True, new_phrasings=True))

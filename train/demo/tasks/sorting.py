@@ -1,6 +1,6 @@
 """Putting numbers or names into order."""
 
-from aerie.train.demo.tasks.dice import Dice
+from aerie.train.demo.tasks.dice import CONSONANTS, Dice
 from aerie.train.demo.tasks.exercise import Exercise, Message, asked, question
 from aerie.train.demo.tasks.pattern import patterns, read_any
 
@@ -25,7 +25,7 @@ def right(before: list[Message], answer: str) -> bool:
 
 def _different_initials(dice: Dice, length: int) -> list[str]:
     initials: dict[str, str] = {}
-    while len(initials) < length:
+    while len(initials) < min(length, len(CONSONANTS)):  # which every name begins with
         name = dice.name()
         initials.setdefault(name[0], name)
     return list(initials.values())
