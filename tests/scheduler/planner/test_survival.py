@@ -61,7 +61,7 @@ def test_families_learn_apart():
     survival = Survival(2, 2, 3)
     before = survival.survivals(np.arange(2), 1, 3).copy()
     rows, none = np.arange(2), np.zeros(2, dtype=np.int32)
-    for _ in range(50):
+    for _ in range(80):
         survival.observe(rows, none, none + 3, 0)
     for row in rows:
         survival.begin(int(row), 0.0)
