@@ -1,6 +1,6 @@
 """`aerie probe planner`: what `spec.planner: goodput` gains and loses against no speculation and against fixed shapes.
 
-All modes answer the same requests on one lane, in slices of a few hundredths of a second and of as many tokens each,
+All modes answer the same requests on one lane, in slices of a fraction of a second and of as many tokens each,
 whose order goes forth and back (A B C, C B A) and moves on by one after that, since the last mode of a turn finds its
 data in the caches in the next one. `planner_cells` has what is made of the slices. A cell ends early once its intervals
 are narrow. The planner meets each cell as a server would: with the costs of its calibration, and what it has learned in
@@ -29,6 +29,8 @@ from aerie.probe.planner_cells import FIXED, NULL, OFF, PLANNER, Cell, cell_of, 
 from aerie.probe.shapes import for_lane, label, with_shape
 from aerie.probe.slices import Contestant, Slice, contestant
 
+_WARMING = 32
+"""Plain steps of a slice before the first that count."""
 _SLICE = 0.2
 """Seconds of a slice of no speculation, about."""
 Key = tuple[str, str, int]
@@ -169,9 +171,11 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
 
 
 def warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, int]:
-    """Runs all for so many plain steps. Returns the tokens that each has reached, and those of a slice."""
+    """Runs all for about so many plain steps, in slices of several: a step alone waits for a lane that slept. Returns the
+    tokens that each has reached, and those of a slice.
+    """
     reached, worked = 0, 0.0
-    for _ in range(max(steps, 1)):
-        reached += rows
+    for _ in range(-(-max(steps, 1) // _WARMING)):
+        reached += rows * min(max(steps, 1), _WARMING)
         worked += {mode: one.run(reached) for mode, one in taking.items()}[OFF].cpu_seconds
     return reached, rows * max(1, round(_SLICE * reached / (worked * rows)))

@@ -1,4 +1,4 @@
-"""Several schedulers share one lane in slices of a few hundredths of a second, each over its own rows and pages.
+"""Several schedulers share one lane in slices of a fraction of a second, each over its own rows and pages.
 
 A machine's speed changes by the second. What alternates so quickly meets the same speed, so ratios hold where whole
 runs, one after the other, would differ by chance. A slice is a number of tokens, not a time: all schedulers answer the
