@@ -171,8 +171,8 @@ def _cells(lane: Lane, modes: dict[str, Config], place: Place, measured: float, 
 
 
 def warmed(taking: dict[str, Contestant], rows: int, steps: int) -> tuple[int, int]:
-    """Runs all for about so many plain steps, in slices of several: a step alone waits for a lane that slept. Returns the
-    tokens that each has reached, and those of a slice.
+    """Runs all for about so many plain steps, in slices of several: a step alone waits for a lane that slept. Returns
+    the tokens that each has reached, and those of a slice.
     """
     reached, worked = 0, 0.0
     for _ in range(-(-max(steps, 1) // _WARMING)):
