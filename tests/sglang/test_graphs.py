@@ -65,7 +65,9 @@ def test_replayed_steps_commit_what_eager_ones_do(name: str, tmp_path: Path) -> 
     torch.manual_seed(0)
     shaken(make()).save_pretrained(tmp_path / "target")
     config = sglang_config(
-        tmp_path / "target", spec={"head": str(write_head(tmp_path / "head")), **TREE}, model={"max_length": 128}
+        tmp_path / "target",
+        spec={"head": str(write_head(tmp_path / "head")), "planner": "fixed", **TREE},
+        model={"max_length": 128},
     )
 
     def written(to: str, worker_of: Callable[[], Any]) -> Callable[[], None]:
