@@ -32,6 +32,8 @@ RENEWED = 20.0
 """Seconds between two archives."""
 _GRACE = 5.0
 """Seconds for a stage to end by itself once it is asked to."""
+_LOOK = 0.05
+"""Seconds between two looks at what runs."""
 _SLOWER = 10
 """Times the seconds that stages get in a rehearsal, on a CPU with other work."""
 _SMALLEST = 5.0
@@ -132,17 +134,23 @@ def _end(started: "subprocess.Popen[bytes]", mark: str) -> None:
     """Ends all that a stage left running. A process that even the kernel cannot end is left behind."""
     for wanted in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + _GRACE
-        for running in (left := _marked(mark)):
+        for running in (left := _left(mark)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(running, wanted)
         while left and time.monotonic() < deadline:
             started.poll()  # reaps it
-            left = _marked(mark)
-            time.sleep(0.05)
+            left = _left(mark)
         if not left:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 started.wait(_GRACE)  # a process loses its environment before it can be reaped
             return
+
+
+def _left(mark: str) -> list[int]:
+    """The marked processes, of two looks: one that becomes another program has no environment for a moment."""
+    found = _marked(mark)
+    time.sleep(_LOOK)
+    return sorted({*found, *_marked(mark)})
 
 
 def _marked(mark: str) -> list[int]:

@@ -46,7 +46,8 @@ class Survival:
         self.most = most = max(most or rows, rows)
         first = np.log(np.array(_FIRST_GUESS) / (1 - np.array(_FIRST_GUESS)))
         # by family and class: [families * CLASSES, depth]
-        self._intercepts = np.tile(np.repeat(first, depth).reshape(CLASSES, depth), (families, 1))
+        self._guess = np.repeat(first, depth).reshape(CLASSES, depth)
+        self._intercepts = np.tile(self._guess, (families, 1))
         self._weights = np.full_like(self._intercepts, _PRIOR)
         """Decayed sums of p (1 - p), by which a step's labels move an intercept."""
         self.offsets = Offsets(rows)
@@ -153,6 +154,18 @@ class Survival:
         if known:
             self._intercepts[kind, known:][unknown[known:]] = self._intercepts[kind, known - 1]
 
+    def _presume_others(self, family: int, kind: int) -> None:
+        """Temperatures without labels are as far from their first guesses as the lowest one that has them: the head is
+        the same.
+        """
+        first = family * CLASSES
+        if (self._weights[first:kind] > _PRIOR).any():
+            return
+        beyond = self._intercepts[kind] - self._guess[kind - first]
+        for other in range(first, first + CLASSES):
+            if other != kind and (self._weights[other] <= _PRIOR).all():
+                np.add(self._guess[other - first], beyond, out=self._intercepts[other])
+
     def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
         depth = residuals.shape[1]
         for kind in range(family * CLASSES, (family + 1) * CLASSES):
@@ -165,4 +178,5 @@ class Survival:
             own += chosen @ weights
             self._intercepts[kind, :depth] += chosen @ residuals / own
             self._presume(kind, depth)
+            self._presume_others(family, kind)
             np.clip(self._intercepts[kind], _LOWEST, _HIGHEST, out=self._intercepts[kind])

@@ -45,9 +45,12 @@ def test_the_text_is_the_same_streamed_or_not_drafted_or_not(client: OpenAI, tem
     whole = chat(client, **fields).choices[0].message.content
     plain, usage = streamed(client, extra_body={"speculation": {"enabled": False}}, **fields)
     assert usage.speculation["drafted"] == 0
-    drafted, usage = streamed(client, **fields)
-    assert usage.speculation["drafted"] > 0 and usage.completion_tokens <= 48
-    assert whole == plain == drafted
+    for _ in range(5):  # the planner may find that nothing pays for an answer
+        drafted, usage = streamed(client, **fields)
+        assert whole == plain == drafted and usage.completion_tokens <= 48
+        if usage.speculation["drafted"]:
+            break
+    assert usage.speculation["drafted"] > 0
 
 
 def test_a_request_reads_the_same_in_a_crowd(client: OpenAI) -> None:

@@ -40,12 +40,13 @@ def test_parse_gives_an_object(client: OpenAI, temperature: float) -> None:
             seed=5,
             extra_body=AT_ONCE | {"speculation": {"enabled": enabled}},
         )
-        for enabled in (True, False)
+        for enabled in (True, True, True, True, False)  # the planner may find that nothing pays for an answer
     ]
     assert all(isinstance(one.choices[0].message.parsed, Report) for one in parsed)
-    assert parsed[0].choices[0].message.content == parsed[1].choices[0].message.content
-    assert parsed[0].usage.completion_tokens == parsed[1].usage.completion_tokens
-    assert [one.usage.speculation["drafted"] > 0 for one in parsed] == [True, False]
+    assert len({one.choices[0].message.content for one in parsed}) == 1
+    assert len({one.usage.completion_tokens for one in parsed}) == 1
+    drafted = [one.usage.speculation["drafted"] for one in parsed]
+    assert any(drafted[:-1]) and not drafted[-1]
 
 
 def test_a_stream_is_the_same_text(client: OpenAI) -> None:

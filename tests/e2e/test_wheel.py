@@ -26,6 +26,7 @@ import json
 from aerie import LLM, SamplingParams
 from aerie.engine.kernels.folder import folder
 settings = {"engine__threads": 1, "engine__kv_tokens": 4096, "engine__kernels": "torch", "spec__head": "auto"}
+settings["spec__planner"] = "fixed"
 with LLM("configs/serve/demo.yaml", **settings) as llm:
     [answer] = llm.generate("textwrap.dedent", SamplingParams(temperature=0, max_tokens=12))
 print(json.dumps({"drafted": answer.usage.drafted, "head": llm.config.spec.head, "kernels": str(folder())}))

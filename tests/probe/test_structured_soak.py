@@ -19,7 +19,7 @@ ROWS, REQUESTS = 8, 20
 
 
 def config(*settings: str) -> Config:
-    fixed = ["engine.lane=inline", "model.max_length=128", f"scheduler.max_running={ROWS}", "spec.by_load=[]"]
+    fixed = ["engine.lane=inline", "model.max_length=128", f"scheduler.max_running={ROWS}", "spec.planner=fixed"]
     return load_config(Path(HOME / "configs/serve/demo.yaml"), [*fixed, *settings])
 
 

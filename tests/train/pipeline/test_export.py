@@ -91,7 +91,9 @@ def test_the_card_says_what_serving_asks(shared: PipelineConfig) -> None:
         assert front["aerie"]["data_licenses"] == ["CC0-1.0"] and "Names and places in the prompts: not checked" in text
         assert "Safety note" in text and "| held out | 3,1,4 | 0 |" in text
         assert (folder / layout / "positions.png").read_bytes().startswith(b"\x89PNG")
-    found = promised(folder / "specforge", load_config(None, ["spec.depth=3", "spec.nodes=4"]).spec, [])
+    found = promised(
+        folder / "specforge", load_config(None, ["spec.planner=fixed", "spec.depth=3", "spec.nodes=4"]).spec, []
+    )
     cell = json.loads((Path(shared.work) / "evaluate/evaluation.json").read_text())[0]
     assert found is not None and found[0] == pytest.approx(cell["acceptance_per_position"], abs=2e-3)
 
@@ -160,7 +162,7 @@ def test_a_card_weights_tasks_equally_and_shows_each_by_temperature_and_position
     assert "on 4 held-out prompts (2 tasks of equal weight, T=0, chains of 3): acceptance length 2.25" in text
     assert "| all | 3,1,4 | 0 | 2.25 |" in text and "| all | 3,1,4 | 1 | 1.50 |" in text
     assert "| code | 0 | 3.00 |  |" in text and "| all | 0 | 1.50 |  |" in text
-    found = promised(tmp_path, load_config(None, ["spec.depth=3", "spec.nodes=4"]).spec, [])
+    found = promised(tmp_path, load_config(None, ["spec.planner=fixed", "spec.depth=3", "spec.nodes=4"]).spec, [])
     assert found is not None and found[0] == pytest.approx([0.6, 0.35, 0.3], abs=2e-3)
 
 
