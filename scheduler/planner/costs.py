@@ -14,6 +14,8 @@ from aerie.scheduler.planner.regression import Doubles, Regression
 _KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
 _TILE = 16.0
 _KILO = 1024.0
+_CERTAIN = 0.3
+"""By this share may a weight differ from what the calibration has found."""
 
 
 @dataclass(slots=True)
@@ -45,7 +47,7 @@ class StepCosts:
         knots = self._hats.shape[1]
         self._verify = Regression(
             np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 2)]),
-            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1]]),
+            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 0.3]]),
         )
         self._draft = Regression(unit * np.array([0.05, 0.1, 0.05]), unit * np.array([1, 2, 2]))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
@@ -57,10 +59,20 @@ class StepCosts:
         self._rising = np.zeros(most_tokens + 1)
         self._rising_samples = -1
         self.most_tokens = most_tokens
+        self._unit = unit
 
     @property
     def ready(self) -> bool:
         return self._verify.samples > 0
+
+    def anchor(self) -> None:
+        """What a calibration has shown holds by and large: live samples change it by a share."""
+        unit, knots = self._unit, len(self._features) - 4
+        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [1.0, 0.1]]) * unit
+        verify[:2] = _CERTAIN * np.abs(self._verify.weights[:2]) + 0.02 * unit
+        self._verify.anchor(verify)
+        for part in (self._draft, self._extend):
+            part.anchor(_CERTAIN * np.abs(part.weights) + 0.02 * unit)
 
     def observe(self, work: StepWork, phases: dict[str, float], gap: float | None) -> None:
         """Takes a step's phases in. `phases` has the step's own extend, `gap` the seconds in which the lane waited

@@ -30,10 +30,10 @@ NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
 MARGIN = 0.02
 """What a draft must promise beyond plain decoding while nothing is drafted, and what head KV must beyond its cost."""
-PROBE_REQUESTS = 16
-"""Of so many requests for which drafting would not pay, one keeps head KV, so that it can be tried."""
-COMPARE_STEPS, COMPARED, SURE = 128, 2, 1.3
-"""After so many drafting steps, this many plain ones show what those cost by now, unless drafting is so much ahead."""
+COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 128, 1.15
+"""After so many drafting steps, twice as many each time up to a most, a plain one shows what those cost by now.
+Then it comes less often if drafting is so much ahead.
+"""
 
 
 class Goodput:
@@ -56,7 +56,9 @@ class Goodput:
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
-        self._refused = self._drafted = 0
+        self._drafted = 0
+        self._compare = COMPARE_FIRST
+        """Drafting steps after which plain ones are measured."""
         self._fresh: dict[tuple[int, int], tuple[float, float, int]] = {}
         """What drafts promise fresh rows, the tokens of a step of each, and until which step that holds, by rows and
         temperature class.
@@ -73,26 +75,26 @@ class Goodput:
         self._held = None
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows`
+        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do and prompts of `context`
+        tokens: if drafting for `rows`
         fresh rows like it gains more over an answer, of at most `answer` tokens, than the head's KV of the prompt
         costs; or may for this one alone, since it may be better than the mean; or if no other row does and trials can
         pay for it: else nobody notices that a head has become better.
         """
         if not self.costs.ready:
             return True
-        plain, tokens = self._plain(rows, context), self._answers.expected(answer)
-        seconds = self.costs.extend_pass + prompt * self.costs.pair
+        tokens = self._answers.expected(answer)
+        context += round(rows * tokens / 2)  # half of its answer, on average
+        plain = self._plain(rows, context)
+        seconds = self.guard.corrected(self.costs.extend_pass + prompt * self.costs.pair, rows, drafts=False)
         gain = self._fresh_gain(rows, temperature, context, plain, tokens)
         if self.guard.allows(rows) and tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
             return True
         chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
         gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
-        if gain * plain * tokens * LUCKY > seconds and self._trials.afford(seconds / plain):
+        if self.guard.allows(rows) and gain * plain * tokens * LUCKY > seconds:
             return True
-        if not headed and self._trials.keep(seconds / plain):
-            return True
-        self._refused += 1
-        return self._refused % PROBE_REQUESTS == 0
+        return not headed and self._trials.keep(seconds / plain)
 
     def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
         """As `_gain`, of the best draft for `rows` fresh rows of one temperature and answers of so many tokens, whose
@@ -177,8 +179,10 @@ class Goodput:
             return self._resting(batch, plain, reason, 0.0, NO_HEADS)
         chosen, shape = self._candidates.best(batch)
         gain = self._gain(chosen, rows, plain)
-        if self._drafted >= COMPARE_STEPS and (gain < SURE or self._drafted >= 4 * COMPARE_STEPS):
-            return self._resting(batch, plain, "measures plain steps", gain, COMPARED)
+        sure = gain >= SURE and self._compare == COMPARE_STEPS
+        if self._drafted >= self._compare * (4 if sure else 1):
+            self._compare = min(2 * self._compare, COMPARE_STEPS)
+            return self._resting(batch, plain, "measures plain steps", gain, 1)
         allowed = self.guard.allows(rows)
         trial = not allowed or gain <= 1.0 + (MARGIN if self._trials.since else 0.0)
         nodes = self._candidates.nodes(chosen, shape, batch)

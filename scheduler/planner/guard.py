@@ -2,12 +2,15 @@
 
 Used by `goodput`. A model of costs may be wrong in ways that its samples do not show. So for each size of batch the
 real seconds of plain and of drafting steps are compared with the predicted ones, and predictions are scaled by the
-ratio. And an account is kept in units of plain steps: a drafting step pays in what it was ahead of plain ones, or takes
-out what it was behind; each plain step pays in a little. Where the account is empty nothing is drafted but trials. So
-drafting never loses more than START steps and a share of SAVED of the time, however wrong the predictions are.
+ratio (`scales`). And an account is kept in units of plain steps: a drafting step pays in what it was ahead of plain
+ones, or takes out what it was behind; each plain step pays in a little. Where the account is empty nothing is drafted
+but trials. So drafting never loses more than START steps and a share of SAVED of the time, however wrong the
+predictions are.
 """
 
 import math
+
+from aerie.scheduler.planner.scales import Scales
 
 BUCKETS = 8
 START, MOST = 8.0, 16.0
@@ -16,11 +19,6 @@ SAVED = 0.008
 """What each step without drafts pays in."""
 WORST = 1.5
 """No step is behind by more: the rest is a pause of the machine."""
-_RATE = 0.2
-_CUT = 0.3
-"""A sample's distance from the ratio, in logarithms, is cut here."""
-_WIDEST = 1.5
-"""Bound of a ratio's logarithm."""
 
 
 def bucket_of(rows: int) -> int:
@@ -30,15 +28,11 @@ def bucket_of(rows: int) -> int:
 
 class Guard:
     def __init__(self) -> None:
-        self._plain = [0.0] * BUCKETS
-        """Logarithms of real over predicted seconds of plain steps, by size."""
-        self._drafting = [0.0] * BUCKETS
-        """The same of drafting steps, less that of plain ones: without samples, drafts are as wrong as plain steps."""
+        self._scales = [Scales() for _ in range(BUCKETS)]
         self._accounts = [START] * BUCKETS
 
     def corrected(self, seconds: float, rows: int, *, drafts: bool) -> float:
-        size = bucket_of(rows)
-        return seconds * math.exp(self._plain[size] + (self._drafting[size] if drafts else 0.0))
+        return seconds * self._scales[bucket_of(rows)].ratio(drafts=drafts)
 
     def allows(self, rows: int) -> bool:
         """Whether drafting with so many rows has not lost too much."""
@@ -49,12 +43,8 @@ class Guard:
 
     def compare(self, rows: int, predicted: float, real: float, *, drafts: bool) -> None:
         """Takes in what like steps took and what the costs alone predict for them. Nonsense changes nothing."""
-        if not (0.0 < predicted < math.inf and 0.0 < real < math.inf):
-            return
-        size = bucket_of(rows)
-        ratios, known = (self._drafting, self._plain[size]) if drafts else (self._plain, 0.0)
-        error = max(-_CUT, min(math.log(real / predicted) - known - ratios[size], _CUT))
-        ratios[size] = max(-_WIDEST, min(ratios[size] + _RATE * error, _WIDEST))
+        if 0.0 < predicted < math.inf and 0.0 < real < math.inf:
+            self._scales[bucket_of(rows)].observe(math.log(real / predicted), drafts=drafts)
 
     def settle(self, rows: int, steps: int, tokens: float, seconds: float, plain: float, *, drafts: bool) -> float:
         """Books `steps` steps of so many tokens and seconds; `plain` are those of one plain step. Returns what they

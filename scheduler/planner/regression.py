@@ -1,7 +1,9 @@
-"""Least squares that track a drifting machine: one sample a step, older samples fade.
+"""Least squares that track a drifting machine: one sample a step; older samples count for less.
 
-Used by `costs`. It keeps its arrays and allocates none in `update`. Bad samples cannot break it: what is not a positive
-finite number is dropped, and a sample far from the prediction moves it as far as a few deviations would.
+Used by `costs`. A Kalman filter of weights that wander about a home and return to it. The home is what is known before
+any sample, and after a calibration what that has shown (`anchor`). It keeps its arrays and allocates none in `update`.
+Bad samples cannot break it: what is not a positive finite number is dropped, and a sample far from the prediction moves
+it as far as a few deviations would.
 """
 
 import math
@@ -11,16 +13,16 @@ from numpy.typing import NDArray
 
 Doubles = NDArray[np.float64]
 
-MEMORY = 0.98
-"""Weight of the past after one more sample, the mean of a few steps: about 50 samples count."""
+WANDERING, ANCHORED = 1e-5, 1e-3
+"""By this share weights return to their home with each sample, and their variances to those of the home."""
 NOISE = 0.1
 """Standard deviation of a sample, as a share of the prediction."""
-OUTLIER, LATE = 3.0, 1.0
-"""Deviations below and above the prediction at which a sample is cut: what else runs on a machine only adds time."""
+OUTLIER = 2.0
+"""Deviations from the prediction at which a sample is cut, to both sides: were late ones cut sooner, the fit would lie
+below what steps take on average, and most where they differ most.
+"""
 CHANGED = 4
 """So many outliers in a row, all too long or all too short, mean that the machine has changed."""
-UNSURE = 0.02
-"""The past fades until the weights are as uncertain as this share of the start's variance."""
 MOST_SECONDS = 60.0
 """A longer sample is a machine that slept, not a step."""
 
@@ -37,7 +39,8 @@ class Regression:
         self.samples = 0
         self._covariance = np.diag(np.square(spreads.astype(np.float64)))  # [n, n]
         self._start = self._covariance.copy()
-        self._widest = float(np.trace(self._covariance))
+        self._home = self.weights.copy()
+        self._return = WANDERING
         self._streak = 0
         self._gain = np.zeros(len(weights))
         self._product = np.zeros(len(weights))
@@ -52,23 +55,37 @@ class Regression:
             return
         predicted = float(np.dot(self.weights, features))
         np.dot(self._covariance, features, out=self._product)
-        noise = NOISE * max(abs(predicted), seconds, 1e-6)
+        noise = NOISE * max(abs(predicted), 1e-6)
         variance = float(np.dot(features, self._product)) + noise * noise
         if not 0.0 < variance < math.inf:  # rounding has eaten the covariance
             np.copyto(self._covariance, self._start)
             return
         deviation = math.sqrt(variance)
-        error = min(max(seconds - predicted, -OUTLIER * deviation), LATE * deviation)
+        error = min(max(seconds - predicted, -OUTLIER * deviation), OUTLIER * deviation)
         self._note(seconds - predicted, OUTLIER * deviation)
         np.multiply(self._product, 1.0 / variance, out=self._gain)
         np.multiply.outer(self._gain, self._product, out=self._outer)
         self._covariance -= self._outer
-        # Weights that no sample tells apart must not drift: the past fades only as far as UNSURE says.
-        if float(self._covariance.trace()) < UNSURE * self._widest:
-            self._covariance *= 1.0 / MEMORY
         self._gain *= error
         self.weights += self._gain
+        self._wander()
         self.samples += 1
+
+    def anchor(self, spreads: Doubles) -> None:
+        """What the samples so far have shown is the home; a weight lies as far from it as `spreads` [n] say."""
+        np.copyto(self._home, self.weights)
+        self._start[:] = np.diag(np.square(spreads))
+        np.copyto(self._covariance, self._start)
+        self._return = ANCHORED
+
+    def _wander(self) -> None:
+        """Weights that no sample tells apart must not drift off, however long it is so: hence a home."""
+        np.subtract(self._home, self.weights, out=self._product)
+        self._product *= self._return
+        self.weights += self._product
+        np.subtract(self._start, self._covariance, out=self._outer)
+        self._outer *= 2.0 * self._return
+        self._covariance += self._outer
 
     def _note(self, error: float, most: float) -> None:
         """Believes new samples again after a row of outliers to one side."""

@@ -17,7 +17,7 @@ from aerie.scheduler.planner.regression import Doubles
 
 CLASSES = 3
 """Greedy rows, those that sample at temperatures below 1, and the others."""
-_FIRST_GUESS = (0.8, 0.75, 0.6)
+_FIRST_GUESS = (0.82, 0.8, 0.65)
 """The chance at each depth before any label, by class."""
 _PRIOR = 2.0
 """What the first guess weighs, in units of p (1 - p): 8 labels at even chances."""

@@ -93,3 +93,24 @@ def test_hostile_samples_keep_the_covariance_finite():
     for _ in range(2000):
         fit.update(source.choice([0.0, 1e-9, 1.0, 1e6], 4), float(source.choice([0.0, 1e-9, 59.0, np.nan])))
     assert np.isfinite(fit.weights).all() and np.isfinite(fit.predict(np.ones(4)))
+
+
+def test_weights_that_no_sample_tells_apart_stay_near_what_a_calibration_has_shown():
+    source, costs = np.random.default_rng(5), learned()
+    costs.anchor()
+    before = costs.plain(1, 100)
+    for _ in range(3000):  # one row that always drafts, on a machine whose speed changes
+        work = StepWork(1, int(source.integers(2, 8)), 100, 3, 1, 3)
+        noisy = {name: value * source.uniform(0.5, 2.0) for name, value in truth(work).items()}
+        costs.observe(work, noisy, None)
+    assert costs.plain(1, 100) == pytest.approx(before, rel=0.4)
+
+
+def test_late_samples_count_as_much_as_early_ones():
+    costs, source, predictions = learned(), np.random.default_rng(2), []
+    costs.anchor()
+    real = sum(truth(StepWork(1, 1, 0)).values()) + 1e-4
+    for _ in range(400):
+        costs.observe(StepWork(1, 1, 0), {"verify": (real - 1e-4) * source.choice([0.5, 1.5])}, 1e-4)
+        predictions.append(costs.plain(1, 0))
+    assert np.mean(predictions[-200:]) == pytest.approx(real, rel=0.1)

@@ -138,12 +138,12 @@ def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
     chosen = []
     choice = goodput._choice
     goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
-    decided(goodput, rows=4, steps=4 + 8 + 16 + 32 + 1)
-    assert len(chosen) == 5
+    shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
+    assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
     goodput.begin(2, 0.0, 8)
     decided(goodput, rows=4)
     decided(goodput, rows=3)
-    assert len(chosen) == 7
+    assert len(chosen) == 8
 
 
 def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
