@@ -17,9 +17,11 @@ SAVED = 0.006
 """What trials may lose, as a share of the time."""
 LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
-KEPT = 1.0
+KEPT = 4.0
 """Plain steps that the head's KV of a prompt may cost: of a long one, the request may find less in the prefix cache."""
 _START, _LEAST, _MOST = 0.5, -2.0, 8.0
+_FIRST = 3.0
+"""Plain steps that head KV of the first prompts may cost beside the budget: nothing else tells what a head is worth."""
 
 
 class Trials:
@@ -28,6 +30,8 @@ class Trials:
         """Steps since the last draft."""
         self.budget = _START
         """Plain steps that trials may lose by now."""
+        self._first = _FIRST
+        """What is left for the first prompts."""
 
     def note(self, *, drafts: bool) -> None:
         """A step is planned."""
@@ -47,4 +51,7 @@ class Trials:
 
     def keep(self, lost: float) -> bool:
         """Pays for the head's KV of a short prompt, if at least as much is left for trials of its row."""
+        if lost <= self._first:
+            self._first -= lost
+            return True
         return lost <= KEPT and 2.0 * lost <= self.budget and self.afford(lost)
