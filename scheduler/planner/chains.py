@@ -37,11 +37,10 @@ class Chains:
         count, costs = len(chances), self._costs
         reached = np.add.accumulate(self._reach[_size(count)])[self._last]  # [depths]
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
-        base, one = costs.draft_rates()
-        levels = reached[:, None]
-        np.multiply(levels, self._ramp[: count + 1], out=draft)
-        draft *= one
-        draft += base[0] + base[1] * levels + self.catching_up(behind) / SPREAD
+        fixed, first, level, node = costs.draft_rates()
+        passes = np.maximum(reached - 1.0, 0.0)[:, None]
+        np.multiply(first + node * passes, self._ramp[: count + 1], out=draft)
+        draft += fixed + level * passes + self.catching_up(behind) / SPREAD
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
         return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth, pair=costs.pair)
 

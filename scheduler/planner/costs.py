@@ -49,11 +49,13 @@ class StepCosts:
             np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 2)]),
             unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 0.3]]),
         )
-        self._draft = Regression(unit * np.array([0.05, 0.1, 0.05]), unit * np.array([1, 2, 2]))
+        # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
+        # chains early, so a calibration may see few levels.
+        self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), unit * np.array([0.2, 0.2, 0.2, 0.2]))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         self._gap = Regression(unit * np.array([0.05, 0.0]), unit * np.array([2, 1]))
         self._features = np.zeros(knots + 4)
-        self._three, self._two = np.zeros(3), np.zeros(2)
+        self._four, self._two = np.zeros(4), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
         self._ramp = np.arange(most_tokens + 1) / _TILE
         self._rising = np.zeros(most_tokens + 1)
@@ -71,8 +73,7 @@ class StepCosts:
         verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [1.0, 0.1]]) * unit
         verify[:2] = _CERTAIN * np.abs(self._verify.weights[:2]) + 0.02 * unit
         self._verify.anchor(verify)
-        for part in (self._draft, self._extend):
-            part.anchor(_CERTAIN * np.abs(part.weights) + 0.02 * unit)
+        self._extend.anchor(_CERTAIN * np.abs(self._extend.weights) + 0.02 * unit)
 
     def observe(self, work: StepWork, phases: dict[str, float], gap: float | None) -> None:
         """Takes a step's phases in. `phases` has the step's own extend, `gap` the seconds in which the lane waited
@@ -146,13 +147,13 @@ class StepCosts:
 
     def draft(self, levels: float, frontier: float) -> float:
         """Drafting so many levels of so many nodes each."""
-        (fixed, level), node = self.draft_rates()
-        return fixed + levels * (level + frontier * node)
+        fixed, first, level, node = self.draft_rates()
+        return fixed + frontier * first + max(levels - 1.0, 0.0) * (level + frontier * node)
 
-    def draft_rates(self) -> tuple[tuple[float, float], float]:
-        """Seconds of a draft and of each of its levels, and what a node adds to a level."""
-        fixed, level, node = self._draft.weights.tolist()
-        return (max(fixed, 0.0), max(level, 0.0)), max(node, 0.0) / _TILE
+    def draft_rates(self) -> tuple[float, float, float, float]:
+        """Seconds of a first level, and what a node adds to it; of each other level, and what a node adds to that."""
+        fixed, first, level, node = self._draft.weights.tolist()
+        return max(fixed, 0.0), max(first, 0.0) / _TILE, max(level, 0.0), max(node, 0.0) / _TILE
 
     @property
     def pair(self) -> float:
@@ -172,8 +173,9 @@ class StepCosts:
         return features
 
     def _draft_features(self, work: StepWork) -> Doubles:
-        self._three[:] = 1.0, work.levels, work.levels * work.frontier / _TILE
-        return self._three
+        passes, nodes = max(work.levels - 1.0, 0.0), work.frontier / _TILE
+        self._four[:] = 1.0, nodes, passes, passes * nodes
+        return self._four
 
     def _extend_features(self, work: StepWork) -> Doubles:
         self._two[0], self._two[1] = 1.0, work.pairs / _TILE
