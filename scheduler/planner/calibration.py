@@ -18,8 +18,8 @@ from aerie.scheduler.planner.samples import Alike, SettledSteps
 
 SECONDS = 1.5
 """Calibration stops after the step that passes this."""
-_ROUNDS = 6
-PAUSE = 5e-4
+_ROUNDS = 4
+_PAUSE = 5e-4
 """Seconds before each step, as a serving loop and its clients leave them: of steps that follow one another at once, the
 weights of a small model stay in the caches.
 """
@@ -40,7 +40,7 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
         steps = SettledSteps()
         for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
             plan = _plan(next(numbers), *((size, depth) if number <= _ROUNDS else (1, 0)))
-            time.sleep(PAUSE)
+            time.sleep(_PAUSE)
             lane.launch(plan)
             steps.take(plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), lane.settle(), waited=False)
         for step in steps.whole[1:]:  # the first of a shape touches memory, and is left out

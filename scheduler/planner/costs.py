@@ -51,7 +51,7 @@ class StepCosts:
         )
         # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
         # chains early, so a calibration may see few levels.
-        self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), unit * np.array([0.2, 0.2, 0.2, 0.2]))
+        self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), np.full(4, 0.2 * unit))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         self._gap = Regression(unit * np.array([0.05, 0.0]), unit * np.array([2, 1]))
         self._features = np.zeros(knots + 4)

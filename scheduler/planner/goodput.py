@@ -75,11 +75,10 @@ class Goodput:
         self._held = None
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do and prompts of `context`
-        tokens: if drafting for `rows`
-        fresh rows like it gains more over an answer, of at most `answer` tokens, than the head's KV of the prompt
-        costs; or may for this one alone, since it may be better than the mean; or if no other row does and trials can
-        pay for it: else nobody notices that a head has become better.
+        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows`
+        fresh rows like it, with prompts of `context` tokens in total, gains more over an answer, of at most `answer`
+        tokens, than the head's KV of the prompt costs; or may for this one alone, since it may be better than the mean;
+        or if no other row does and trials can pay for it: else nobody notices that a head has become better.
         """
         if not self.costs.ready:
             return True
@@ -88,12 +87,13 @@ class Goodput:
         plain = self._plain(rows, context)
         seconds = self.guard.corrected(self.costs.extend_pass + prompt * self.costs.pair, rows, drafts=False)
         gain = self._fresh_gain(rows, temperature, context, plain, tokens)
-        if self.guard.allows(rows) and tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
-            return True
-        chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
-        gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
-        if self.guard.allows(rows) and gain * plain * tokens * LUCKY > seconds:
-            return True
+        if self.guard.allows(rows):
+            if tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
+                return True
+            chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
+            gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
+            if gain * plain * tokens * LUCKY > seconds:
+                return True
         return not headed and self._trials.keep(seconds / plain)
 
     def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:

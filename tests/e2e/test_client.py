@@ -45,7 +45,7 @@ def test_the_text_is_the_same_streamed_or_not_drafted_or_not(client: OpenAI, tem
     whole = chat(client, **fields).choices[0].message.content
     plain, usage = streamed(client, extra_body={"speculation": {"enabled": False}}, **fields)
     assert usage.speculation["drafted"] == 0
-    for _ in range(20):  # the planner may find that nothing pays for an answer
+    for _ in range(5):  # the planner may find that nothing pays for an answer
         drafted, usage = streamed(client, **fields)
         assert whole == plain == drafted and usage.completion_tokens <= 48
         if usage.speculation["drafted"]:
@@ -129,7 +129,7 @@ def metric(server: Server, name: str, **labels: str) -> float | None:
 
 def test_the_trees_of_a_stream_are_told_to_who_asks(client: OpenAI) -> None:
     fields = {"temperature": 0.8, "seed": 5, "stream": True, "max_tokens": 40}
-    for _ in range(20):  # the planner may find that nothing pays for an answer
+    for _ in range(5):  # the planner may find that nothing pays for an answer
         asked = [c for c in chat(client, **fields, extra_body={"speculation": {"trees": True}}) if c.choices]
         trees = [tree for chunk in asked for tree in chunk.choices[0].model_extra.get("trees", [])]
         if trees:

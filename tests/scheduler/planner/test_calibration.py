@@ -55,7 +55,7 @@ def test_it_stops_in_time(monkeypatch):
     monkeypatch.setattr(calibration, "SECONDS", 0.0)
     lane = ClockedLane()
     calibrated(lane, 64, (1, 3, 6), 64 * 7)
-    assert len(lane.plans) < 20
+    assert len(lane.plans) < 12
 
 
 def test_a_lane_without_a_clock_leaves_them_unknown():

@@ -7,6 +7,13 @@ import pytest
 from aerie.scheduler.planner.guard import MOST, SAVED, START, Guard, bucket_of
 
 
+def compared(guard: Guard, times: int, *, plain: float, drafting: float) -> None:
+    """Four rows take so many seconds by turns, where 1 ms is predicted."""
+    for _ in range(times):
+        guard.compare(4, 1e-3, drafting, drafts=True)
+        guard.compare(4, 1e-3, plain, drafts=False)
+
+
 def test_predictions_are_scaled_to_what_steps_take():
     guard = Guard()
     for _ in range(100):
@@ -20,21 +27,16 @@ def test_drafts_say_something_of_plain_steps_until_those_are_seen():
     for _ in range(100):
         guard.compare(4, 1e-3, 2e-3, drafts=True)
     assert 1.4e-3 < guard.corrected(1e-3, 4, drafts=False) < 1.9e-3
-    for _ in range(50):
-        guard.compare(4, 1e-3, 1e-3, drafts=False)
-        guard.compare(4, 1e-3, 2e-3, drafts=True)
+    compared(guard, 50, plain=1e-3, drafting=2e-3)
     assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1e-3, rel=0.05)
-    assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(2e-3, rel=0.05)
 
 
 def test_a_machine_that_slows_down_does_not_make_drafts_dearer_than_plain_steps():
     guard = Guard()
-    for _ in range(50):
-        guard.compare(1, 1e-3, 1e-3, drafts=False)
-        guard.compare(1, 1e-3, 1e-3, drafts=True)
+    compared(guard, 50, plain=1e-3, drafting=1e-3)
     for _ in range(50):  # from here on all steps draft
-        guard.compare(1, 1e-3, 1.5e-3, drafts=True)
-    assert guard.corrected(1e-3, 1, drafts=False) == pytest.approx(1.5e-3, rel=0.15)
+        guard.compare(4, 1e-3, 1.5e-3, drafts=True)
+    assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1.5e-3, rel=0.15)
 
 
 def test_drafts_without_samples_are_as_wrong_as_plain_steps():
@@ -42,11 +44,9 @@ def test_drafts_without_samples_are_as_wrong_as_plain_steps():
     for _ in range(100):
         guard.compare(4, 1e-3, 1.5e-3, drafts=False)
     assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(1.5e-3, rel=0.01)
-    for _ in range(100):
-        guard.compare(4, 1e-3, 2e-3, drafts=True)
-        guard.compare(4, 1e-3, 1.5e-3, drafts=False)
+    compared(guard, 100, plain=1.5e-3, drafting=2e-3)
     assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(2e-3, rel=0.05)
-    assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1.5e-3, rel=0.02)
+    assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1.5e-3, rel=0.01)
 
 
 def test_one_pause_hardly_moves_them():
