@@ -17,7 +17,7 @@ HOSTILE = '<img src=x onerror="window.harmed=1"><script>window.harmed=1</script>
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server("server.api_key=secret-word") as running:
+    with Server("server.api_key=secret-word", "spec.planner=fixed") as running:  # which drafts in every answer
         yield running
 
 

@@ -114,6 +114,15 @@ def client(server: Server) -> Iterator[OpenAI]:
         yield client
 
 
+@pytest.fixture(scope="session")
+def drafting() -> Iterator[OpenAI]:
+    """Of a server that drafts in every answer, for tests of what drafts bring: a planner may find that nothing pays."""
+    with Server("spec.planner=fixed") as running:
+        with running.client() as client:
+            yield client
+        assert running.end() == 0, running.output
+
+
 @pytest.fixture
 def refused() -> Callable[..., str]:
     """What a server says that cannot start; it must leave with code 2 and no traceback."""

@@ -35,7 +35,7 @@ def test_accept_is_where_a_served_token_is_accepted(tmp_path: Path, monkeypatch:
     hits = tmp_path / "hits"
     (tmp_path / "sitecustomize.py").write_text(WATCH.format(file=str(ACCEPT), line=LINE, hits=str(hits)))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Server("engine.kernels=torch") as server, server.client() as client:
+    with Server("engine.kernels=torch", "spec.planner=fixed") as server, server.client() as client:
         answer = client.chat.completions.create(model=server.name, messages=QUESTION, temperature=0, max_tokens=12)
         assert answer.usage is not None and answer.usage.completion_tokens
         until(hits.exists, "no draft was accepted or refused in spec/trees/accept.py")
