@@ -1,7 +1,8 @@
 """`aerie probe structured-costs`: what grammars and penalties cost rows that decode, and how a large schema arrives.
 
-In each round every batch decodes the same prompts to the same number of tokens, one a step, so that a busy machine
-slows all alike. Lane time is CPU time. `masked_device` has what masks cost beside a simulated device.
+In each round every batch decodes the same prompt to the same number of tokens, one a step, so that a busy machine slows
+all alike. Lane time is CPU time; the time of a token is that between two steps, as a stream sees it. `masked_device`
+has what masks cost beside a simulated device.
 """
 
 import json
@@ -9,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aerie.contracts.config import Config
@@ -19,7 +20,9 @@ from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.step import Lane, StepKind
 from aerie.probe.drive import MakeLane, Prompts, drive
 from aerie.probe.lane_log import LaneLog
+from aerie.probe.named_schemas import Named
 from aerie.probe.paired import ratio, work
+from aerie.probe.shapes import shape_at, with_shape
 from aerie.scheduler import Scheduler
 
 Cell = dict[str, Any]
@@ -47,10 +50,13 @@ PLACE = {
 @dataclass(frozen=True, slots=True)
 class Row:
     grammar: Grammar | None = None
+    named: bool = False
+    """It has the grammar that its prompt names."""
     edits: dict[str, Any] = field(default_factory=dict)
 
 
 FREE = Row()
+NAMED = Row(named=True)
 PLAIN = Row(_array(PLACE))
 BOUNDED = Row(_array({"type": "string", "maxLength": 40}))
 PENALISED = Row(edits={"repetition_penalty": 1.2, "presence_penalty": 0.5, "frequency_penalty": 0.5})
@@ -58,7 +64,8 @@ KEPT = Row(Grammar(kind="regex", text="(.|\\n)*"))
 BATCHES = {
     "free": (FREE, FREE),
     "kept grammars": (KEPT, KEPT),
-    "plain schemas": (PLAIN, PLAIN),
+    "schemas that prompts name": (NAMED, NAMED),
+    "schemas of something else": (PLAIN, PLAIN),
     "one row of bounded strings": (BOUNDED, FREE),
     "one penalised row": (PENALISED, FREE),
     "penalised rows": (PENALISED, PENALISED),
@@ -69,14 +76,17 @@ BATCHES = {
 @dataclass(frozen=True, slots=True)
 class Sizes:
     rows: int = 4
-    rounds: int = 12
+    rounds: int = 144
+    arrivals: int = 12
     tokens: int = 48
     temperatures: Sequence[float] = (0.0, 0.8)
 
 
-def measure_costs(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
-    """A cell for each batch and temperature: lane time of a step, and over that of free rows, with its interval."""
-    cells: list[Cell] = []
+def measure_costs(config: Config, prompts: Sequence[Named], make_lane: MakeLane, sizes: Sizes = Sizes()) -> list[Cell]:
+    """A cell for each batch and temperature: lane time of a step and time of a token, and both over those of free rows,
+    with their intervals.
+    """
+    cells, config = list[Cell](), _unplanned(config)
     with closing(make_lane(config)) as lane:
         for temperature in sizes.temperatures:
             took: dict[str, list[_Decoded]] = {name: [] for name in BATCHES}
@@ -88,37 +98,50 @@ def measure_costs(config: Config, prompts: Prompts, make_lane: MakeLane, sizes: 
     return cells
 
 
+def _unplanned(config: Config) -> Config:
+    """With no planner, whose calibration would count among the steps."""
+    return with_shape(config, shape_at(config, 1))
+
+
 @dataclass(frozen=True, slots=True)
 class _Decoded:
     steps: int
-    seconds: float
-    """Lane time of these steps."""
+    """Those of all rows that follow another such step."""
+    worked: float
+    """Seconds of lane time in these steps."""
+    passed: float
+    """Seconds from one of them to the next."""
     masking: Masking
 
 
 def _cells(took: dict[str, list[_Decoded]], temperature: float) -> Iterator[Cell]:
-    works = {
-        name: work([one.steps for one in rounds], [one.seconds for one in rounds]) for name, rounds in took.items()
-    }
+    steps = {name: [one.steps for one in rounds] for name, rounds in took.items()}
+    lane = {name: work(steps[name], [one.worked for one in rounds]) for name, rounds in took.items()}
+    token = {name: work(steps[name], [one.passed for one in rounds]) for name, rounds in took.items()}
     for name, rounds in took.items():
-        over, steps = ratio(works["free"], works[name]), sum(one.steps for one in rounds)
+        over, slower = ratio(lane["free"], lane[name]), ratio(token["free"], token[name])
         yield {
             "batch": name,
             "temperature": temperature,
-            "steps": steps,
-            "lane_ms_a_step": 1e3 / works[name].speed,
+            "steps": sum(steps[name]),
+            "lane_ms_a_step": 1e3 / lane[name].speed,
             "over_free": over.value,
             "lower": over.lower,
             "upper": over.upper,
-            "masks_a_step": sum(one.masking.masks for one in rounds) / steps,
-            "mask_ms_a_step": 1e3 * sum(one.masking.seconds for one in rounds) / steps,
+            "token_ms": 1e3 / token[name].speed,
+            "token_over_free": slower.value,
+            "token_lower": slower.lower,
+            "token_upper": slower.upper,
+            "masks_a_step": sum(one.masking.masks for one in rounds) / sum(steps[name]),
+            "mask_ms_a_step": 1e3 * sum(one.masking.seconds for one in rounds) / sum(steps[name]),
         }
 
 
-def _batch(prompt: Sequence[int], kinds: tuple[Row, Row], temperature: float, sizes: Sizes) -> list[Generate]:
+def _batch(named: Named, kinds: tuple[Row, Row], temperature: float, sizes: Sizes) -> list[Generate]:
+    own = {True: replace(NAMED, grammar=named.grammar)}
     return [
-        _request(f"row-{place}", prompt, kinds[place > 0], temperature, sizes.tokens, seed=place)
-        for place in range(sizes.rows)
+        _request(f"row-{place}", named.prompt, own.get(row.named, row), temperature, sizes.tokens, seed=place)
+        for place, row in enumerate(kinds[place > 0] for place in range(sizes.rows))
     ]
 
 
@@ -137,8 +160,9 @@ def _request(id: str, prompt: Sequence[int], row: Row, temperature: float, token
 def _decode(lane: Lane, config: Config, asked: list[Generate]) -> _Decoded:
     log = LaneLog(lane)
     run = drive(log, config, asked, concurrency=len(asked))
-    whole = [step.busy for step in log.steps if step.kind is StepKind.DECODE and step.rows == len(asked)]
-    return _Decoded(len(whole), sum(whole), run.masking)
+    whole = [step for step in log.steps if step.kind is StepKind.DECODE and step.rows == len(asked)]
+    passed = whole[-1].settled - whole[0].settled
+    return _Decoded(len(whole) - 1, sum(step.busy for step in whole[1:]), passed, run.masking)
 
 
 def _values(one: int) -> dict[str, Any]:
@@ -158,12 +182,12 @@ def measure_arrival(config: Config, prompts: Prompts, make_lane: MakeLane, sizes
     """A cell for each of LARGE: the longest step beside the arrival of a request with it, and the longest of as many
     steps beside one with no grammar: of more steps, a busy machine makes the longest longer.
     """
-    cells = []
+    cells, config = list[Cell](), _unplanned(config)
     with closing(make_lane(config)) as lane:
         for name, make in LARGE.items():
             own: list[list[float]] = []
             free: list[list[float]] = []
-            for one in range(sizes.rounds + 1):
+            for one in range(sizes.arrivals + 1):
                 row = Row(Grammar(kind="json_schema", text=json.dumps(make(one))))
                 own.append(_steps_beside(lane, config, prompts, row, sizes))
                 free.append(_steps_beside(lane, config, prompts, FREE, sizes, least=len(own[-1])))

@@ -40,6 +40,9 @@ def structured_command(
     """Whether answers match their grammars, and are the same however they are decoded."""
     import jsonschema  # type: ignore[import-untyped]
 
+    from aerie.commands.prompts import named_schemas
+    from aerie.probe.named_schemas import measure_named
+    from aerie.probe.report import show
     from aerie.probe.structured import Sizes, measure_structured
     from aerie.server.text.tokenizer import Tokenizer
 
@@ -47,14 +50,24 @@ def structured_command(
     tokenizer = Tokenizer.served(Path(config.model.path), config.server)
     formats = jsonschema.FormatChecker()
     sizes = Sizes(concurrency=concurrency, max_tokens=max_tokens, top_k=top_k)
+    asked = QUICK_PROMPTS if quick else prompts
+
+    def check(value: object, schema: dict[str, object]) -> None:
+        jsonschema.validate(value, schema, format_checker=formats)
+
+    named = measure_named(config, named_schemas(config, asked), make_lane, tokenizer.decode, check)
     cells = measure_structured(
         [config, *(inline(config_of(other, overrides)) for other in also or [])],
-        prompts_of(config, QUICK_PROMPTS if quick else prompts),
+        prompts_of(config, asked),
         make_lane,
         tokenizer.decode,
-        lambda value, schema: jsonschema.validate(value, schema, format_checker=formats),
+        check,
         sizes,
     )
+    columns = {"mode": "s", "temperature": ".1f", "strict": "s", "answers": "d", "valid": "d", "same": "d"}
+    columns |= {"tokens_a_step": ".2f", "tokens_a_step_free": ".2f", "over_free": ".3f", "lower": ".3f"}
+    columns |= {"upper": ".3f", "masks_a_choice": ".3f", "forced_drafts": "d", "forbidden_drafts": "d"}
+    show("Prompts that name a schema", named, columns)
     columns = {
         "head": "s",
         "mode": "s",
@@ -66,7 +79,7 @@ def structured_command(
     }
     columns |= {"equal": "s", "tokens_a_step": ".2f", "tokens_a_step_free": ".2f", "tokens_over_free": ".2f"}
     columns |= {"drafted": "d", "forced_drafts": "d", "forbidden_drafts": "d", "masks_a_choice": ".3f"}
-    end("Answers that match grammars", cells, columns, config, json)
+    end("Answers that match grammars", cells, columns, config, json, named=named)
 
 
 @structured.command("structured-costs")
@@ -78,15 +91,15 @@ def structured_costs_command(
     quick: Quick = False,
 ) -> None:
     """What grammars, penalties and large schemas cost rows that decode, and a simulated device."""
+    from aerie.commands.prompts import named_schemas
     from aerie.probe.masked_device import made_up_vocabulary, measure_masked_device
     from aerie.probe.report import show
     from aerie.probe.structured_costs import Sizes, measure_arrival, measure_costs
 
-    config = inline(config_of(target, overrides))
-    sizes = Sizes(rounds=1, tokens=12) if quick else Sizes()
-    asked = prompts_of(config, prompts)
-    cells = measure_costs(config, asked, make_lane, sizes)
-    arrivals = measure_arrival(config, asked, make_lane, sizes)
+    config = config_of(target, overrides)
+    sizes = Sizes(rounds=1, arrivals=1, tokens=12) if quick else Sizes()
+    cells = measure_costs(config, named_schemas(config, prompts), make_lane, sizes)
+    arrivals = measure_arrival(config, prompts_of(config, prompts), make_lane, sizes)
     simulated = measure_masked_device(made_up_vocabulary(), steps=2 if quick else 30)
     columns = {"schema": "s", "bytes": "d", "steps": "d"}
     columns |= {"longest_ms": ".2f", "longest_ms_free": ".2f", "stall_ms": ".2f"}
@@ -94,7 +107,8 @@ def structured_costs_command(
     columns = {"rows": "d", "threads": "d", "pass_ms": ".2f", "masks_ms": ".2f", "one_thread_ms": ".2f"}
     show("Masks beside a simulated 8B on an H100", simulated, columns | {"idle_share_more": ".4f"})
     columns = {"batch": "s", "temperature": ".1f", "steps": "d", "lane_ms_a_step": ".3f", "over_free": ".3f"}
-    columns |= {"lower": ".3f", "upper": ".3f", "masks_a_step": ".2f", "mask_ms_a_step": ".3f"}
+    columns |= {"lower": ".3f", "upper": ".3f", "token_ms": ".3f", "token_over_free": ".3f", "token_lower": ".3f"}
+    columns |= {"token_upper": ".3f", "masks_a_step": ".2f", "mask_ms_a_step": ".3f"}
     end("Rows beside each other", cells, columns, config, json, arrivals=arrivals, simulated=simulated)
 
 

@@ -12,6 +12,7 @@ from aerie.contracts.provenance import template_source
 from aerie.server.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from aerie.probe.named_schemas import Named
     from aerie.train.demo.chat import Chat
     from aerie.train.demo.tasks.exercise import Exercise
 
@@ -58,6 +59,18 @@ def conversations(
 def long_answers(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:
     """Ids of `count` held-out exercises whose answers have at least 200 tokens."""
     return _read_before(config, _long_exercises(config, count, seed=seed))
+
+
+def named_schemas(config: Config, count: int, *, seed: int = 0) -> "list[Named]":
+    """`count` held-out exercises that ask for data as JSON, with the schemas that they name."""
+    from aerie.probe.named_schemas import Named, schema_in
+
+    asked = task_prompts(config, count, seed=seed)["extraction"]
+    tokenizer = Tokenizer.served(Path(config.model.path), config.server)
+    try:
+        return [Named(prompt, schema_in(tokenizer.decode(prompt))) for prompt in asked]
+    finally:
+        tokenizer.close()
 
 
 def repetitions(config: Config, count: int, *, seed: int = 0) -> list[list[int]]:

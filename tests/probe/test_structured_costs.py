@@ -6,22 +6,27 @@ from pathlib import Path
 from aerie.contracts.config import load_config
 from aerie.engine.lanes.inline import InlineLane
 from aerie.probe.masked_device import made_up_vocabulary, measure_masked_device
+from aerie.probe.named_schemas import Named
 from aerie.probe.structured_costs import BATCHES, FREE, LARGE, Sizes, _steps_beside, measure_arrival, measure_costs
 from aerie.worker import build_worker
 from tests.house import HOME
 
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11]]
-SIZES = Sizes(rows=2, rounds=1, tokens=6, temperatures=(0.8,))
+NAMED = [Named(prompt, {"type": "object", "properties": {"name": {"type": "string"}}}) for prompt in PROMPTS]
+SIZES = Sizes(rows=2, rounds=1, arrivals=1, tokens=6, temperatures=(0.8,))
 
 
 def test_every_batch_has_its_cost() -> None:
     settings = ["engine.lane=inline", "engine.kv_tokens=2048", "model.max_length=128", "scheduler.max_running=4"]
     config = load_config(Path(HOME / "configs/serve/demo.yaml"), settings)
-    cells = measure_costs(config, PROMPTS, lambda one: InlineLane(build_worker(one)), SIZES)
+    cells = measure_costs(config, NAMED, lambda one: InlineLane(build_worker(one)), SIZES)
     assert [cell["batch"] for cell in cells] == list(BATCHES) and cells[0]["over_free"] == 1
     masked = {cell["batch"]: cell["masks_a_step"] for cell in cells}
-    assert masked["plain schemas"] > 0 == masked["free"] == masked["penalised rows"]
-    assert all(cell["steps"] > 2 and cell["lower"] <= cell["over_free"] <= cell["upper"] for cell in cells)
+    assert masked["schemas of something else"] > 0 < masked["schemas that prompts name"]
+    assert masked["free"] == masked["penalised rows"] == 0
+    assert all(2 < cell["steps"] <= SIZES.tokens - 2 for cell in cells), "steps of a calibration count, too"
+    assert all(cell["token_ms"] > 0 and cell["token_lower"] <= cell["token_over_free"] for cell in cells)
+    assert all(cell["lower"] <= cell["over_free"] <= cell["upper"] for cell in cells)
     arrivals = measure_arrival(config, PROMPTS, lambda one: InlineLane(build_worker(one)), SIZES)
     assert [cell["schema"] for cell in arrivals] == list(LARGE)
     assert all(30_000 < cell["bytes"] <= 65_536 and cell["longest_ms"] > 0 for cell in arrivals)
