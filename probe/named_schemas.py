@@ -22,7 +22,6 @@ from aerie.probe.paired import ratio, work
 from aerie.probe.shapes import chain_of, for_lane, shape_at, tree_of, with_shape
 from aerie.probe.structured import Cell, Check, Read, Sizes
 
-
 WHOLE = Sizes(temperatures=(0.0, 0.8), max_tokens=400)
 """Answers that end by themselves."""
 
