@@ -22,7 +22,8 @@ class GrammarFailed(Exception):
 class Matcher(Protocol):
     """Knows what may follow the tokens that it has taken."""
 
-    def allows(self, token: int) -> bool: ...
+    def allows(self, token: int) -> bool:
+        """What the mask says of a token, without making it."""
 
     def mask(self) -> Bools:
         """[V] which tokens may follow. Raises GrammarFailed if none may, or at a limit."""
@@ -85,7 +86,10 @@ class _Matcher:
         if self._matcher.is_stopped():
             self._check()
             return token in self._vocabulary.end_ids
-        return self._matcher.validate_tokens([token]) == 1
+        if self._matcher.validate_tokens([token]) != 1:
+            return False
+        forced = self.forced()  # of a text that is forced, masks leave the tokenizer's own tokens alone
+        return not forced or token == forced[0]
 
     def mask(self) -> Bools:
         bits = np.frombuffer(self.words(), dtype=np.uint8)
