@@ -138,10 +138,11 @@ def _cells(took: dict[str, list[_Decoded]], temperature: float) -> Iterator[Cell
 
 
 def _batch(named: Named, kinds: tuple[Row, Row], temperature: float, sizes: Sizes) -> list[Generate]:
-    own = {True: replace(NAMED, grammar=named.grammar)}
+    rows = [kinds[place > 0] for place in range(sizes.rows)]
+    held = [replace(row, grammar=named.grammar) if row.named else row for row in rows]
     return [
-        _request(f"row-{place}", named.prompt, own.get(row.named, row), temperature, sizes.tokens, seed=place)
-        for place, row in enumerate(kinds[place > 0] for place in range(sizes.rows))
+        _request(f"row-{place}", named.prompt, row, temperature, sizes.tokens, seed=place)
+        for place, row in enumerate(held)
     ]
 
 
