@@ -12,15 +12,9 @@ from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.grammars.matcher import GrammarFailed, Vocabulary
 from tests.engine.grammars.test_guides import END, GRAMMARS, WIDTH, committed, fresh, prepared, starts_of, step
-from tests.house import HOME
 from tests.patience import until
 
 FREE, AWAITED = "free", "awaited"
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return Vocabulary.of_model(HOME / "models/demo/target", WIDTH, (END,))
 
 
 class Board:

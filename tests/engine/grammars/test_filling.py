@@ -24,7 +24,6 @@ from tests.engine.grammars.test_guides import (
     committed,
     fresh,
     started,
-    vocabulary,  # noqa: F401  a fixture
 )
 
 
@@ -59,7 +58,7 @@ class Step:
         return np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little", count=WIDTH).view(np.bool_)
 
 
-def follower(vocabulary: Vocabulary, grammar: Grammar) -> Follower:  # noqa: F811
+def follower(vocabulary: Vocabulary, grammar: Grammar) -> Follower:
     guides = started(vocabulary, grammar)
     return Follower(guides.step[1])
 
@@ -67,7 +66,7 @@ def follower(vocabulary: Vocabulary, grammar: Grammar) -> Follower:  # noqa: F81
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(seed=some.integers(0, 2**32 - 1), grammar=some.sampled_from(GRAMMARS), steps=some.integers(1, 3))
 def test_masks_of_trees_are_those_of_a_fresh_matcher(
-    vocabulary: Vocabulary,  # noqa: F811
+    vocabulary: Vocabulary,
     seed: int,
     grammar: Grammar,
     steps: int,
@@ -101,7 +100,7 @@ def test_masks_of_trees_are_those_of_a_fresh_matcher(
         answer.append(token)
 
 
-def test_equal_masks_are_sent_once(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_equal_masks_are_sent_once(vocabulary: Vocabulary) -> None:
     row = follower(vocabulary, Grammar(kind="regex", text="[a-z]+"))
     (a,), (b,) = (vocabulary._tokens.tokenize_str(letter) for letter in "ab")
     step = Step(row, 3)
@@ -113,7 +112,7 @@ def test_equal_masks_are_sent_once(vocabulary: Vocabulary) -> None:  # noqa: F81
     assert (masking.masks, masking.distinct) == (3, 2)
 
 
-def test_a_late_row_waits_alone_and_finds_its_mask_in_the_next_step(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_a_late_row_waits_alone_and_finds_its_mask_in_the_next_step(vocabulary: Vocabulary) -> None:
     row = follower(vocabulary, GRAMMARS[0])
     late = Step(row)
     late.filling.begin(late.pool)
@@ -135,7 +134,7 @@ def test_a_late_row_waits_alone_and_finds_its_mask_in_the_next_step(vocabulary: 
     assert np.array_equal(third.mask(0), fresh(vocabulary, GRAMMARS[0], []).mask())
 
 
-def test_a_step_of_late_rows_alone_waits(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_a_step_of_late_rows_alone_waits(vocabulary: Vocabulary) -> None:
     row = follower(vocabulary, GRAMMARS[0])
     step = Step(row)
     step.filling = Filling({0: row}, step.words, step.of, np.ones(1, np.int32), np.zeros(1, np.int32))
@@ -152,7 +151,7 @@ def test_a_step_of_late_rows_alone_waits(vocabulary: Vocabulary) -> None:  # noq
     assert len(asked) >= 3 and step.of[0] >= 0
 
 
-def test_what_finds_no_room_counts_as_not_drafted(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_what_finds_no_room_counts_as_not_drafted(vocabulary: Vocabulary) -> None:
     row = follower(vocabulary, Grammar(kind="regex", text="(a|x)(b|y)(c|z)a"))
     tokens = [0, *(vocabulary._tokens.tokenize_str(letter)[0] for letter in "abc")]
     step = Step(row, 4, most=2)
@@ -162,7 +161,7 @@ def test_what_finds_no_room_counts_as_not_drafted(vocabulary: Vocabulary) -> Non
     assert step.of.tolist() == [FREE, 0, 1, MISSING, MISSING]
 
 
-def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None:
     row = follower(vocabulary, GRAMMARS[0])
 
     class Blown(Exhausted):
@@ -179,7 +178,7 @@ def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None: 
     assert row.guided.over
 
 
-def test_a_limit_after_a_draft_harms_nobody(vocabulary: Vocabulary) -> None:  # noqa: F811
+def test_a_limit_after_a_draft_harms_nobody(vocabulary: Vocabulary) -> None:
     """The target need not choose the draft; a matcher that has failed is of no more use."""
     row = follower(vocabulary, Grammar(kind="regex", text="[a-c]x"))
     (a,) = vocabulary._tokens.tokenize_str("a")
@@ -201,7 +200,7 @@ def test_a_limit_after_a_draft_harms_nobody(vocabulary: Vocabulary) -> None:  # 
 
 
 @pytest.mark.parametrize("tokens", [[0], [0, END]])
-def test_an_end_token_is_not_followed(vocabulary: Vocabulary, tokens: list[int]) -> None:  # noqa: F811
+def test_an_end_token_is_not_followed(vocabulary: Vocabulary, tokens: list[int]) -> None:
     row = follower(vocabulary, Grammar(kind="regex", text="a?"))
     step = Step(row, len(tokens))
     step.filling.begin(step.pool)

@@ -20,13 +20,10 @@ from aerie.engine.grammars.guides import Guides
 from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Matcher, Vocabulary
 from aerie.server.text.tokenizer import Tokenizer
+from tests.engine.grammars.conftest import END, IDS, WIDTH
 from tests.house import HOME
 from tests.patience import PATIENCE
 
-END = 1
-IDS = json.loads((HOME / "models/demo/target/config.json").read_text())["vocab_size"]
-WIDTH = IDS + 8
-"""More than the tokenizer has: logits are padded in many models."""
 SCHEMA = {
     "type": "object",
     "properties": {"name": {"type": "string", "maxLength": 6}, "n": {"type": "integer"}, "on": {"type": "boolean"}},
@@ -41,11 +38,6 @@ GRAMMARS = [
     Grammar(kind="choice", text=json.dumps(["yes", "no"]), behind="<|assistant|>"),
     Grammar(kind="choice", text=json.dumps(["yes", "no"]), behind="</think>"),
 ]
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return Vocabulary.of_model(HOME / "models/demo/target", WIDTH, (END,))
 
 
 def started(

@@ -9,18 +9,12 @@ import pytest
 from aerie.contracts.grammar import Grammar
 from aerie.engine.grammars.matcher import Matcher, Vocabulary
 from tests.engine.grammars.test_guides import END, GRAMMARS, WIDTH, fresh
-from tests.house import HOME
 
 STRICT = {"type": "object", "properties": {"line_number": {"type": "integer"}}, "required": ["line_number"]}
 FORCING = [
     Grammar(kind="choice", text=json.dumps(["yes", "perhaps, if it rains"])),
     Grammar(kind="json_schema", text=json.dumps({**STRICT, "additionalProperties": False})),
 ]
-
-
-@pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
-    return Vocabulary.of_model(HOME / "models/demo/target", WIDTH, (END,))
 
 
 def walk(matcher: Matcher, seed: int, longest: int = 16) -> list[int]:

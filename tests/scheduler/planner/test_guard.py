@@ -29,6 +29,7 @@ def test_drafts_say_something_of_plain_steps_until_those_are_seen():
     assert 1.4e-3 < guard.corrected(1e-3, 4, drafts=False) < 1.9e-3
     compared(guard, 50, plain=1e-3, drafting=2e-3)
     assert guard.corrected(1e-3, 4, drafts=False) == pytest.approx(1e-3, rel=0.05)
+    assert guard.corrected(1e-3, 4, drafts=True) == pytest.approx(2e-3, rel=0.05)
 
 
 def test_a_machine_that_slows_down_does_not_make_drafts_dearer_than_plain_steps():
