@@ -221,18 +221,23 @@ class Capacity:
     """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and at /config."""
 
 
+Answering = Callable[[StepOutput], None]
+"""Takes the output of a step, on any thread."""
+
+
 class Worker(Guiding, Protocol):
     """Runs steps in order on one device. It changes device state only; the scheduler owns all host state."""
 
     @property
     def capacity(self) -> Capacity: ...
 
-    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        """Runs a step. Calls `answer` once, as soon as the output is known; only the next step waits for the work after
-        that.
+    def step(self, plan: StepPlan, answer: Answering) -> None:
+        """Runs a step. Calls `answer` once, as soon as the output is known and those of earlier steps are answered;
+        only the next step waits for the work after that, which may run beside it, the answer too.
         """
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Answers what it has run, and ends its threads."""
 
 
 class Lane(Preparing, Protocol):

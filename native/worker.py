@@ -6,11 +6,10 @@ leaves behind equals the fallback's result bit for bit.
 """
 
 import ctypes
-from collections.abc import Callable
 
 import torch
 
-from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.step import Answering, Capacity, StepOutput, StepPlan
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.step.batch import stage_changes
@@ -26,8 +25,6 @@ from aerie.native.structs.prompts import prompts_of
 from aerie.native.structs.tails import tails_of
 from aerie.spec.round.tails import Tails
 from aerie.spec.worker import SpecWorker, drafts
-
-Answering = Callable[[StepOutput], None]
 
 
 class NativeWorker:
@@ -53,24 +50,19 @@ class NativeWorker:
     def step(self, plan: StepPlan, answer: Answering) -> None:
         """Answers before it extends the drafter."""
         self._hold.needed = self._state.begin(plan)
-        guided = self._guided(plan, answer) if self._hold.needed else answer
+
+        def answer_held(output: StepOutput) -> None:
+            self._hold.check()
+            self._state.answer(output, answer)
+
         if plan.prefill is not None:
-            ran = self._read_prompts(plan, guided)
+            ran = self._read_prompts(plan, answer_held)
         elif drafts(plan):
-            ran = self._draft(plan, guided)
+            ran = self._draft(plan, answer_held)
         else:
-            ran = not any(plan.drafting) and self._decode(plan, guided)
+            ran = not any(plan.drafting) and self._decode(plan, answer_held)
         if not ran:
             self.fallback.step(plan, answer)
-
-    def _guided(self, plan: StepPlan, answer: Answering) -> Answering:
-        """Of a step with rows that choose under grammars."""
-
-        def with_masking(output: StepOutput) -> None:
-            self._hold.check()
-            answer(self._state.advanced(plan, output))
-
-        return with_masking
 
     def _step_of(self, plan: StepPlan, tokens: int) -> Step | None:
         return self.plans.step_of(plan, tokens, self._hold)

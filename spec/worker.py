@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.step import Answering, Capacity, StepPlan
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.sampling.masks import Masks
@@ -65,9 +65,9 @@ class SpecWorker:
         """The GPU's runtime; None on a CPU."""
         return self.state.runtime
 
-    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
+    def step(self, plan: StepPlan, answer: Answering) -> None:
         """Runs a step. Answers before it extends the drafter."""
-        self._run(plan, lambda pending: answer(self.state.advanced(plan, pending.output())))
+        self._run(plan, lambda pending: self.state.answer(pending.output(), answer))
 
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work without a host sync on an asynchronous device."""

@@ -1,15 +1,20 @@
-"""The masks of rows' roots on a device that is the host, made on a thread of its own while passes run.
+"""What comes between the passes of rows with grammars, on a thread of its own beside the next pass, where the device is
+the host: it answers a step, and makes the masks of its rows' next roots.
 
-Between two passes a core's cache keeps little of Python, so the first mask after a pass took longer than all others
-together. Here another core makes it, from what the step before committed. The choice waits if a mask is not there yet.
+Between two passes a core's cache keeps little of Python: a few lines of it took as long as many masks. Here another
+core runs them. The next pass waits only for a mask that is not there when it chooses.
 """
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import thread_time
 from typing import Protocol
 
+from aerie.contracts.step import Answering, StepOutput
 from aerie.engine.grammars.guided import Guided
+from aerie.engine.grammars.guided_step import GuidedStep
 
 
 class Board(Protocol):
@@ -25,8 +30,10 @@ class Board(Protocol):
         """The row chooses from all tokens."""
 
 
-_Batches = SimpleQueue[tuple[list[Guided], "Lock"] | None]
-"""Rows, and what is held until they are done; then None."""
+_Lent = list[tuple[Guided, "Lock"]]
+"""Rows, and what is held until each has its mask."""
+_Tasks = SimpleQueue[Callable[[], _Lent] | None]
+"""Each returns rows whose masks are due; then None."""
 
 
 class Ahead:
@@ -34,29 +41,65 @@ class Ahead:
 
     def __init__(self, board: Board) -> None:
         self.board = board
-        self._batches: _Batches = SimpleQueue()
-        Thread(target=_run, args=(self._batches, board), name="masks-ahead", daemon=True).start()
+        self._tasks: _Tasks = SimpleQueue()
+        self._answered: Lock | None = None
+        """Held until the last step that `settle` got has been answered."""
+        self._thread = Thread(target=_run, args=(self._tasks, board), name="masks-ahead", daemon=True)
+        self._thread.start()
 
-    def send(self, rows: list[Guided]) -> None:
-        """Lends their matchers to the thread, until each row's `wait`."""
-        done = Lock()
-        done.acquire()
-        for row in rows:
-            row.busy = done
-            self.board.await_mask(row.row)
-        self._batches.put((rows, done))
+    def begin(self, row: Guided) -> None:
+        """Makes the first mask of a row. Until its `wait`, its matcher is the thread's; so it is after `settle`."""
+        lent = self._lend([row])
+        self._tasks.put(lambda: lent)
+
+    def settle(self, step: GuidedStep, output: StepOutput, answer: Answering) -> None:
+        """Settles a step and answers it, in the order of the calls; then makes the masks of the rows that go on."""
+        lent = self._lend(step.rows.values())
+        answered = self._answered = Lock()
+        answered.acquire()
+
+        def settle() -> _Lent:
+            settled = step.settle(output)
+            answer(settled)
+            answered.release()
+            for row, done in lent:
+                if row.over:
+                    self.board.free(row.row)
+                    done.release()
+            return [(row, done) for row, done in lent if not row.over]
+
+        self._tasks.put(settle)
+
+    def await_answers(self) -> None:
+        """Until all steps that `settle` got have been answered."""
+        if self._answered is not None:
+            with self._answered:
+                self._answered = None
 
     def close(self) -> None:
-        self._batches.put(None)
+        """Answers what it has got, and ends the thread."""
+        self._tasks.put(None)
+        self._thread.join()
 
-
-def _run(batches: _Batches, board: Board) -> None:
-    while (batch := batches.get()) is not None:
-        rows, done = batch
+    def _lend(self, rows: Iterable[Guided]) -> _Lent:
         for row in rows:
+            self.board.await_mask(row.row)
+        return [(row, row.lend()) for row in rows]
+
+
+def _run(tasks: _Tasks, board: Board) -> None:
+    due: deque[tuple[Guided, Lock]] = deque()
+    while True:
+        if due and tasks.empty():  # no answer waits for a mask
+            row, done = due.popleft()
             _make(row, board)
-        done.release()
-        del batch, rows  # a matcher that nobody else holds is freed here, not when the next batch comes
+            done.release()
+            del row  # a matcher that nobody else holds is freed here, not when the next one comes
+        elif (task := tasks.get()) is not None:
+            due += task()
+            del task
+        else:
+            return
 
 
 def _make(row: Guided, board: Board) -> None:

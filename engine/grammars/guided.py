@@ -35,6 +35,17 @@ class Guided:
     """Made ahead for the step in progress, and the seconds that this took."""
     seconds: float = 0.0
 
+    def lend(self) -> Lock:
+        """Its matcher is another thread's, until that releases what this returns."""
+        self.busy = Lock()
+        self.busy.acquire()
+        return self.busy
+
+    def rest(self) -> None:
+        """Forgets what happened in a step."""
+        self.taken = self.forbidden = self.masks = 0
+        self.seconds, self.walked = 0.0, False
+
     def wait(self) -> None:
         """Until the matcher has taken what was committed. Raises GrammarFailed."""
         if self.busy is not None:

@@ -12,16 +12,16 @@ cut off, or takes what was committed while the next pass runs: it follows exactl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
 
-from aerie.contracts.grammar import Grammar, Masking, Prepared
+from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
-from aerie.contracts.step import DecodeWork, Ending, Longs, RowStarts, StepOutput, StepPlan
+from aerie.contracts.step import Answering, DecodeWork, Longs, RowStarts, StepOutput, StepPlan
 from aerie.engine.grammars.ahead import Ahead, Board
 from aerie.engine.grammars.building import Building
 from aerie.engine.grammars.guided import Guided
+from aerie.engine.grammars.guided_step import GuidedStep
 from aerie.engine.grammars.kept import KeptMatchers
 from aerie.engine.grammars.matcher import GrammarFailed, Vocabulary
 
@@ -34,16 +34,11 @@ class Guides:
         """`vocabulary` is made when the first grammar arrives. `kept` may bound what is kept for later requests."""
         self._building = Building(vocabulary, kept)
         self._rows: dict[int, Guided] = {}
-        self._step: dict[int, Guided] = {}
-        """By their place in the step in progress: the rows that choose in it."""
-        self._faults: dict[int, str] = {}
-        self._masking = Masking()
-        self._distinct: set[bytes] = set()
-        """Masks of the step in progress."""
+        self._step = GuidedStep()
         self._ahead: Ahead | None = None
 
     def look_ahead(self, board: Board) -> None:
-        """Makes the masks of roots while passes run, for kernels that read `board`."""
+        """Answers steps and makes the masks of roots while passes run, for kernels that read `board`."""
         self._ahead = Ahead(board)
 
     def prepare(self, request: int, grammar: Grammar, done: Callable[[Prepared], None]) -> None:
@@ -58,51 +53,51 @@ class Guides:
         """Takes in a plan; says whether a row of its step chooses under a grammar. Harmless if called twice."""
         if plan.starts is not None and (self._rows or plan.starts.guides is not None):
             self._start(plan.starts)
-        self._step = {}
+        self._step = step = GuidedStep()
         if not self._rows:
             return False
         lasts = None if plan.prefill is None else plan.prefill.is_last
-        for place, row in enumerate(map(int, plan.rows)):
+        for place, row in enumerate(plan.rows.tolist()):
             guided = self._rows.get(row)
             if guided is not None and not guided.over and (lasts is None or lasts[place]):
-                self._step[place] = guided
-        return bool(self._step)
+                step.rows[place] = guided
+        return bool(step.rows)
 
     @property
     def step(self) -> dict[int, Guided]:
         """The rows that choose under a grammar in the step begun last, by their place in it."""
-        return self._step
+        return self._step.rows
 
     @property
     def places(self) -> list[int]:
         """Places of the step's rows that choose under a grammar."""
-        return list(self._step)
+        return list(self._step.rows)
 
     def chooses(self, place: int) -> bool:
-        return place in self._step
+        return place in self._step.rows
 
     def forced(self, work: DecodeWork) -> Longs | None:
         """[rows, depth] of the step in progress: tokens that must come next, -1 elsewhere; None if none must."""
         found: Longs | None = None
-        for place, guided in self._step.items():
+        for place, guided in self._step.rows.items():
             room = min(work.depth, int(work.nodes[place]) - 1)
             tokens = _forced(guided)[:room] if room > 0 else []
             if tokens:
                 found = np.full((len(work.nodes), work.depth), -1, dtype=np.int64) if found is None else found
                 found[place, : len(tokens)] = tokens
-                self._masking.forced += len(tokens)
+                self._step.masking.forced += len(tokens)
         return found
 
     def walk(self, place: int, tokens: list[int], parents: list[int], chosen: list[int], among: Chosen) -> None:
         """Holds the choices of a row to its grammar: overwrites `chosen` [nodes] along the accepted path. `tokens` and
         `parents` [nodes] are those of the row's tree, its root first.
         """
-        guided = self._step[place]
-        guided.walked = True
+        guided = self._step.rows[place]
         try:
             guided.wait()
+            guided.walked = True
             node = 0
-            while node >= 0:
+            while node >= 0 and not guided.over:
                 chosen[node] = token = self._choose(guided, node, chosen[node], tokens, parents, among)
                 if token in guided.end_ids:
                     return
@@ -111,37 +106,23 @@ class Guides:
                 node = _child(node, token, tokens, parents)
         except GrammarFailed as error:
             guided.over = True
-            self._faults[place] = str(error)
+            self._step.faults[place] = str(error)
 
-    def advanced(self, plan: StepPlan, output: StepOutput) -> StepOutput:
-        """Moves the matchers to the end of what the step committed, and adds to its output what the masks took."""
-        if not self._step:
-            return output
-        faults, masking, forbidden = self._faults, self._masking, np.zeros_like(output.drafted)
-        open_ones: list[Guided] = []
-        for place, guided in self._step.items():
-            kept = int(output.counts[place])
-            if guided.walked:
-                guided.matcher.undo(guided.taken - min(kept, guided.taken))
-            elif kept:
-                self._follow(guided, list(map(int, output.token_ids[place, :kept])))
-            guided.over |= int(output.endings[place]) != Ending.OPEN
-            masking.masks += guided.masks
-            masking.seconds += guided.seconds
-            masking.drafted += int(output.drafted[place])
-            masking.forbidden += guided.forbidden
-            forbidden[place] = guided.forbidden
-            guided.taken = guided.forbidden = guided.masks = 0
-            guided.seconds, guided.walked = 0.0, False
-            if guided.over:
-                self._release(guided)
-            elif kept:
-                open_ones.append(guided)
-        if self._ahead is not None and open_ones:
-            self._ahead.send(open_ones)
-        masking.distinct = len(self._distinct)
-        self._faults, self._masking, self._distinct, self._step = {}, Masking(), set(), {}
-        return replace(output, faults=faults, masking=masking, forbidden=forbidden)
+    def answer(self, output: StepOutput, answer: Answering) -> None:
+        """Moves the matchers to the end of what the step committed, and answers it with what the masks took. With
+        `look_ahead` this may happen on another thread, beside the next step.
+        """
+        step, self._step = self._step, GuidedStep()
+        if self._ahead is not None and step.rows:
+            self._ahead.settle(step, output, answer)
+        else:
+            self.await_answers()
+            answer(step.settle(output) if step.rows else output)
+
+    def await_answers(self) -> None:
+        """Until all steps have been answered."""
+        if self._ahead is not None:
+            self._ahead.await_answers()
 
     def close(self) -> None:
         if self._ahead is not None:
@@ -151,30 +132,19 @@ class Guides:
     def _choose(
         self, guided: Guided, node: int, token: int, tokens: list[int], parents: list[int], among: Chosen
     ) -> int:
-        self._masking.choices += 1
+        self._step.masking.choices += 1
         if not guided.filtered and guided.matcher.allows(token):
             return token
         started = time.thread_time()
         words = guided.matcher.words()
         if node or not guided.masks:  # else it was made ahead, and counts already
-            self._masking.seconds += time.thread_time() - started
-            self._masking.masks += 1
-        self._distinct.add(words)
+            self._step.masking.seconds += time.thread_time() - started
+            self._step.masking.masks += 1
+        self._step.distinct.add(words)
         allowed = words[token >> 3] >> (token & 7) & 1
         if not allowed:
             guided.forbidden += _child(node, token, tokens, parents) >= 0
         return token if allowed and not guided.filtered else among(node, words)
-
-    def _follow(self, guided: Guided, tokens: list[int]) -> None:
-        """Kernels have held a choice of the row to the mask of its root."""
-        self._masking.choices += 1
-        self._distinct.add(guided.matcher.words())
-        guided.due += [token for token in tokens if token not in guided.end_ids]
-
-    def _release(self, guided: Guided) -> None:
-        """The row chooses no more under its grammar."""
-        if self._ahead is not None:
-            self._ahead.board.free(guided.row)
 
     def _start(self, starts: RowStarts) -> None:
         """Rows with a new owner lose their matcher, and get its own."""
@@ -191,13 +161,14 @@ class Guides:
             guided = Guided(row, matcher, self._building.vocabulary().end_ids, _filtered(starts, place))
             self._rows[row] = guided
             if self._ahead is not None:
-                self._ahead.send([guided])
+                self._ahead.begin(guided)
 
     def _give_up(self, guided: Guided) -> None:
         """The row has another owner."""
         with suppress(GrammarFailed):
             guided.wait()
-        self._release(guided)
+        if self._ahead is not None:
+            self._ahead.board.free(guided.row)
         self._building.free([guided])
 
 

@@ -178,6 +178,7 @@ def _run(worker: Worker, pipe: Connection) -> None:
                 raise plan
             worker.step(plan, outputs.put)
     finally:  # send all answers before the error that ends the process
+        worker.close()
         outputs.put(None)
         writer.join()
 

@@ -1,6 +1,6 @@
 """A lane that runs each step at launch: for tests, debugging and machines with one core."""
 
-from collections import deque
+from queue import SimpleQueue
 
 from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
 from aerie.engine.lanes.preparing import Preparing
@@ -12,17 +12,17 @@ class InlineLane(Preparing):
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
         self._worker = worker
-        self._outputs: deque[StepOutput] = deque()
+        self._outputs: SimpleQueue[StepOutput] = SimpleQueue()
 
     @property
     def capacity(self) -> Capacity:
         return self._worker.capacity
 
     def launch(self, plan: StepPlan) -> None:
-        self._worker.step(plan, self._outputs.append)
+        self._worker.step(plan, self._outputs.put)
 
     def settle(self) -> StepOutput:
-        return self._outputs.popleft()
+        return self._outputs.get()
 
     def close(self) -> None:
         self._worker.close()

@@ -1,10 +1,8 @@
 """The worker without speculation: the baseline that speculation must match in text and beat in speed."""
 
-from collections.abc import Callable
-
 import torch
 
-from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.step import Answering, Capacity, StepPlan
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.step.plain_graphs import PlainGraphs
@@ -34,8 +32,8 @@ class PlainWorker:
         """The GPU's; None on a CPU."""
         return self.state.runtime
 
-    def step(self, plan: StepPlan, answer: Callable[[StepOutput], None]) -> None:
-        answer(self.state.advanced(plan, self.launch(plan).output()))
+    def step(self, plan: StepPlan, answer: Answering) -> None:
+        self.state.answer(self.launch(plan).output(), answer)
 
     @torch.inference_mode()
     def launch(self, plan: StepPlan) -> Pending:

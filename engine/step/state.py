@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Capacity, DecodeWork, Longs, StepOutput, StepPlan
+from aerie.contracts.step import Answering, Capacity, DecodeWork, Longs, StepOutput, StepPlan
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
@@ -69,9 +69,12 @@ class DeviceState:
             return None
         return self.guides.forced(work)
 
-    def advanced(self, plan: StepPlan, output: StepOutput) -> StepOutput:
-        """The output of a step, with what its grammars took."""
-        return output if self.guides is None or self.masked is not None else self.guides.advanced(plan, output)
+    def answer(self, output: StepOutput, answer: Answering) -> None:
+        """Answers a step, with what its grammars took."""
+        if self.guides is None or self.masked is not None:
+            answer(output)
+        else:
+            self.guides.answer(output, answer)
 
     def close(self) -> None:
         """Ends the threads; the rest ends with the process."""

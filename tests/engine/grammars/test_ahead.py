@@ -1,18 +1,29 @@
 """Masks made ahead: those of a fresh matcher after what was committed, and what happens where one cannot be made."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from aerie.contracts.grammar import Grammar
-from aerie.contracts.step import Ending
+from aerie.contracts.step import Ending, StepPlan
 from aerie.engine.grammars.ahead import Ahead
 from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.grammars.matcher import GrammarFailed, Vocabulary
-from tests.engine.grammars.test_guides import END, GRAMMARS, WIDTH, committed, fresh, prepared, starts_of, step
-from tests.patience import until
+from tests.engine.grammars.test_guides import (
+    END,
+    GRAMMARS,
+    WIDTH,
+    answered,
+    committed,
+    fresh,
+    prepared,
+    starts_of,
+    step,
+)
+from tests.patience import PATIENCE, until
 
 FREE, AWAITED = "free", "awaited"
 
@@ -31,6 +42,9 @@ class Board:
 
     def free(self, row: int) -> None:
         self.found[row] = FREE
+
+    def await_free(self, row: int) -> None:
+        until(lambda: self.found[row] == FREE, "the row is never free")
 
     def mask(self, row: int) -> np.ndarray:
         until(lambda: isinstance(self.found[row], bytes), "no mask comes")
@@ -57,11 +71,12 @@ def test_the_next_mask_follows_what_kernels_committed(vocabulary: Vocabulary, gr
         token = int(np.flatnonzero(mask)[place % mask.sum()])
         output = committed(1, Ending.STOP_ID if token == END else Ending.OPEN)
         output.token_ids[1] = token
-        output = guides.advanced(step(), output)
+        output = answered(guides, output)
         assert output.masking is not None and not output.faults
         assert (output.masking.masks, output.masking.choices, output.masking.distinct) == (1, 1, 1)
         if token == END:
-            assert board.found[2] == FREE and not guides.begin(step())
+            board.await_free(2)
+            assert not guides.begin(step())
             return
         answer.append(token)
         assert guides.begin(step())
@@ -76,14 +91,14 @@ def test_a_walk_waits_for_what_was_committed(vocabulary: Vocabulary) -> None:
     chosen = [a, c]
     guides.walk(1, [0, a], [0, 0], chosen, lambda node, words: b)
     assert chosen == [a, b]
-    guides.advanced(step(), committed(2))
+    answered(guides, committed(2))
     assert np.array_equal(board.mask(2), fresh(vocabulary, grammar, [a, b]).mask())
     assert guides.begin(step())
     chosen = [c]
     guides.walk(1, [0], [0], chosen, lambda node, words: e)
     assert chosen == [e]
-    guides.advanced(step(), committed(1, Ending.STOP_ID))
-    assert board.found[2] == FREE
+    answered(guides, committed(1, Ending.STOP_ID))
+    board.await_free(2)
 
 
 def test_a_resumed_row_and_the_next_owner_begin_with_their_own_masks(vocabulary: Vocabulary) -> None:
@@ -97,9 +112,10 @@ def test_a_resumed_row_and_the_next_owner_begin_with_their_own_masks(vocabulary:
 class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error
-        self.go = threading.Event()
+        self.begun, self.go = threading.Event(), threading.Event()
 
     def words(self) -> bytes:
+        self.begun.set()
         self.go.wait()
         raise self._error
 
@@ -115,12 +131,13 @@ def test_a_mask_that_cannot_be_made_is_the_fault_of_its_row(vocabulary: Vocabula
     guided = Guided(2, failing, frozenset({END}), filtered=False)  # type: ignore[arg-type]
     guides._rows[2] = guided
     assert guides.begin(step()) and guides._ahead is not None
-    guides._ahead.send([guided])
+    guides._ahead.begin(guided)
     assert board.found[2] == AWAITED
     failing.go.set()
     guides.walk(1, [0], [0], [5], lambda node, words: 0)
-    assert guides.advanced(step(), committed(1)).faults == {1: str(error)}
-    assert board.found[2] == FREE and not guides.begin(step())
+    assert answered(guides, committed(1)).faults == {1: str(error)}
+    board.await_free(2)
+    assert not guides.begin(step())
 
 
 def test_one_failure_does_not_keep_others_from_their_masks(vocabulary: Vocabulary) -> None:
@@ -128,8 +145,34 @@ def test_one_failure_does_not_keep_others_from_their_masks(vocabulary: Vocabular
     failing.go.set()
     rows = [Guided(0, failing, frozenset(), False), Guided(1, vocabulary.matcher(GRAMMARS[1]), frozenset(), False)]  # type: ignore[arg-type]
     ahead = Ahead(board)
-    ahead.send(rows)
+    for row in rows:
+        ahead.begin(row)
     assert board.mask(1).any() and board.found[0] == AWAITED
     with pytest.raises(GrammarFailed, match="broken"):
         rows[0].wait()
     ahead.close()
+
+
+def test_a_step_without_grammars_is_answered_after_those_before_it(vocabulary: Vocabulary) -> None:
+    guides, board = ahead_of(vocabulary, GRAMMARS[0])
+    board.mask(2)
+    failing = Failing(GrammarFailed("slow"))
+    assert guides._ahead is not None
+    guides._ahead.begin(Guided(4, failing, frozenset(), False))  # type: ignore[arg-type]
+    assert failing.begun.wait(PATIENCE)
+    answers: list[int] = []
+
+    def answer(number: int, plan: StepPlan, *, guided: bool) -> None:
+        assert guides.begin(plan) == guided
+        guides.answer(replace(committed(0), number=number), lambda output: answers.append(output.number))
+
+    answer(0, step(), guided=True)
+    other = replace(step(), rows=np.array([0, 5], np.int32))
+    second = threading.Thread(target=answer, args=(1, other), kwargs={"guided": False})
+    second.start()
+    second.join(0.05)
+    assert not answers
+    failing.go.set()
+    second.join(PATIENCE)
+    assert answers == [0, 1]
+    guides.close()

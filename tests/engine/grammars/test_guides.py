@@ -85,7 +85,15 @@ def step(starts: RowStarts | None = None) -> StepPlan:
 
 def committed(count: int, ending: Ending = Ending.OPEN) -> StepOutput:
     zero, counts = np.zeros(2, np.int32), np.array([0, count], np.int32)
-    return StepOutput(0, zero[:, None], counts, zero, zero, zero, np.array([0, int(ending)], np.int32))
+    tokens = np.zeros((2, max(count, 1)), np.int32)
+    return StepOutput(0, tokens, counts, zero, zero, zero, np.array([0, int(ending)], np.int32))
+
+
+def answered(guides: Guides, output: StepOutput) -> StepOutput:
+    """What the step begun last is answered with."""
+    answers: queue.SimpleQueue[StepOutput] = queue.SimpleQueue()
+    guides.answer(output, answers.put)
+    return answers.get(timeout=PATIENCE)
 
 
 def fresh(vocabulary: Vocabulary, grammar: Grammar, tokens: list[int]) -> Matcher:
@@ -141,7 +149,7 @@ def test_every_mask_is_a_fresh_matcher_s(
             node = children[0] if children else -1
         kept = data.draw(some.integers(1, len(path)))  # the row's limit may cut the path
         ended = path[kept - 1] == END
-        output = guides.advanced(step(), committed(kept, Ending.STOP_ID if ended else Ending.OPEN))
+        output = answered(guides, committed(kept, Ending.STOP_ID if ended else Ending.OPEN))
         assert not output.faults and output.masking is not None and output.masking.masks == len(seen)
         assert output.masking.distinct == len({mask.tobytes() for mask in seen.values()})
         assert output.masking.forbidden == refused and output.forbidden.tolist() == [0, refused]
@@ -268,7 +276,7 @@ def test_a_blown_limit_is_the_fault_of_its_row(vocabulary: Vocabulary) -> None:
     guides = started(vocabulary, GRAMMARS[0])
     guides._rows[2].matcher = Exhausted()  # type: ignore[assignment]
     guides.walk(1, [0], [0], [5], lambda node, words: 0)
-    assert guides.advanced(step(), committed(1)).faults == {1: "the step took too much fuel"}
+    assert answered(guides, committed(1)).faults == {1: "the step took too much fuel"}
     assert not guides.begin(step()), "the row must not choose in the step that was launched meanwhile"
 
 
@@ -325,7 +333,7 @@ def test_matchers_are_made_and_freed_beside_the_steps() -> None:
     guides = started(cast(Vocabulary, watched), GRAMMARS[0], kept=KeptMatchers(entries=0))
     ((thread, niceness),) = watched.made
     assert thread.startswith("grammar") and (sys.platform != "linux" or niceness == min(19, _niceness() + 5))
-    guides.advanced(step(), committed(0))
+    answered(guides, committed(0))
     guides.forget(7)
     guides.begin(step(starts_of(-1)))  # row 2 has a new owner
     freed = [watched.freed.get(timeout=PATIENCE) for _ in range(2)]
