@@ -98,14 +98,15 @@ class Goodput:
 
     def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
         """As `_gain`, of the best draft for `rows` fresh rows of one temperature and answers of so many tokens, whose
-        last step commits half of what it could on average. What drafts promise holds as long as a choice may.
+        last step commits half of what it could on average. What drafts promise holds for as many steps as have been
+        learned from, and no longer than a choice may: the first steps teach the most.
         """
         kind, now = (rows, temperature_class(temperature)), self.survival.offsets.now
         gain, tokens, until = self._fresh.get(kind, (0.0, 1.0, 0))
         if now >= until:
             best = self.chains.best(self.survival.fresh(temperature, rows, self._deepest), rows, context, 0)
             gain, tokens = self._gain(best, rows, plain), best.tokens / rows
-            self._fresh[kind] = gain, tokens, now + HELD
+            self._fresh[kind] = gain, tokens, now + min(max(now, 1), HELD)
         return gain * answer / (answer + (tokens - 1.0) / 2.0)
 
     def rests(self, headed: Longs, rows: int) -> bool:
