@@ -165,9 +165,14 @@ class Policy:
             request.message.speculation.enabled and max_nodes(request.message) > 1,
             request.message.sampling,
         )
-        prompt, headed = len(request.tokens), int(np.count_nonzero(self._rows.drafting))
-        return wanted and self._goodput.pays(
-            load, sampling.temperature, load * prompt, prompt=prompt, answer=request.limit - prompt, headed=headed
+        if not wanted:
+            return False
+        rows, prompt = self._rows, len(request.tokens)
+        headed = int(np.count_nonzero(rows.drafting))
+        others = int(rows.settled[rows.decoding].sum()) + sum(len(other.tokens) for other in rows.prefilling)
+        others += (load - 1 - rows.running) * prompt  # those that wait may have prompts like it
+        return self._goodput.pays(
+            load, sampling.temperature, others, prompt=prompt, answer=request.limit - prompt, headed=headed
         )
 
     def _prefill(self) -> PrefillStep | None:

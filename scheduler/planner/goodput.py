@@ -75,15 +75,15 @@ class Goodput:
         self._held = None
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside `headed` rows that do: if drafting for `rows`
-        fresh rows like it, with prompts of `context` tokens in total, gains more over an answer, of at most `answer`
-        tokens, than the head's KV of the prompt costs; or may for this one alone, since it may be better than the mean;
-        or if no other row does and trials can pay for it: else nobody notices that a head has become better.
+        """Whether a request of `prompt` tokens keeps head KV, beside others of `context` tokens, of which `headed` do:
+        if drafting for `rows` fresh rows of its kind gains more over an answer, of at most `answer` tokens, than the
+        head's KV of the prompt costs; or may for this one alone, since it may be better than the mean; or if no other
+        row does and trials can pay for it: else nobody notices that a head has become better.
         """
         if not self.costs.ready:
             return True
         tokens = self._answers.expected(answer)
-        context += round(rows * tokens / 2)  # half of its answer, on average
+        context += prompt + round(tokens / 2)  # half of its answer, on average
         plain = self._plain(rows, context)
         seconds = self.guard.corrected(self.costs.extend_pass + prompt * self.costs.pair, rows, drafts=False)
         gain = self._fresh_gain(rows, temperature, context, plain, tokens)
