@@ -34,11 +34,25 @@ struct Sight {
   long stride;
 };
 
+// Prefetches as many positions as there are lanes, some at a time: a core waits for so many lines at once that others
+// could not come meanwhile.
 template <class Number>
-inline void fetch(const Sight<Number>& sight, long first, long last, long offset, long size) {
-  for (long i = first; i < std::min<long>(last, sight.slots.size()); ++i)
-    for (long at = 0; at < size; at += 64 / sizeof(Number)) __builtin_prefetch(sight.slots[i] + offset + at);
-}
+class Ahead {
+ public:
+  Ahead(const Sight<Number>& sight, long first, long offset, long size)
+      : sight_(sight), next_(first), last_(std::min<long>(first + kLanes, sight.slots.size())), offset_(offset),
+        size_(size) {}
+
+  void some(long positions) {
+    for (const long end = std::min(next_ + positions, last_); next_ < end; ++next_)
+      for (long at = 0; at < size_; at += 64 / sizeof(Number)) __builtin_prefetch(sight_.slots[next_] + offset_ + at);
+  }
+
+ private:
+  const Sight<Number>& sight_;
+  long next_;
+  const long last_, offset_, size_;
+};
 
 // The queries of one row, some at a time.
 template <class Number, int Parts>
@@ -48,19 +62,18 @@ class Gaze {
   Gaze(float* out, const float* query, long stride, long prefix, const int64_t* words, const Rows& rows,
        Sight<Number>& sight)
       : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), heads_(rows.heads),
-        to_values_(rows.kv_heads * kDim), sight_(sight) {}
+        to_values_(rows.kv_heads * kDim), at_once_((2 * kLanes + heads_ - 1) / heads_), sight_(sight) {}
 
   void look(long begin, long end) {
     begin_ = begin;
-    over_prefix(0, [&](long first, long count) {
+    over_prefix(0, [&](long first, long count, Ahead<Number>& ahead) {
       for (long node = begin; node < end; ++node)
-        for (long head = 0; head < heads_; ++head)
-          score_all(node, head, first, count, [&](long i) { return sight_.slots[first + i]; });
+        score_all(node, first, count, [&](long i) { return sight_.slots[first + i]; }, [&] { ahead.some(at_once_); });
     });
     for (long node = begin; node < end; ++node) weigh_own(node);
-    over_prefix(to_values_, [&](long first, long count) {
+    over_prefix(to_values_, [&](long first, long count, Ahead<Number>& ahead) {
       for (long node = begin; node < end; ++node)
-        mix_all(node, first, count, [&](long i) { return sight_.slots[first + i]; });
+        mix_all(node, first, count, [&](long i) { return sight_.slots[first + i]; }, [&] { ahead.some(at_once_); });
     });
     for (long node = begin; node < end; ++node) mix_own(node);
   }
@@ -76,12 +89,12 @@ class Gaze {
 
   float* mixed(long node, long head) const { return out_ + (node * heads_ + head) * kDim; }
 
-  // Takes as many positions at a time as there are lanes, and prefetches what comes after them.
+  // Takes as many positions at a time as there are lanes; `work` prefetches what comes after them.
   template <class Work>
   void over_prefix(long offset, Work work) const {
     for (long first = 0; first < prefix_; first += kLanes) {
-      fetch(sight_, first + kLanes, first + 2 * kLanes, offset, to_values_);
-      work(first, std::min(kLanes, prefix_ - first));
+      Ahead<Number> ahead(sight_, first + kLanes, offset, to_values_);
+      work(first, std::min(kLanes, prefix_ - first), ahead);
     }
   }
 
@@ -97,21 +110,33 @@ class Gaze {
     }
   }
 
-  template <class Slot>
-  void score_all(long node, long head, long first, long count, Slot slot) const {
-    Floats asked[Parts];
-    scaled<Parts>(asked, query_ + node * stride_ + head * kDim);
-    score<Number, Parts>(scores(node, head) + first, asked, count, sight_.keys[head], slot);
+  // Processes heads that share keys in pairs, with `between` before each.
+  template <class Slot, class Between>
+  void score_all(long node, long first, long count, Slot slot, Between between) const {
+    for (long head = 0; head < heads_;) {
+      between();
+      const bool two = pairs(head);
+      Floats asked[2][Parts];
+      float* const found[] = {scores(node, head) + first, scores(node, head + two) + first};
+      for (long one = 0; one <= two; ++one) scaled<Parts>(asked[one], query_ + node * stride_ + (head + one) * kDim);
+      if (two)
+        score<Number, Parts, 2>(found, asked, count, sight_.keys[head], slot);
+      else
+        score<Number, Parts, 1>(found, asked, count, sight_.keys[head], slot);
+      head += two ? 2 : 1;
+    }
   }
+
+  bool pairs(long head) const { return head + 1 < heads_ && sight_.keys[head + 1] == sight_.keys[head]; }
 
   void weigh_own(long node) const {
     see(node);
     const long own = static_cast<long>(sight_.nodes.size()), seen = prefix_ + own;
     const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
+    for (long first = 0; first < own; first += kLanes)
+      score_all(node, prefix_ + first, std::min(kLanes, own - first),
+                [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; }, [] {});
     for (long head = 0; head < heads_; ++head) {
-      for (long first = 0; first < own; first += kLanes)
-        score_all(node, head, prefix_ + first, std::min(kLanes, own - first),
-                  [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; });
       float* found = scores(node, head);
       std::fill(found + seen, found + padded, -INFINITY);
       share(node, head) = weigh(found, padded);
@@ -119,12 +144,13 @@ class Gaze {
     }
   }
 
-  // Processes heads that share values in pairs, since the sums of one wait for each other.
-  template <class Slot>
-  void mix_all(long node, long first, long count, Slot slot) const {
+  // As score_all: the sums of one head wait for each other.
+  template <class Slot, class Between>
+  void mix_all(long node, long first, long count, Slot slot, Between between) const {
     for (long head = 0; head < heads_;) {
+      between();
       const long offset = to_values_ + sight_.keys[head];
-      const bool two = head + 1 < heads_ && sight_.keys[head + 1] == sight_.keys[head];
+      const bool two = pairs(head);
       float* const outs[] = {mixed(node, head), mixed(node, head + two)};
       const float* const weights[] = {scores(node, head) + first, scores(node, head + two) + first};
       if (two)
@@ -138,7 +164,7 @@ class Gaze {
   void mix_own(long node) const {
     see(node);
     mix_all(node, prefix_, static_cast<long>(sight_.nodes.size()),
-            [&](long i) { return sight_.slots[prefix_ + sight_.nodes[i]]; });
+            [&](long i) { return sight_.slots[prefix_ + sight_.nodes[i]]; }, [] {});
     for (long head = 0; head < heads_; ++head)
       for (float* at = mixed(node, head); at < mixed(node, head) + kDim; at += kLanes)
         store(at, load(at) * share(node, head));
@@ -148,6 +174,7 @@ class Gaze {
   const float* const query_;
   const int64_t* const words_;
   const long stride_, prefix_, heads_, to_values_;
+  const long at_once_;  // positions to prefetch beside the work of two heads
   Sight<Number>& sight_;
   long begin_ = 0;
 };

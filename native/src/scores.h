@@ -8,26 +8,39 @@
 
 namespace aerie {
 
-// `dim` numbers times those of one key, as vectors still to be summed.
-template <class Number, int Parts>
-inline Floats products(const Floats* asked, const Number* key) {
-  Floats products{};  // from zero, so that every compiled copy fuses the same products with the same sums
+// `dim` numbers of each of Heads queries times those of one key, as vectors still to be summed.
+template <class Number, int Parts, int Heads>
+inline void multiply(Floats* products, const Floats (*asked)[Parts], const Number* key) {
+#pragma GCC unroll 2
+  for (int head = 0; head < Heads; ++head) products[head] = Floats{};  // so that all products are fused with sums alike
 #pragma GCC unroll 16
-  for (int part = 0; part < Parts; ++part) products += asked[part] * floats(key + part * kLanes);
-  return products;
+  for (int part = 0; part < Parts; ++part) {
+    const Floats read = floats(key + part * kLanes);
+#pragma GCC unroll 2
+    for (int head = 0; head < Heads; ++head) products[head] += asked[head][part] * read;
+  }
 }
 
-// Scores of the keys [count], at most as many as there are lanes, at `offset` after slot(i).
-template <class Number, int Parts, class Slot>
-inline void score(float* found, const Floats* asked, long count, long offset, Slot slot) {
+// Scores of the keys [count], at most as many as there are lanes, at `offset` after slot(i), for Heads heads that share
+// them.
+template <class Number, int Parts, int Heads, class Slot>
+inline void score(float* const* found, const Floats (*asked)[Parts], long count, long offset, Slot slot) {
+  Floats each[Heads][kLanes], products[Heads];
   if (count < kLanes) {
-    for (long i = 0; i < count; ++i) found[i] = sum(products<Number, Parts>(asked, slot(i) + offset));
+    for (long i = 0; i < count; ++i) {
+      multiply<Number, Parts, Heads>(products, asked, slot(i) + offset);
+      for (int head = 0; head < Heads; ++head) found[head][i] = sum(products[head]);
+    }
     return;
   }
-  Floats each[kLanes];
 #pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) each[i] = products<Number, Parts>(asked, slot(i) + offset);
-  store(found, sums(each));
+  for (int i = 0; i < kLanes; ++i) {
+    multiply<Number, Parts, Heads>(products, asked, slot(i) + offset);
+#pragma GCC unroll 2
+    for (int head = 0; head < Heads; ++head) each[head][i] = products[head];
+  }
+#pragma GCC unroll 2
+  for (int head = 0; head < Heads; ++head) store(found[head], sums(each[head]));
 }
 
 // Adds Count vectors of each of the values [count], from vector First on.
