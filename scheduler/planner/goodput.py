@@ -86,15 +86,18 @@ class Goodput:
         context += prompt + round(tokens / 2)  # half of its answer, on average
         plain = self._plain(rows, context)
         seconds = self.guard.corrected(self.costs.extend_pass + prompt * self.costs.pair, rows, drafts=False)
-        gain = self._fresh_gain(rows, temperature, context, plain, tokens)
-        if self.guard.allows(rows):
-            if tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds:
-                return True
-            chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
-            gain = self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
-            if gain * plain * tokens * LUCKY > seconds:
+        if self.guard.allows(rows) and self.guard.keeps():
+            gain = self._fresh_gain(rows, temperature, context, plain, tokens)
+            pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
+            if pays or self._lucky_gain(rows, temperature, context, plain) * plain * tokens * LUCKY > seconds:
+                self.guard.keep(seconds / plain)
                 return True
         return not headed and self._trials.keep(seconds / plain)
+
+    def _lucky_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
+        """What the best draft gains, as a share of a plain step, if one fresh row is lucky and the others draft nothing."""
+        chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
+        return self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
 
     def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
         """As `_gain`, of the best draft for `rows` fresh rows of one temperature and answers of so many tokens, whose

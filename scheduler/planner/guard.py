@@ -6,6 +6,9 @@ ratio (`scales`). And an account is kept in units of plain steps: a drafting ste
 ones, or takes out what it was behind; each plain step pays in a little. Where the account is empty nothing is drafted
 but trials. So drafting never loses more than START steps and a share of SAVED of the time, however wrong the
 predictions are.
+
+What prompts pay for their head's KV stands in an account of its own, which drafts of any batch repay: they must bring
+what that costs. It is paid at once and comes back later, so drafting goes on while this account is empty.
 """
 
 import math
@@ -17,6 +20,8 @@ START, MOST = 8.0, 16.0
 """Plain steps in a new account, and the most that it holds: past gains cannot pay for long losses."""
 SAVED = 0.008
 """What each step without drafts pays in."""
+MOST_KEPT = 32.0
+"""Of the account of head KV, either way: many prompts may come at once."""
 WORST = 1.5
 """No step is behind by more: the rest is a pause of the machine."""
 
@@ -30,6 +35,7 @@ class Guard:
     def __init__(self) -> None:
         self._scales = [Scales() for _ in range(BUCKETS)]
         self._accounts = [START] * BUCKETS
+        self._kept = START
 
     def corrected(self, seconds: float, rows: int, *, drafts: bool) -> float:
         return seconds * self._scales[bucket_of(rows)].ratio(drafts=drafts)
@@ -37,6 +43,14 @@ class Guard:
     def allows(self, rows: int) -> bool:
         """Whether drafting with so many rows has not lost too much."""
         return self._accounts[bucket_of(rows)] > 0.0
+
+    def keeps(self) -> bool:
+        """Whether drafts have brought what the head's KV of prompts has cost."""
+        return self._kept > 0.0
+
+    def keep(self, steps: float) -> None:
+        """Books head KV that costs so many plain steps."""
+        self._kept = max(self._kept - steps, -MOST_KEPT)
 
     def account(self, rows: int) -> float:
         return self._accounts[bucket_of(rows)]
@@ -56,4 +70,5 @@ class Guard:
             gained = tokens / rows - seconds / plain if plain > 0.0 else 0.0
             gained = max(gained, -WORST * steps) if math.isfinite(gained) else 0.0
         self._accounts[size] = min(max(self._accounts[size] + gained, -MOST), MOST)
+        self._kept = min(max(self._kept + gained, -MOST_KEPT), MOST_KEPT)
         return gained

@@ -20,7 +20,7 @@ LUCK, LUCKY = 1.0, 1 / 6
 KEPT = 4.0
 """Plain steps that the head's KV of a prompt may cost: of a long one, the request may find less in the prefix cache."""
 _START, _LEAST, _MOST = 0.5, -2.0, 8.0
-_FIRST = 12.0
+_FIRST = 3.0
 """Plain steps that head KV of the first prompts may cost beside the budget: nothing else tells what a head is worth."""
 
 

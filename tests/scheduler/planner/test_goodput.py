@@ -203,6 +203,21 @@ def test_a_prompts_head_kv_pays_in_long_answers_alone():
     assert goodput.pays(4, 0.0, 80, prompt=2, answer=4, headed=4)
 
 
+def test_head_kv_is_kept_only_as_long_as_drafts_repay_it():
+    goodput = planner(level=1e-5, pair=1e-6, shapes=CHAINS)
+    decided(goodput, rows=4, steps=60, accepted=63)
+    kept = [goodput.pays(4, 0.0, 800, prompt=400, answer=400, headed=4) for _ in range(99)]
+    assert 9 < sum(kept) < 99 and kept == sorted(kept, reverse=True)
+
+
+def test_what_drafts_promise_fresh_rows_is_asked_again_soon_while_little_is_known():
+    goodput = planner(level=5e-4, shapes=CHAINS)
+    asked = {"prompt": 40, "answer": 400, "headed": 4}
+    assert not goodput.pays(4, 0.0, 800, **asked)
+    decided(goodput, rows=4, steps=4, accepted=63)
+    assert goodput.pays(4, 0.0, 800, **asked)
+
+
 def test_a_head_that_becomes_good_is_used_again():
     goodput = planner(level=5e-5, shapes=CHAINS)
     decided(goodput, steps=300, accepted=0)

@@ -82,5 +82,23 @@ def test_past_gains_pay_for_few_losses():
     assert guard.account(1) == MOST
 
 
+def test_head_kv_that_no_draft_repays_is_kept_ever_less():
+    guard, kept = Guard(), 0
+    for _ in range(2000):
+        if guard.keeps():
+            guard.keep(0.5)
+            kept += 1
+        guard.settle(16, 1, 16, 1e-3, 1e-3, drafts=False)
+    assert START - 1 < 0.5 * kept <= START + 1 + SAVED * 2000
+
+
+def test_drafts_of_any_batch_repay_head_kv():
+    guard = Guard()
+    guard.keep(2 * START)
+    assert not guard.keeps() and guard.allows(4), "what is paid already is no reason not to draft"
+    guard.settle(4, 20, 120, 20e-3, 1e-3, drafts=True)
+    assert guard.keeps()
+
+
 def test_sizes():
     assert [bucket_of(rows) for rows in (1, 2, 3, 4, 64, 127, 128, 10**6)] == [0, 1, 1, 2, 6, 6, 7, 7]

@@ -49,7 +49,7 @@ def test_a_trial_that_gained_pays_for_others_and_no_loss_ends_them_for_good():
 
 def test_a_head_is_kept_only_if_its_row_can_be_tried_too():
     trials = Trials()
-    assert trials.keep(8.0) and trials.keep(4.0), "the first prompts are kept whatever the budget"
+    assert trials.keep(2.0) and trials.keep(1.0), "the first prompts are kept whatever the budget"
     assert not trials.keep(0.3) and trials.keep(0.2)
     assert trials.budget == 0.3
     trials.settle(0.0, -100.0)
