@@ -95,7 +95,7 @@ class Goodput:
         return not headed and self._trials.keep(seconds / plain)
 
     def _lucky_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
-        """What the best draft gains, as a share of a plain step, if one fresh row is lucky and the others draft nothing."""
+        """What the best draft gains, as a share of a plain step, if one fresh row is lucky and no other one drafts."""
         chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
         return self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
 
