@@ -8,7 +8,7 @@ import torch
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
-from aerie.contracts.step import Worker
+from aerie.contracts.worker import Worker
 
 if TYPE_CHECKING:
     from aerie.engine.bindings import Kernels

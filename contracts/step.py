@@ -9,7 +9,6 @@ Lengths count positions whose target KV is written. A row of length n has tokens
 more while another step of the row is in flight. The device reads the true length from its FutureMap table.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aerie.contracts.edit_starts import EditStarts
-from aerie.contracts.grammar import Guiding, Masking, Preparing
+from aerie.contracts.grammar import Masking, Preparing
 from aerie.contracts.sampling import Column
 
 Ints = NDArray[np.int32]
@@ -219,25 +218,6 @@ class Capacity:
     """Whether answers can be held to a grammar."""
     report: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     """Bytes of target, head, KV and head KV, dtype, threads, attention backend: shown at start and at /config."""
-
-
-Answering = Callable[[StepOutput], None]
-"""Takes the output of a step, on any thread."""
-
-
-class Worker(Guiding, Protocol):
-    """Runs steps in order on one device. It changes device state only; the scheduler owns all host state."""
-
-    @property
-    def capacity(self) -> Capacity: ...
-
-    def step(self, plan: StepPlan, answer: Answering) -> None:
-        """Runs a step. Calls `answer` once, as soon as the output is known and those of earlier steps are answered;
-        only the next step waits for the work after that, which may run beside it, the answer too.
-        """
-
-    def close(self) -> None:
-        """Answers what it has run, and ends its threads."""
 
 
 class Lane(Preparing, Protocol):

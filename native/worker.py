@@ -9,7 +9,8 @@ import ctypes
 
 import torch
 
-from aerie.contracts.step import Answering, Capacity, StepOutput, StepPlan
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.worker import Answering
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.step.batch import stage_changes
@@ -28,7 +29,7 @@ from aerie.spec.worker import SpecWorker, drafts
 
 
 class NativeWorker:
-    """Implements contracts.step.Worker on the state of its fallback, which may run any step in between."""
+    """Implements contracts.worker.Worker on the state of its fallback, which may run any step in between."""
 
     def __init__(self, fallback: PlainWorker | SpecWorker, target: NativeBody) -> None:
         self.fallback = fallback

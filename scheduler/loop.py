@@ -1,9 +1,9 @@
 """The overlapped loop, and the synchronous loop: the same iterations with one step in flight instead of two.
 
-An iteration plans and launches step t + 1, then settles step t. That is the only wait, for a step that started one
-iteration ago. Results arrive one step late, so plans use upper bounds, and the surplus of ended rows is dropped.
-Driven by `scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every
-submitted id gets exactly one Finished or Failed, whatever happens.
+An iteration plans and launches step t + 1, then settles step t: its only wait is for a step that began one iteration
+ago. Results come one step late, so plans use upper bounds, and the surplus of ended rows is dropped. Driven by
+`scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every submitted id
+gets exactly one Finished or Failed, whatever happens.
 """
 
 import time
@@ -21,13 +21,14 @@ from aerie.scheduler.grammars import Grammars, faulted
 from aerie.scheduler.memory import Memory, OutOfPages
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.planner.start import calibrated_planner
-from aerie.scheduler.policy import DecodeStep, Policy, PrefillStep
+from aerie.scheduler.policy import Policy
 from aerie.scheduler.queue import Deadlines, Queue
 from aerie.scheduler.request import Phase, Request, accept, failed
 from aerie.scheduler.rows import Rows
 from aerie.scheduler.settle import Settler
 from aerie.scheduler.staging import Flight, Staging
 from aerie.scheduler.stats import fresh_stats
+from aerie.scheduler.steps import DecodeStep, PrefillStep
 
 Reply = Tokens | Finished | Failed | Snapshot
 

@@ -8,7 +8,6 @@ pages lack. Raises OutOfPages before it changes anything.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,26 +21,7 @@ from aerie.scheduler.queue import Queue
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
 from aerie.scheduler.shares import LongPrompts, Shares
-
-
-@dataclass(frozen=True, slots=True)
-class PrefillStep:
-    """The next `counts[i]` prompt tokens of each request."""
-
-    requests: list[Request]
-    counts: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeStep:
-    rows: Longs
-    bounds: Ints
-    nodes: Ints
-    drafting: Bools
-    shape: DraftShape
-    resting: Bools | None = None
-    fresh: Bools | None = None
-    behind: Ints | None = None
+from aerie.scheduler.steps import DecodeStep, PrefillStep
 
 
 class Policy:

@@ -12,9 +12,9 @@ import numpy as np
 from aerie.contracts.sampling import MAX_STOP_IDS, columns_of
 from aerie.contracts.step import DecodeWork, Longs, PrefillWork, RowStarts, StepKind, StepPlan
 from aerie.scheduler.edit_slots import edit_starts
-from aerie.scheduler.policy import DecodeStep, PrefillStep
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
+from aerie.scheduler.steps import DecodeStep, PrefillStep
 
 
 @dataclass(frozen=True, slots=True)

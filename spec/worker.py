@@ -1,6 +1,6 @@
 """The speculative worker: one round of draft, verify, accept and extend for a batch.
 
-Implements contracts.step.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
+Implements contracts.worker.Worker on the plain worker's tables, passes and choice, so a row commits the same tokens on
 either. It runs each step as one of three kinds, `draft_step`, `extend_step` or `plain_step`, or as a recorded graph. If
 no row extends the drafter, the step *is* the plain worker's.
 """
@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from aerie.contracts.step import Answering, Capacity, StepPlan
+from aerie.contracts.step import Capacity, StepPlan
+from aerie.contracts.worker import Answering
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.sampling.masks import Masks

@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from aerie.contracts.errors import EngineDead
-from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.worker import Worker
 from aerie.engine.lanes.preparing import Preparing
 
 

@@ -12,7 +12,8 @@ from threading import Lock, Thread
 from time import thread_time
 from typing import Protocol
 
-from aerie.contracts.step import Answering, StepOutput
+from aerie.contracts.step import StepOutput
+from aerie.contracts.worker import Answering
 from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.guided_step import GuidedStep
 

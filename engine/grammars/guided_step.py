@@ -30,7 +30,7 @@ class GuidedStep:
             kept = int(output.counts[place])
             try:
                 if place not in self.faults:
-                    self._move(row, output.token_ids[place, :kept].tolist())
+                    self._move(row, list(map(int, output.token_ids[place, :kept])))
             except Exception as error:  # noqa: BLE001  of any kind: the row's request ends, and no other
                 self.faults[place] = str(error)
             row.over |= place in self.faults or int(output.endings[place]) != Ending.OPEN

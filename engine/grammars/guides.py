@@ -17,7 +17,8 @@ import numpy as np
 
 from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
-from aerie.contracts.step import Answering, DecodeWork, Longs, RowStarts, StepOutput, StepPlan
+from aerie.contracts.step import DecodeWork, Longs, RowStarts, StepOutput, StepPlan
+from aerie.contracts.worker import Answering
 from aerie.engine.grammars.ahead import Ahead, Board
 from aerie.engine.grammars.building import Building
 from aerie.engine.grammars.guided import Guided
@@ -57,7 +58,7 @@ class Guides:
         if not self._rows:
             return False
         lasts = None if plan.prefill is None else plan.prefill.is_last
-        for place, row in enumerate(plan.rows.tolist()):
+        for place, row in enumerate(map(int, plan.rows)):
             guided = self._rows.get(row)
             if guided is not None and not guided.over and (lasts is None or lasts[place]):
                 step.rows[place] = guided

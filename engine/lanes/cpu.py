@@ -19,7 +19,8 @@ from aerie.contracts.child import ending_with_parent, start_child
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import AerieError, EngineDead
 from aerie.contracts.grammar import Grammar, Prepared
-from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.worker import Worker
 from aerie.engine.lanes.frames import Failure, Prepare, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0

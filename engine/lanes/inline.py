@@ -2,7 +2,8 @@
 
 from queue import SimpleQueue
 
-from aerie.contracts.step import Capacity, StepOutput, StepPlan, Worker
+from aerie.contracts.step import Capacity, StepOutput, StepPlan
+from aerie.contracts.worker import Worker
 from aerie.engine.lanes.preparing import Preparing
 
 

@@ -2,7 +2,8 @@
 
 import torch
 
-from aerie.contracts.step import Answering, Capacity, StepPlan
+from aerie.contracts.step import Capacity, StepPlan
+from aerie.contracts.worker import Answering
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
 from aerie.engine.step.plain_graphs import PlainGraphs
@@ -12,7 +13,7 @@ from aerie.engine.step.state import DeviceState
 
 
 class PlainWorker:
-    """Implements contracts.step.Worker: one token per row and step."""
+    """Implements contracts.worker.Worker: one token per row and step."""
 
     def __init__(self, state: DeviceState, graphs: PlainGraphs | None = None) -> None:
         """Steps that `graphs` has not recorded are launched call by call."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Answering, Capacity, DecodeWork, Longs, StepOutput, StepPlan
+from aerie.contracts.step import Capacity, DecodeWork, Longs, StepOutput, StepPlan
+from aerie.contracts.worker import Answering
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides

@@ -12,7 +12,7 @@ import yaml
 from aerie.contracts.config import Config, load_config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.sampling import SamplingParams
-from aerie.contracts.step import Worker
+from aerie.contracts.worker import Worker
 from aerie.engine.model.config import read_model_config
 from aerie.server.text.template import ChatTemplate
 from aerie.spec.build import build_worker

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aerie.contracts.sampling import MAX_STOP_IDS, SamplingParams, columns_of, noise_key
-from aerie.contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan, Worker
+from aerie.contracts.step import DecodeWork, PageUpdates, PrefillWork, RowStarts, StepKind, StepOutput, StepPlan
+from aerie.contracts.worker import Worker
 from tests.recount import starts_of
 
 _INT = np.int32

@@ -8,7 +8,7 @@ import torch
 
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
-from aerie.contracts.step import Worker
+from aerie.contracts.worker import Worker
 from aerie.engine import build
 from aerie.engine.model.decoder import Decoder
 from aerie.engine.model.matrix import rounded

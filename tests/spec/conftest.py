@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aerie.contracts.config import parse_config
-from aerie.contracts.step import Worker
+from aerie.contracts.worker import Worker
 from aerie.worker import build_launcher
 from tests.native.cpp_here import kernels  # noqa: F401  a fixture
 from tests.spec import models

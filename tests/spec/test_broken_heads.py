@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from aerie.contracts.config import parse_config
-from aerie.contracts.step import Worker
+from aerie.contracts.worker import Worker
 from aerie.native.library import missing
 from aerie.worker import build_worker
 from tests.spec import models

@@ -95,7 +95,7 @@ def test_head_kv_that_no_draft_repays_is_kept_ever_less():
 def test_drafts_of_any_batch_repay_head_kv():
     guard = Guard()
     guard.keep(2 * START)
-    assert not guard.keeps() and guard.allows(4), "what is paid already is no reason not to draft"
+    assert not guard.keeps() and guard.allows(4), "what is paid already does not end drafting"
     guard.settle(4, 20, 120, 20e-3, 1e-3, drafts=True)
     assert guard.keeps()
 
