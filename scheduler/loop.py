@@ -1,9 +1,8 @@
 """The overlapped loop, and the synchronous loop: the same iterations with one step in flight instead of two.
 
-An iteration plans and launches step t + 1, then settles step t: its only wait is for a step that began one iteration
-ago. Results come one step late, so plans use upper bounds, and the surplus of ended rows is dropped. Driven by
-`scheduler.process` over a socket, and in place by tests, probes and the offline `LLM`. Invariant: every submitted id
-gets exactly one Finished or Failed, whatever happens.
+An iteration plans and launches step t + 1, then waits for step t alone. Results come one step late, so plans use upper
+bounds, and the surplus of ended rows is dropped. Driven by `scheduler.process` over a socket, and in place by tests,
+probes and the offline `LLM`. Invariant: every submitted id gets exactly one Finished or Failed, whatever happens.
 """
 
 import time
