@@ -225,7 +225,8 @@ class Policy:
             return False
         self._queue.remove(request)
         if self._goodput is not None:
-            self._goodput.begin(request.row, request.message.sampling.temperature, len(request.tokens))
+            temperature = request.message.sampling.temperature
+            self._goodput.begin(request.row, temperature, len(request.tokens), headed=drafts)
         self.lookups += len(request.tokens)
         self.hits += cached
         if request.tally.admitted_at is None:

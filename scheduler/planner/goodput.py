@@ -7,29 +7,29 @@ Steps that commit far more or fewer tokens than expected end a choice early.
 """
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
-from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.candidates import Batch, Candidates
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HELD, HOLD, Held
+from aerie.scheduler.planner.held import HOLD, Held
+from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
+from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.samples import Planned
-from aerie.scheduler.planner.survival import FORGET_STEPS, Survival, temperature_class
-from aerie.scheduler.planner.trials import LUCK, LUCKY, PROBE_STEPS, TRIED, Trials
+from aerie.scheduler.planner.survival import FORGET_STEPS, Survival
+from aerie.scheduler.planner.trials import PROBE_STEPS, TRIED, Trials
 
 NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
-MARGIN = 0.02
-"""What a draft must promise beyond plain decoding while nothing is drafted, and what head KV must beyond its cost."""
 COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 128, 1.15
 """After so many drafting steps, twice as many each time up to a most, a plain one shows what those cost by now.
 Then it comes less often if drafting is so much ahead.
@@ -48,9 +48,10 @@ class Goodput:
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
         self.survival = Survival(rows, 1 + len(trees), deepest, most=8 * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
+        self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._answers = Answers(rows)
+        self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, rows=rows)
         self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
         self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
@@ -59,67 +60,33 @@ class Goodput:
         self._drafted = 0
         self._compare = COMPARE_FIRST
         """Drafting steps after which plain ones are measured."""
-        self._fresh: dict[tuple[int, int], tuple[float, float, int]] = {}
-        """What drafts promise fresh rows, the tokens of a step of each, and until which step that holds, by rows and
-        temperature class.
-        """
 
     @property
     def depths(self) -> tuple[int, ...]:
         return self.chains.depths
 
-    def begin(self, row: int, temperature: float, prompt: int) -> None:
-        """A row gets a new owner with a prompt of so many tokens."""
+    def begin(self, row: int, temperature: float, prompt: int, *, headed: bool) -> None:
+        """A row gets a new owner with a prompt of so many tokens, which may draft or not."""
         self.survival.begin(row, temperature)
-        self._answers.begin(row, prompt)
-        self._held = None
+        self._keeping.begin(row, prompt)
+        if self._held is not None and self._held.planned.shape.drafts:
+            self._held = None
+        elif self._held is not None and headed:
+            self._held.hurry()
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside others of `context` tokens, of which `headed` do:
-        if drafting for `rows` fresh rows of its kind gains more over an answer, of at most `answer` tokens, than the
-        head's KV of the prompt costs; or may for this one alone, since it may be better than the mean; or if no other
-        row does and trials can pay for it: else nobody notices that a head has become better.
-        """
-        if not self.costs.ready:
-            return True
-        tokens = self._answers.expected(answer)
-        context += prompt + round(tokens / 2)  # half of its answer, on average
-        plain = self._plain(rows, context)
-        seconds = self.guard.corrected(self.costs.extend_pass + prompt * self.costs.pair, rows, drafts=False)
-        if self.guard.allows(rows) and self.guard.keeps():
-            gain = self._fresh_gain(rows, temperature, context, plain, tokens)
-            pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
-            if pays or self._lucky_gain(rows, temperature, context, plain) * plain * tokens * LUCKY > seconds:
-                self.guard.keep(seconds / plain)
-                return True
-        return not headed and self._trials.keep(seconds / plain)
-
-    def _lucky_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
-        """What the best draft gains, as a share of a plain step, if one fresh row is lucky and no other one drafts."""
-        chances = self.survival.fresh(temperature, 1, self._deepest, luck=LUCK)
-        return self._gain(self.chains.best(chances, rows, context, 0), rows, plain) - 1.0 - MARGIN
-
-    def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
-        """As `_gain`, of the best draft for `rows` fresh rows of one temperature and answers of so many tokens, whose
-        last step commits half of what it could on average. What drafts promise holds for as many steps as have been
-        learned from, and no longer than a choice may: the first steps teach the most.
-        """
-        kind, now = (rows, temperature_class(temperature)), self.survival.offsets.now
-        gain, tokens, until = self._fresh.get(kind, (0.0, 1.0, 0))
-        if now >= until:
-            best = self.chains.best(self.survival.fresh(temperature, rows, self._deepest), rows, context, 0)
-            gain, tokens = self._gain(best, rows, plain), best.tokens / rows
-            self._fresh[kind] = gain, tokens, now + min(max(now, 1), HELD)
-        return gain * answer / (answer + (tokens - 1.0) / 2.0)
+        """Whether a request keeps head KV: see `keeping`."""
+        return self._keeping.pays(rows, temperature, context, prompt=prompt, answer=answer, headed=headed)
 
     def rests(self, headed: Longs, rows: int) -> bool:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still
         holds. Otherwise `decide` must be asked.
         """
         held = self._held
-        if held is None or held.planned.shape.drafts or not held.holds(headed, rows):
+        if held is None or not held.rests(headed, rows):
             return False
-        self._note(held, NO_DRAFT)
+        planned = held.planned if held.planned.rows == rows else replace(held.planned, rows=rows, tokens=rows)
+        self._note(held, planned, NO_DRAFT)
         return True
 
     def decide(
@@ -146,7 +113,7 @@ class Goodput:
                 shape = NO_DRAFT
             elif shape.topk == 1 and widest != shape.nodes:
                 shape = DraftShape(widest - 1, 1, widest)
-        self._note(held, shape)
+        self._note(held, held.planned, shape)
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
@@ -159,10 +126,10 @@ class Goodput:
             own = held if held is not None and held.planned is planned else None
             if planned.trial or (own is not None and own.surprised(int(output.counts.sum()))):
                 self._held = None  # its outcome counts at once
-        self._answers.settle(rows, live, output)
+        self._keeping.settle(rows, live, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
-    def _note(self, held: Held, shape: DraftShape) -> None:
+    def _note(self, held: Held, planned: Planned, shape: DraftShape) -> None:
         """Counts a step of this shape."""
         held.left -= 1
         self._trials.note(drafts=shape.drafts)
@@ -172,17 +139,17 @@ class Goodput:
             self.survival.offsets.draft(held.headed[held.nodes > 1])
         elif self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
-        self._planned.append(held.planned)
+        self._planned.append(planned)
         self.outcome.plan(shape)
 
     def _choice(self, batch: Batch) -> Held:
         """The best shape for these rows by all that is known."""
-        rows, plain = batch.rows, self._plain(batch.rows, batch.context)
+        rows, plain = batch.rows, self._predicted.plain(batch.rows, batch.context)
         if not len(batch.headed) or not self.costs.ready or int(batch.most.max()) < 1:
             reason = "no request may draft" if self.costs.ready else "costs are not known"
             return self._resting(batch, plain, reason, 0.0, NO_HEADS)
         chosen, shape = self._candidates.best(batch)
-        gain = self._gain(chosen, rows, plain)
+        gain = self._predicted.gain(chosen, rows, plain)
         sure = gain >= SURE and self._compare == COMPARE_STEPS
         if self._drafted >= self._compare * (4 if sure else 1):
             self._compare = min(2 * self._compare, COMPARE_STEPS)
@@ -203,7 +170,7 @@ class Goodput:
         if shape.topk == 1:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
         self.outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
-        planned = Planned(shape, rows, chosen.tokens, self._corrected(chosen, rows), plain, trial, lost)
+        planned = Planned(shape, rows, chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
         return Held(planned, batch.headed, nodes, 1 if trial else HOLD)
 
     def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
@@ -218,7 +185,7 @@ class Goodput:
         those that `nodes` [h] of the best draft has, after a while, or before some row could not come back.
         """
         lucky, own = self._candidates.lucky(batch)
-        if self._gain(lucky, batch.rows, plain) > 1.0 + MARGIN:
+        if self._predicted.gain(lucky, batch.rows, plain) > 1.0 + MARGIN:
             nodes = own
         elif not (batch.last or self._trials.since >= PROBE_STEPS):
             return None
@@ -229,15 +196,5 @@ class Goodput:
 
     def _lost(self, chosen: Chosen, batch: Batch, plain: float) -> float:
         """Plain steps that a step of this shape is expected to lose."""
-        seconds = self._corrected(chosen, batch.rows) + self.chains.catching_up(batch.behind)
+        seconds = self._predicted.seconds(chosen, batch.rows) + self.chains.catching_up(batch.behind)
         return seconds / plain - chosen.tokens / batch.rows
-
-    def _plain(self, rows: int, context: int) -> float:
-        return self.guard.corrected(self.costs.plain(rows, context), rows, drafts=False)
-
-    def _corrected(self, chosen: Chosen, rows: int) -> float:
-        return self.guard.corrected(chosen.seconds, rows, drafts=True)
-
-    def _gain(self, chosen: Chosen, rows: int, plain: float) -> float:
-        """Expected tokens a second over those of plain steps."""
-        return chosen.tokens * plain / (rows * self._corrected(chosen, rows))

@@ -1,7 +1,8 @@
 """A choice that holds for some steps.
 
 Used by `goodput`. A choice costs a good part of what a step of a small model takes, so one is held while the same rows
-run, and the longer the more often it was made again.
+run, and the longer the more often it was made again. To draft nothing suits any rows, so it holds for a few steps
+whoever comes or leaves: else each of many short answers would cost a choice.
 """
 
 import math
@@ -38,6 +39,21 @@ class Held:
     def holds(self, headed: Longs, rows: int) -> bool:
         """Whether it still holds for a step of `rows` rows of which the `headed` ones may draft."""
         return self.left > 0 and self.planned.rows == rows and np.array_equal(self.headed, headed)
+
+    def rests(self, headed: Longs, rows: int) -> bool:
+        """Whether nothing is drafted by it in a step of such rows."""
+        if self.left <= 0 or self.planned.shape.drafts:
+            return False
+        no_head = not len(headed) and not len(self.headed)
+        return no_head or self._age < HOLD or self.holds(headed, rows)
+
+    def hurry(self) -> None:
+        """A row has come that may draft: it is to wait for few steps."""
+        self.left = min(self.left, max(HOLD - self._age, 0))
+
+    @property
+    def _age(self) -> int:
+        return self.length - self.left
 
     def after(self, last: "Held | None") -> "Held":
         """Holds longer if the last choice was alike."""

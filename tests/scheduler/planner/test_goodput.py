@@ -140,7 +140,7 @@ def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
     goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
     shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
     assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
-    goodput.begin(2, 0.0, 8)
+    goodput.begin(2, 0.0, 8, headed=True)
     decided(goodput, rows=4)
     decided(goodput, rows=3)
     assert len(chosen) == 8
