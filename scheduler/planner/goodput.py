@@ -51,8 +51,10 @@ class Goodput:
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, rows=rows)
-        self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
+        self._lessons = lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
+        self._keeping = Keeping(
+            costs, self.chains, self.survival, self._predicted, self._trials, lessons.learn, rows=rows
+        )
         self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)

@@ -4,6 +4,9 @@ Used by `goodput` when a request is admitted. What drafts promise fresh rows hol
 learned from, and no longer than a choice may: the first steps teach the most.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from aerie.contracts.step import Bools, Longs, StepOutput
 from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.chains import Chains
@@ -13,8 +16,18 @@ from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.survival import Survival, temperature_class
 from aerie.scheduler.planner.trials import LUCK, LUCKY, Trials
 
-_Kind = tuple[int, int]
-"""Number of rows, and temperature class."""
+
+@dataclass(frozen=True, slots=True)
+class _Promise:
+    """What drafts promise fresh rows of one temperature, beside plain steps."""
+
+    gain: float
+    tokens: float
+    """Of a step of each row."""
+    lucky: float
+    """The gain if only one of the rows drafts, and is lucky."""
+    until: int
+    """The step until which it holds."""
 
 
 class Keeping:
@@ -27,20 +40,21 @@ class Keeping:
         survival: Survival,
         predicted: Predictions,
         trials: Trials,
+        learn: Callable[[], None],
         *,
         rows: int,
     ) -> None:
+        """`learn` takes in what steps have shown since the last time."""
         self._costs = costs
         self._chains = chains
         self._survival = survival
         self._predicted = predicted
         self._guard = predicted.guard
         self._trials = trials
+        self._learn = learn
         self._answers = Answers(rows)
-        self._fresh: dict[_Kind, tuple[float, float, int]] = {}
-        """What drafts promise fresh rows, the tokens of a step of each, and until which step that holds."""
-        self._lucky: dict[_Kind, tuple[float, int]] = {}
-        """What they promise if only one of the rows drafts, and is lucky; and until which step that holds."""
+        self._promises: dict[tuple[int, int], _Promise] = {}
+        """By the number of rows and the temperature class."""
 
     def begin(self, row: int, prompt: int) -> None:
         """A row gets a new owner with a prompt of so many tokens."""
@@ -61,45 +75,30 @@ class Keeping:
             return True
         tokens = self._answers.expected(answer)
         context += prompt + round(tokens / 2)  # half of its answer, on average
+        promise = self._promise(rows, temperature, context)
         plain = self._predicted.plain(rows, context)
         seconds = guard.corrected(costs.extend_pass + prompt * costs.pair, rows, drafts=False)
         if guard.allows(rows) and guard.keeps():
-            gain = self._fresh_gain(rows, temperature, context, plain, tokens)
+            gain = promise.gain * tokens / (tokens + (promise.tokens - 1.0) / 2.0)  # the last step commits half
             pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
-            lucky = (self._lucky_gain(rows, temperature, context, plain) - 1.0 - MARGIN) * plain * tokens
-            if pays or lucky * LUCKY > seconds:
+            if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
                 guard.keep(seconds / plain)
                 return True
         return not headed and self._trials.keep(seconds / plain)
 
-    def _fresh_gain(self, rows: int, temperature: float, context: int, plain: float, answer: float) -> float:
-        """What the best draft for `rows` fresh rows of one temperature gains, over answers of so many tokens, whose
-        last step commits half of what it could on average.
-        """
-        kind, now = (rows, temperature_class(temperature)), self._now
-        gain, tokens, until = self._fresh.get(kind, (0.0, 1.0, 0))
-        if now >= until:
-            chances = self._survival.fresh(temperature, rows, self._chains.depths[-1])
-            best = self._chains.best(chances, rows, context, 0)
-            gain, tokens = self._predicted.gain(best, rows, plain), best.tokens / rows
-            self._fresh[kind] = gain, tokens, _asked_again(now)
-        return gain * answer / (answer + (tokens - 1.0) / 2.0)
-
-    def _lucky_gain(self, rows: int, temperature: float, context: int, plain: float) -> float:
-        """What the best draft gains if one fresh row is lucky and no other one drafts."""
-        kind, now = (rows, temperature_class(temperature)), self._now
-        gain, until = self._lucky.get(kind, (0.0, 0))
-        if now >= until:
-            chances = self._survival.fresh(temperature, 1, self._chains.depths[-1], luck=LUCK)
-            gain = self._predicted.gain(self._chains.best(chances, rows, context, 0), rows, plain)
-            self._lucky[kind] = gain, _asked_again(now)
-        return gain
-
-    @property
-    def _now(self) -> int:
-        """Steps planned so far."""
-        return self._survival.offsets.now
-
-
-def _asked_again(now: int) -> int:
-    return now + min(max(now, 1), HELD)
+    def _promise(self, rows: int, temperature: float, context: int) -> _Promise:
+        kind, now = (rows, temperature_class(temperature)), self._survival.offsets.now
+        known = self._promises.get(kind)
+        if known is not None and now < known.until:
+            return known
+        self._learn()  # while no row may draft, no choice does
+        plain, deepest = self._predicted.plain(rows, context), self._chains.depths[-1]
+        best = self._chains.best(self._survival.fresh(temperature, rows, deepest), rows, context, 0)
+        lucky = self._chains.best(self._survival.fresh(temperature, 1, deepest, luck=LUCK), rows, context, 0)
+        self._promises[kind] = promise = _Promise(
+            self._predicted.gain(best, rows, plain),
+            best.tokens / rows,
+            self._predicted.gain(lucky, rows, plain),
+            now + min(max(now, 1), HELD),
+        )
+        return promise
