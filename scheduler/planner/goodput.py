@@ -51,9 +51,9 @@ class Goodput:
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._lessons = lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
+        self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
         self._keeping = Keeping(
-            costs, self.chains, self.survival, self._predicted, self._trials, lessons.learn, rows=rows
+            costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest, rows=rows
         )
         self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
@@ -130,6 +130,11 @@ class Goodput:
                 self._held = None  # its outcome counts at once
         self._keeping.settle(rows, live, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
+
+    def _learn_at_rest(self) -> None:
+        """While nothing is drafted, choices are too few to learn by."""
+        if self._held is not None and not self._held.planned.shape.drafts:
+            self._lessons.learn()
 
     def _note(self, held: Held, planned: Planned, shape: DraftShape) -> None:
         """Counts a step of this shape."""

@@ -91,7 +91,7 @@ class Keeping:
         known = self._promises.get(kind)
         if known is not None and now < known.until:
             return known
-        self._learn()  # while no row may draft, no choice does
+        self._learn()
         plain, deepest = self._predicted.plain(rows, context), self._chains.depths[-1]
         best = self._chains.best(self._survival.fresh(temperature, rows, deepest), rows, context, 0)
         lucky = self._chains.best(self._survival.fresh(temperature, 1, deepest, luck=LUCK), rows, context, 0)
