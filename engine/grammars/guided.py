@@ -41,8 +41,8 @@ class Guided:
         self.busy.acquire()
         return self.busy
 
-    def rest(self) -> None:
-        """Forgets what happened in a step."""
+    def forget_step(self) -> None:
+        """Of what happened in the last step nothing counts in the next one."""
         self.taken = self.forbidden = self.masks = 0
         self.seconds, self.walked = 0.0, False
 

@@ -39,7 +39,7 @@ class GuidedStep:
             masking.drafted += int(output.drafted[place])
             masking.forbidden += row.forbidden
             forbidden[place] = row.forbidden
-            row.rest()
+            row.forget_step()
         masking.distinct = len(self.distinct)
         return replace(output, faults=self.faults, masking=masking, forbidden=forbidden)
 

@@ -54,10 +54,11 @@ class Guides:
         """Takes in a plan; says whether a row of its step chooses under a grammar. Harmless if called twice."""
         if plan.starts is not None and (self._rows or plan.starts.guides is not None):
             self._start(plan.starts)
-        self._step = step = GuidedStep()
+        if self._step.rows:
+            self._step = GuidedStep()
         if not self._rows:
             return False
-        lasts = None if plan.prefill is None else plan.prefill.is_last
+        step, lasts = self._step, None if plan.prefill is None else plan.prefill.is_last
         for place, row in enumerate(map(int, plan.rows)):
             guided = self._rows.get(row)
             if guided is not None and not guided.over and (lasts is None or lasts[place]):
@@ -113,12 +114,15 @@ class Guides:
         """Moves the matchers to the end of what the step committed, and answers it with what the masks took. With
         `look_ahead` this may happen on another thread, beside the next step.
         """
-        step, self._step = self._step, GuidedStep()
-        if self._ahead is not None and step.rows:
-            self._ahead.settle(step, output, answer)
-        else:
+        if not self._step.rows:
             self.await_answers()
-            answer(step.settle(output) if step.rows else output)
+            answer(output)
+            return
+        step, self._step = self._step, GuidedStep()
+        if self._ahead is None:
+            answer(step.settle(output))
+        else:
+            self._ahead.settle(step, output, answer)
 
     def await_answers(self) -> None:
         """Until all steps have been answered."""

@@ -55,7 +55,6 @@ class Goodput:
         self._keeping = Keeping(
             costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest, rows=rows
         )
-        self._deepest = depths[-1]
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
