@@ -137,7 +137,7 @@ class Goodput:
 
     def _note(self, held: Held, planned: Planned, shape: DraftShape) -> None:
         """Counts a step of this shape."""
-        held.left -= 1
+        held.step()
         self._trials.note(drafts=shape.drafts)
         self._drafted = self._drafted + 1 if shape.drafts else 0
         self.survival.offsets.now += 1

@@ -32,6 +32,8 @@ class Held:
     """Steps for which it was to hold."""
     left: int = 0
     """Steps for which it still holds."""
+    age: int = 0
+    """Steps for which it has held."""
     settled: int = 0
     above: float = 0.0
     """Tokens that its settled steps committed beyond those expected."""
@@ -45,15 +47,16 @@ class Held:
         if self.left <= 0 or self.planned.shape.drafts:
             return False
         no_head = not len(headed) and not len(self.headed)
-        return no_head or self._age < HOLD or self.holds(headed, rows)
+        return no_head or self.age < HOLD or self.holds(headed, rows)
 
     def hurry(self) -> None:
         """A row has come that may draft: it is to wait for few steps."""
-        self.left = min(self.left, max(HOLD - self._age, 0))
+        self.left = min(self.left, max(HOLD - self.age, 0))
 
-    @property
-    def _age(self) -> int:
-        return self.length - self.left
+    def step(self) -> None:
+        """One more step by it."""
+        self.left -= 1
+        self.age += 1
 
     def after(self, last: "Held | None") -> "Held":
         """Holds longer if the last choice was alike."""

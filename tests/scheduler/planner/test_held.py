@@ -19,7 +19,8 @@ def held(shape: DraftShape = NO_DRAFT, headed: np.ndarray = ROWS) -> Held:
 
 
 def taken(choice: Held, steps: int) -> Held:
-    choice.left -= steps
+    for _ in range(steps):
+        choice.step()
     return choice
 
 
@@ -39,6 +40,8 @@ def test_where_no_row_may_draft_it_holds_for_any_number_of_rows():
 @pytest.mark.parametrize("steps", [0, HOLD - 1, HOLD, HELD - 1])
 def test_a_row_that_comes_waits_for_few_steps(steps):
     choice = taken(held(), steps)
+    choice.hurry()
+    assert choice.left == max(HOLD - steps, 0)
     choice.hurry()
     assert choice.left == max(HOLD - steps, 0)
 
