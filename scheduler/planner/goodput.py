@@ -7,7 +7,6 @@ Steps that commit far more or fewer tokens than expected end a choice early.
 """
 
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HOLD, Held
+from aerie.scheduler.planner.held import HOLD, Held, rest_of
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
@@ -55,6 +54,8 @@ class Goodput:
         self._keeping = Keeping(
             costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest, rows=rows
         )
+        self._by_row: Ints = np.ones(rows, dtype=np.int32)
+        """Nodes of each row by the choice that holds."""
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
@@ -68,12 +69,13 @@ class Goodput:
 
     def begin(self, row: int, temperature: float, prompt: int, *, headed: bool) -> None:
         """A row gets a new owner with a prompt of so many tokens, which may draft or not."""
+        self._lessons.learn_labels()
         self.survival.begin(row, temperature)
         self._keeping.begin(row, prompt)
-        if self._held is not None and self._held.planned.shape.drafts:
-            self._held = None
-        elif self._held is not None and headed:
-            self._held.hurry()
+        held = self._held
+        if held is not None and (headed or held.planned.shape.drafts):
+            held.hurry()
+            self._by_row[row] = held.usual
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
         """Whether a request keeps head KV: see `keeping`."""
@@ -86,8 +88,8 @@ class Goodput:
         held = self._held
         if held is None or not held.rests(headed, rows):
             return False
-        planned = held.planned if held.planned.rows == rows else replace(held.planned, rows=rows, tokens=rows)
-        self._note(held, planned, NO_DRAFT)
+        planned = held.planned_for(rows)
+        self._note(held, planned, NO_DRAFT, headed[:0])
         return True
 
     def decide(
@@ -100,21 +102,23 @@ class Goodput:
         the next call.
         """
         held = self._held
-        if held is None or last or not held.holds(headed, rows):
+        if held is None or last or not (held.holds(headed, rows) or held.suits(headed, rows)):
             self._lessons.learn()
             self.outcome.error = self.survival.error
             held = self._held = self._choice(Batch(headed, most, rows, context, behind, last)).after(held)
+            self._by_row[headed] = held.nodes
         nodes = self._nodes[: len(headed)]
-        np.minimum(held.nodes, most + 1, out=nodes)
+        self._by_row.take(headed, out=nodes, mode="clip")
+        np.minimum(nodes, most + 1, out=nodes)
         np.maximum(nodes, 1, out=nodes)
-        shape = held.planned.shape
+        planned, shape = held.planned_for(rows), held.planned.shape
         if shape.drafts:
             widest = int(nodes.max())
             if widest == 1:  # all are about to end
                 shape = NO_DRAFT
             elif shape.topk == 1 and widest != shape.nodes:
                 shape = DraftShape(widest - 1, 1, widest)
-        self._note(held, held.planned, shape)
+        self._note(held, planned, shape, headed[nodes > 1])
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
@@ -135,14 +139,14 @@ class Goodput:
         if self._held is not None and not self._held.planned.shape.drafts:
             self._lessons.learn()
 
-    def _note(self, held: Held, planned: Planned, shape: DraftShape) -> None:
-        """Counts a step of this shape."""
+    def _note(self, held: Held, planned: Planned, shape: DraftShape, drafting: Longs) -> None:
+        """Counts a step of this shape, which drafts for these rows."""
         held.step()
         self._trials.note(drafts=shape.drafts)
         self._drafted = self._drafted + 1 if shape.drafts else 0
         self.survival.offsets.now += 1
         if shape.drafts:
-            self.survival.offsets.draft(held.headed[held.nodes > 1])
+            self.survival.offsets.draft(drafting)
         elif self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
         self._planned.append(planned)
@@ -170,7 +174,7 @@ class Goodput:
             found = self._trial(nodes, batch, plain)
             if found is None:
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
-                return self._resting(batch, plain, reason, gain, HOLD)
+                return self._resting(batch, plain, reason, gain, rest_of(rows))
             chosen, nodes, lost = found
             shape = TRIED
         if shape.topk == 1:

@@ -1,12 +1,12 @@
 """A choice that holds for some steps.
 
 Used by `goodput`. A choice costs a good part of what a step of a small model takes, so one is held while the same rows
-run, and the longer the more often it was made again. To draft nothing suits any rows, so it holds for a few steps
-whoever comes or leaves: else each of many short answers would cost a choice.
+run, and the longer the more often it was made again. It holds for a few steps whoever comes or leaves: else each of
+many short answers would cost two choices.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,11 +14,20 @@ from aerie.contracts.step import Ints, Longs
 from aerie.scheduler.planner.samples import Planned
 
 HOLD, HELD = 4, 32
-"""Steps for which a new choice holds while the same rows run; twice as long each time that it is chosen again, up to
+"""Steps for which a first choice holds while the same rows run; twice as long each time that it is chosen again, up to
 HELD.
 """
+MANY = 8
+"""Rows from which a choice to draft nothing holds for twice HOLD: it costs more, and they come and go at each step."""
+_NEAR = 8
+"""A draft suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
 """Standard deviations of the committed tokens, about, at which a choice ends early."""
+
+
+def rest_of(rows: int) -> int:
+    """Steps for which a choice to draft nothing holds, whoever comes or leaves."""
+    return HOLD if rows < MANY else 2 * HOLD
 
 
 @dataclass(slots=True)
@@ -29,7 +38,7 @@ class Held:
     nodes: Ints
     """[h]"""
     length: int
-    """Steps for which it was to hold."""
+    """Steps for which it holds where it is new."""
     left: int = 0
     """Steps for which it still holds."""
     age: int = 0
@@ -47,11 +56,29 @@ class Held:
         if self.left <= 0 or self.planned.shape.drafts:
             return False
         no_head = not len(headed) and not len(self.headed)
-        return no_head or self.age < HOLD or self.holds(headed, rows)
+        return no_head or self.age < rest_of(rows) or self.holds(headed, rows)
+
+    def suits(self, headed: Longs, rows: int) -> bool:
+        """Whether its drafts will do for few steps of such rows, of which some have come or left since."""
+        near = abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR
+        return self.planned.shape.drafts and self.left > 0 and self.age < HOLD and near and len(headed) > 0
+
+    @property
+    def usual(self) -> int:
+        """Nodes of a row that comes."""
+        return round(float(self.nodes.mean())) if len(self.nodes) else 1
+
+    def planned_for(self, rows: int) -> Planned:
+        """What is expected of a step of so many rows."""
+        planned = self.planned
+        if planned.rows == rows:
+            return planned
+        return replace(planned, rows=rows, tokens=planned.tokens * rows / planned.rows)
 
     def hurry(self) -> None:
         """A row has come that may draft: it is to wait for few steps."""
-        self.left = min(self.left, max(HOLD - self.age, 0))
+        few = HOLD if self.planned.shape.drafts else rest_of(self.planned.rows)
+        self.left = min(self.left, max(few - self.age, 0))
 
     def step(self) -> None:
         """One more step by it."""
@@ -59,10 +86,11 @@ class Held:
         self.age += 1
 
     def after(self, last: "Held | None") -> "Held":
-        """Holds longer if the last choice was alike."""
-        if last is not None and self.length == HOLD and last.planned.shape.drafts == self.planned.shape.drafts:
-            self.length = min(2 * last.length, HELD)
+        """Holds for twice as long as the last choice did, if that was alike."""
         self.left = self.length
+        again = last is not None and last.planned.shape.drafts == self.planned.shape.drafts
+        if last is not None and again and HOLD <= self.length <= HELD:
+            self.left = min(2 * last.age, HELD)
         return self
 
     def surprised(self, tokens: int) -> bool:

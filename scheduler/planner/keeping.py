@@ -26,6 +26,11 @@ class _Promise:
     """Of a step of each row."""
     lucky: float
     """The gain if only one of the rows drafts, and is lucky."""
+    plain: float
+    """Seconds of a plain step."""
+    extend: float
+    """Seconds in which the head is extended, beside those of `pair` for each token."""
+    pair: float
     until: int
     """The step until which it holds."""
 
@@ -70,14 +75,12 @@ class Keeping:
         head's KV of the prompt costs; or may for this one alone, since it may be better than the mean; or if no other
         row does and trials can pay for it: else nobody notices that a head has become better.
         """
-        costs, guard = self._costs, self._guard
-        if not costs.ready:
+        if not self._costs.ready:
             return True
-        tokens = self._answers.expected(answer)
+        guard, tokens = self._guard, self._answers.expected(answer)
         context += prompt + round(tokens / 2)  # half of its answer, on average
         promise = self._promise(rows, temperature, context)
-        plain = self._predicted.plain(rows, context)
-        seconds = guard.corrected(costs.extend_pass + prompt * costs.pair, rows, drafts=False)
+        plain, seconds = promise.plain, promise.extend + prompt * promise.pair
         if guard.allows(rows) and guard.keeps():
             gain = promise.gain * tokens / (tokens + (promise.tokens - 1.0) / 2.0)  # the last step commits half
             pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
@@ -95,10 +98,14 @@ class Keeping:
         plain, deepest = self._predicted.plain(rows, context), self._chains.depths[-1]
         best = self._chains.best(self._survival.fresh(temperature, rows, deepest), rows, context, 0)
         lucky = self._chains.best(self._survival.fresh(temperature, 1, deepest, luck=LUCK), rows, context, 0)
+        slower = self._guard.corrected(1.0, rows, drafts=False)
         self._promises[kind] = promise = _Promise(
             self._predicted.gain(best, rows, plain),
             best.tokens / rows,
             self._predicted.gain(lucky, rows, plain),
+            plain,
+            slower * self._costs.extend_pass,
+            slower * self._costs.pair,
             now + min(max(now, 1), HELD),
         )
         return promise

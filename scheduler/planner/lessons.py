@@ -1,6 +1,7 @@
 """What settled steps teach, learned from several at once: costs, survival, the guard's account, the trials' budget.
 
-Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost.
+Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost. What
+rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps.
 """
 
 import math
@@ -14,7 +15,8 @@ from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 
-_MOST_STEPS = 128
+FIRST, ENOUGH = 64, 8
+"""The first steps' times are learned before each choice, later ones' from so many steps."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 
@@ -31,6 +33,8 @@ class Lessons:
     ) -> None:
         self.ahead = False
         """Whether the last trial was ahead of plain steps, so that another may follow at once."""
+        self.labels = 0
+        """Of the rows of kept steps, so many have not taught yet what they accept."""
         self._costs = costs
         self._survival = survival
         self._guard = guard
@@ -38,7 +42,11 @@ class Lessons:
         self._chains = chains
         self._families = {shape.topk: family for family, shape in reversed(list(enumerate(trees, start=1)))}
         self._steps = SettledSteps()
-        self._labels = 0
+        self._labelled = 0
+        """Of the steps that are kept, so many have taught what rows accept."""
+        self._timed = 0
+        """Steps that have taught what they take."""
+        self._tried = False
 
     def take(
         self,
@@ -52,17 +60,27 @@ class Lessons:
     ) -> None:
         """Keeps a step; `live` says which rows still have the owner that they were planned for."""
         self._steps.take(plan, rows, live, output, planned, waited=steady)
+        self._tried |= planned is not None and planned.trial
         if plan.decode is not None and plan.decode.depth:
-            self._labels += len(rows)
-        if self._labels > self._survival.most - len(rows) or len(self._steps.whole) > _MOST_STEPS:
+            self.labels += len(rows)
+        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) > 2 * ENOUGH:
             self.learn()
 
-    def learn(self) -> None:
-        steps, self._steps.whole, self._labels = self._steps.whole, [], 0
+    def learn_labels(self) -> None:
+        """What a row has shown is learned before it gets a new owner."""
+        steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
+        self._labelled, self.labels = len(self._steps.whole), 0
         for group in alike(steps):
-            self._learn_times(group)
-            if group.drafts:
-                self._learn_labels(group)
+            self._learn_labels(group)
+
+    def learn(self) -> None:
+        self.learn_labels()
+        steps = self._steps.whole
+        if self._tried or self._timed < FIRST or len(steps) >= ENOUGH:
+            self._steps.whole, self._labelled, self._tried = [], 0, False
+            self._timed += len(steps)
+            for group in alike(steps):
+                self._learn_times(group)
 
     def _learn_times(self, group: Alike) -> None:
         costs, guard = self._costs, self._guard

@@ -113,7 +113,7 @@ class Alike:
         self.rows = len(steps[0].rows)
         self.drafts = steps[0].depth > 0
         self.topk = steps[0].plan.decode.topk if steps[0].plan.decode is not None else 1
-        self.counts = np.stack([step.output.counts for step in steps])  # [steps, rows]
+        self.counts = np.array([step.output.counts for step in steps])  # [steps, rows]
 
     @property
     def tokens(self) -> int:
@@ -135,8 +135,8 @@ class Alike:
         context = (self.steps[0].output.lengths.sum() + self.steps[-1].output.lengths.sum()) / 2
         if not self.drafts:
             return StepWork(rows, rows, float(context))
-        drafted = np.stack([step.output.drafted for step in self.steps])
-        extended = np.stack([step.plan.drafting for step in self.steps])
+        drafted = np.array([step.output.drafted for step in self.steps])
+        extended = np.array([step.plan.drafting for step in self.steps])
         levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
         return StepWork(
             rows=rows,
@@ -149,7 +149,7 @@ class Alike:
 
     def nodes(self) -> Ints:
         """[steps, rows] nodes that were planned; 1 in rows that do not draft."""
-        return np.stack(
+        return np.array(
             [np.where(s.plan.drafting, s.plan.decode.nodes, 1) for s in self.steps if s.plan.decode is not None]
         )
 
@@ -167,10 +167,10 @@ class Alike:
 
     def labels(self) -> Labels:
         nodes = self.nodes()
-        live = np.stack([step.live for step in self.steps])
-        endings = np.stack([step.output.endings for step in self.steps])
-        accepted = np.stack([step.output.accepted for step in self.steps])
-        rows = np.stack([step.rows for step in self.steps])
+        live = np.array([step.live for step in self.steps])
+        endings = np.array([step.output.endings for step in self.steps])
+        accepted = np.array([step.output.accepted for step in self.steps])
+        rows = np.array([step.rows for step in self.steps])
         depths = np.array([step.depth for step in self.steps], dtype=np.int32)[:, None]
         known = (nodes > 1) & live & (self.counts > 0) & (endings == 0)  # [steps, rows], as all of these
         return Labels(rows[known], accepted[known], np.minimum(nodes - 1, depths)[known])

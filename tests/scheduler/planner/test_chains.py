@@ -5,7 +5,7 @@ import pytest
 
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
-from tests.scheduler.planner.test_goodput import costs
+from tests.scheduler.planner.planners import costs
 
 
 def chosen(chains, chance):

@@ -8,39 +8,12 @@ import pytest
 
 from aerie.contracts.messages import Abort, Finished
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
-from aerie.contracts.spec_section import LoadShape, SpecConfig
-from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
-
-SPEC = SpecConfig(
-    planner="goodput",
-    by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=4, topk=1, nodes=5)),
-)
-SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
-
-
-def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64):
-    """Costs that have seen a simple machine."""
-    known = StepCosts(most)
-    for rows in (1, 2, 4, 8):
-        for levels in (0, 1, 4):
-            work = StepWork(rows, rows * (levels + 1), 0, levels, rows if levels else 0, 2 * rows if levels else 0)
-            phases = {"verify": verify + per_token * work.tokens}
-            if levels:
-                phases |= {"draft": levels * (level + node * rows), "extend": level + pair * work.pairs}
-            for _ in range(20):
-                known.observe(work, phases, 1e-5)
-    return known
-
-
-CHAINS = [DraftShape(4, 1, 5)]
-
-
-def planner(known=None, rows=8, kind=Goodput, shapes=SHAPES, **fields):
-    return kind(SPEC, known or costs(**fields), shapes, rows=rows)
+from tests.scheduler.planner.planners import CHAINS, SHAPES, SPEC, costs, decided, planner
 
 
 class Chaos(Goodput):
@@ -133,40 +106,14 @@ def test_a_clock_that_lies_neither_stalls_nor_crashes_a_step():
     assert np.isfinite(goodput.costs.table(8, 100, 40)).all() and np.isfinite(goodput.guard.account(8))
 
 
-def test_a_choice_holds_while_the_same_rows_run_and_no_longer():
+def test_what_a_row_has_shown_is_learned_before_it_gets_a_new_owner():
     goodput = planner(level=1e-5, shapes=CHAINS)
-    chosen = []
-    choice = goodput._choice
-    goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
-    shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
-    assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
-    goodput.begin(2, 0.0, 8, headed=True)
-    decided(goodput, rows=4)
-    decided(goodput, rows=3)
-    assert len(chosen) == 8
-
-
-def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
-    goodput = planner(level=5e-3)
-    assert not goodput.rests(np.arange(2), 2)
-    assert decided(goodput, rows=2, steps=PROBE_STEPS, accepted=0)[-1] == NO_DRAFT
-    assert goodput.rests(np.arange(2), 2)
-    assert not goodput.rests(np.arange(1), 2) and not goodput.rests(np.arange(2), 3)
-
-
-def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
-    """Shapes that are decided for greedy rows, which accept `accepted` of each draft."""
-    every, most = np.arange(rows), np.full(rows, 63, dtype=np.int32)
-    shapes = []
-    for _ in range(steps):
-        shape, nodes = goodput.decide(every, most, rows, 100 * rows, behind)
-        shapes.append(shape)
-        if shape.drafts and accepted is not None:
-            planned = np.minimum(nodes - 1, shape.depth)
-            labels = np.minimum(planned, accepted).astype(np.int32)
-            goodput.survival.observe(every, labels, planned, int(shape.topk > 1))
-
-    return shapes
+    waiting, begin = [], goodput.survival.begin
+    goodput.survival.begin = lambda *row: waiting.append(goodput._lessons.labels) or begin(*row)
+    driver = Driver(fakes.capacity(rows=2, pages=40, tail=4), spec=SPEC, planner=goodput)
+    driver.run(*random_requests(30, seed=4))
+    assert any(plan.decode is not None and plan.decode.depth for plan in driver.worker.plans)
+    assert waiting == [0] * 30
 
 
 def test_cheap_drafts_that_are_accepted_go_deep():

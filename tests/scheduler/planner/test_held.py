@@ -6,6 +6,8 @@ import pytest
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.scheduler.planner.held import HELD, HOLD, Held
 from aerie.scheduler.planner.samples import Planned
+from aerie.scheduler.planner.trials import PROBE_STEPS
+from tests.scheduler.planner.planners import CHAINS, decided, planner
 
 ROWS = np.array([1, 4])
 NONE = ROWS[:0]
@@ -15,7 +17,7 @@ def held(shape: DraftShape = NO_DRAFT, headed: np.ndarray = ROWS) -> Held:
     """Rows of which the last choice was like this one, so that it holds for long."""
     planned = Planned(shape, 3, 3.0, 1e-3, 1e-3)
     nodes = np.full(len(headed), shape.nodes, np.int32)
-    return Held(planned, headed, nodes, HOLD).after(Held(planned, headed, nodes, HELD))
+    return Held(planned, headed, nodes, HOLD).after(Held(planned, headed, nodes, HOLD, age=HELD))
 
 
 def taken(choice: Held, steps: int) -> Held:
@@ -48,3 +50,34 @@ def test_a_row_that_comes_waits_for_few_steps(steps):
 
 def test_a_draft_never_rests():
     assert not held(DraftShape(3, 1, 4)).rests(ROWS, 3)
+
+
+def test_a_choice_holds_while_the_same_rows_run_and_suits_others_for_few_steps():
+    goodput = planner(level=1e-5, shapes=CHAINS)
+    chosen = []
+    choice = goodput._choice
+    goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
+    shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
+    assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
+    goodput.begin(2, 0.0, 8, headed=True)
+    decided(goodput, rows=4)
+    assert len(chosen) == 7, "the row came when the choice had held for long"
+    assert decided(goodput, rows=3, steps=HOLD - 1)[0].drafts and len(chosen) == 7
+    decided(goodput, rows=3)
+    assert len(chosen) == 8
+
+
+def test_a_row_that_comes_drafts_like_the_others_until_the_next_choice():
+    goodput = planner(level=1e-5, shapes=CHAINS)
+    decided(goodput, rows=3)
+    goodput.begin(7, 0.0, 8, headed=True)
+    shape, nodes = goodput.decide(np.array([0, 2, 7]), np.full(3, 63, dtype=np.int32), 3, 300, 0)
+    assert shape.drafts and nodes.tolist() == [5, 5, 5]
+
+
+def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
+    goodput = planner(level=5e-3)
+    assert not goodput.rests(np.arange(2), 2)
+    assert decided(goodput, rows=2, steps=PROBE_STEPS, accepted=0)[-1] == NO_DRAFT
+    assert goodput.rests(np.arange(2), 2)
+    assert not goodput.rests(np.arange(1), 2) and not goodput.rests(np.arange(2), 3)

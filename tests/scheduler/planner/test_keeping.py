@@ -9,7 +9,7 @@ from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.predictions import Predictions
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
-from tests.scheduler.planner.test_goodput import CHAINS, costs
+from tests.scheduler.planner.planners import CHAINS, costs
 
 
 def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():

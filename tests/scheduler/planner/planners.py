@@ -1,0 +1,48 @@
+"""Planners of a simple machine, and what they decide, for the tests of the planner."""
+
+import numpy as np
+
+from aerie.contracts.shape import DraftShape
+from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.goodput import Goodput
+
+SPEC = SpecConfig(
+    planner="goodput",
+    by_load=(LoadShape(rows=3, depth=3, topk=2, nodes=8), LoadShape(rows=6, depth=4, topk=1, nodes=5)),
+)
+SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
+CHAINS = [DraftShape(4, 1, 5)]
+
+
+def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64):
+    """Costs that have seen a simple machine."""
+    known = StepCosts(most)
+    for rows in (1, 2, 4, 8):
+        for levels in (0, 1, 4):
+            work = StepWork(rows, rows * (levels + 1), 0, levels, rows if levels else 0, 2 * rows if levels else 0)
+            phases = {"verify": verify + per_token * work.tokens}
+            if levels:
+                phases |= {"draft": levels * (level + node * rows), "extend": level + pair * work.pairs}
+            for _ in range(20):
+                known.observe(work, phases, 1e-5)
+    return known
+
+
+def planner(known=None, rows=8, kind=Goodput, shapes=SHAPES, **fields):
+    return kind(SPEC, known or costs(**fields), shapes, rows=rows)
+
+
+def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
+    """Shapes that are decided for greedy rows, which accept `accepted` of each draft."""
+    every, most = np.arange(rows), np.full(rows, 63, dtype=np.int32)
+    shapes = []
+    for _ in range(steps):
+        shape, nodes = goodput.decide(every, most, rows, 100 * rows, behind)
+        shapes.append(shape)
+        if shape.drafts and accepted is not None:
+            planned = np.minimum(nodes - 1, shape.depth)
+            labels = np.minimum(planned, accepted).astype(np.int32)
+            goodput.survival.observe(every, labels, planned, int(shape.topk > 1))
+
+    return shapes
