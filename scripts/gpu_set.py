@@ -1,9 +1,11 @@
-"""Copies what travels to a GPU's machine into one folder: the sources without the demo's weights, and the kit.
+"""Copies what travels to a GPU's machine into one folder: the sources without the demo's weights and results, and the
+kit.
 
     python scripts/gpu_set.py build/gpu-set
 
 Called by `make gpu-set` after `make gpu-kit`. Measurements draw random weights or train their own, so the demo's, most
-of the repository's bytes, stay behind. Ends with code 1 if the folder is larger than some ways of copying allow.
+of the repository's bytes, stay behind, and so does what other machines have measured. Ends with code 1 if the folder is
+larger than some ways of copying allow.
 """
 
 import argparse
@@ -19,12 +21,14 @@ MOST = 64 << 20
 LEFT = (".safetensors", ".png", ".jsonl.gz")
 """Endings of files that stay: weights, pictures; texts to train on are exempt (`KEPT`)."""
 KEPT = ("train/data/",)
+RESULTS = "bench/results/"
+"""What other machines have measured."""
 
 
 def sources() -> list[str]:
     """Tracked files, as they are in the working tree, that travel."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=HOME, check=True, capture_output=True, text=True).stdout
-    names = [name for name in listed.split("\0") if name and (HOME / name).is_file()]
+    names = [name for name in listed.split("\0") if (HOME / name).is_file() and not name.startswith(RESULTS)]
     return [name for name in names if name.startswith(KEPT) or not name.endswith(LEFT)]
 
 
