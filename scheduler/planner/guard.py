@@ -20,6 +20,8 @@ START, MOST = 8.0, 16.0
 """Plain steps in a new account, and the most that it holds: past gains cannot pay for long losses."""
 SAVED = 0.008
 """What each step without drafts pays in."""
+SAVED_KEPT = 0.002
+"""The same into the account of head KV: what that may cost while nothing is drafted, as a share of the time."""
 MOST_KEPT = 32.0
 """Of the account of head KV, either way: many prompts may come at once."""
 WORST = 1.5
@@ -65,10 +67,10 @@ class Guard:
         were ahead of plain ones, in plain steps.
         """
         size = bucket_of(rows)
-        gained = SAVED * steps
+        gained, kept = SAVED * steps, SAVED_KEPT * steps
         if drafts:
             gained = tokens / rows - seconds / plain if plain > 0.0 else 0.0
-            gained = max(gained, -WORST * steps) if math.isfinite(gained) else 0.0
+            kept = gained = max(gained, -WORST * steps) if math.isfinite(gained) else 0.0
         self._accounts[size] = min(max(self._accounts[size] + gained, -MOST), MOST)
-        self._kept = min(max(self._kept + gained, -MOST_KEPT), MOST_KEPT)
+        self._kept = min(max(self._kept + kept, -MOST_KEPT), MOST_KEPT)
         return gained
