@@ -19,7 +19,7 @@ from aerie.train.demo.batches import Batch
 from aerie.train.demo.config import Pretraining
 from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
-from aerie.train.optimization.precision import dtype_of
+from aerie.train.optimization.precision import dtype_of, slow_here
 from aerie.train.optimization.schedule import set_rate, share
 from aerie.train.progress import say
 
@@ -45,6 +45,8 @@ def learn(
     written.
     """
     optimizers = divided(model, apart="embed", slower=slower, precision=dtype_of(run.precision))
+    if warning := slow_here(run.precision, torch.device("cpu"), "pretrain.precision"):
+        say(warning)
     if run.precision == "bfloat16":
         model.set_attn_implementation(attention.NAME)
     start = checkpoint.load(folder, model, optimizers) or first

@@ -21,7 +21,7 @@ from aerie.train.heads.loss import Judged
 from aerie.train.heads.peagle.loss import Lesson
 from aerie.train.optimization import checkpoint
 from aerie.train.optimization.optimizers import divided
-from aerie.train.optimization.precision import dtype_of
+from aerie.train.optimization.precision import dtype_of, slow_here
 from aerie.train.optimization.schedule import set_rate, share, warm_cosine
 from aerie.train.pipeline import features, vocabulary
 from aerie.train.pipeline.config import PipelineConfig
@@ -132,6 +132,8 @@ class _Run:
         start = checkpoint.load(folder / _CHECKPOINT, self.kind.head, self.optimizers)
         self.processes.wait()
         metrics = Metrics(folder, board, start=start) if first else None
+        if first and (warning := slow_here(stage.precision, self.processes.device, "train.precision")):
+            say(warning)
         if first:
             say(f"{self.steps} updates of {stage.accumulate} rows of {stage.tokens} tokens")
         sums = _Sums(stage.depth, self.processes)
