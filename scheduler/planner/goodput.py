@@ -55,7 +55,7 @@ class Goodput:
             costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest, rows=rows
         )
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
-        """Nodes of each row by the choice that holds."""
+        """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
@@ -88,8 +88,7 @@ class Goodput:
         held = self._held
         if held is None or not held.rests(headed, rows):
             return False
-        planned = held.planned_for(rows)
-        self._note(held, planned, NO_DRAFT, headed[:0])
+        self._note(held, rows, NO_DRAFT)
         return True
 
     def decide(
@@ -106,19 +105,22 @@ class Goodput:
             self._lessons.learn()
             self.outcome.error = self.survival.error
             held = self._held = self._choice(Batch(headed, most, rows, context, behind, last)).after(held)
+            self._by_row.fill(held.usual)
             self._by_row[headed] = held.nodes
         nodes = self._nodes[: len(headed)]
         self._by_row.take(headed, out=nodes, mode="clip")
         np.minimum(nodes, most + 1, out=nodes)
         np.maximum(nodes, 1, out=nodes)
-        planned, shape = held.planned_for(rows), held.planned.shape
+        shape = held.planned.shape
         if shape.drafts:
             widest = int(nodes.max())
             if widest == 1:  # all are about to end
                 shape = NO_DRAFT
             elif shape.topk == 1 and widest != shape.nodes:
                 shape = DraftShape(widest - 1, 1, widest)
-        self._note(held, planned, shape, headed[nodes > 1])
+        self._note(held, rows, shape)
+        if shape.drafts:
+            self.survival.offsets.draft(headed[nodes > 1])
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
@@ -139,17 +141,15 @@ class Goodput:
         if self._held is not None and not self._held.planned.shape.drafts:
             self._lessons.learn()
 
-    def _note(self, held: Held, planned: Planned, shape: DraftShape, drafting: Longs) -> None:
-        """Counts a step of this shape, which drafts for these rows."""
+    def _note(self, held: Held, rows: int, shape: DraftShape) -> None:
+        """Counts a step of `rows` rows of this shape."""
         held.step()
         self._trials.note(drafts=shape.drafts)
         self._drafted = self._drafted + 1 if shape.drafts else 0
         self.survival.offsets.now += 1
-        if shape.drafts:
-            self.survival.offsets.draft(drafting)
-        elif self._trials.since % FORGET_STEPS == 0:
+        if not shape.drafts and self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
-        self._planned.append(planned)
+        self._planned.append(held.planned_for(rows))
         self.outcome.plan(shape)
 
     def _choice(self, batch: Batch) -> Held:

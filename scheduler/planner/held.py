@@ -88,8 +88,7 @@ class Held:
     def after(self, last: "Held | None") -> "Held":
         """Holds for twice as long as the last choice did, if that was alike."""
         self.left = self.length
-        again = last is not None and last.planned.shape.drafts == self.planned.shape.drafts
-        if last is not None and again and HOLD <= self.length <= HELD:
+        if last is not None and last.planned.shape.drafts == self.planned.shape.drafts and HOLD <= self.length <= HELD:
             self.left = min(2 * last.age, HELD)
         return self
 

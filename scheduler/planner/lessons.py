@@ -1,7 +1,7 @@
 """What settled steps teach, learned from several at once: costs, survival, the guard's account, the trials' budget.
 
 Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost. What
-rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps.
+rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, or once a trial is among them.
 """
 
 import math
@@ -46,7 +46,6 @@ class Lessons:
         """Of the steps that are kept, so many have taught what rows accept."""
         self._timed = 0
         """Steps that have taught what they take."""
-        self._tried = False
 
     def take(
         self,
@@ -60,7 +59,6 @@ class Lessons:
     ) -> None:
         """Keeps a step; `live` says which rows still have the owner that they were planned for."""
         self._steps.take(plan, rows, live, output, planned, waited=steady)
-        self._tried |= planned is not None and planned.trial
         if plan.decode is not None and plan.decode.depth:
             self.labels += len(rows)
         if self.labels > self._survival.most - len(rows) or len(self._steps.whole) > 2 * ENOUGH:
@@ -76,8 +74,9 @@ class Lessons:
     def learn(self) -> None:
         self.learn_labels()
         steps = self._steps.whole
-        if self._tried or self._timed < FIRST or len(steps) >= ENOUGH:
-            self._steps.whole, self._labelled, self._tried = [], 0, False
+        tried = any(step.planned is not None and step.planned.trial for step in steps)
+        if tried or self._timed < FIRST or len(steps) >= ENOUGH:
+            self._steps.whole, self._labelled = [], 0
             self._timed += len(steps)
             for group in alike(steps):
                 self._learn_times(group)

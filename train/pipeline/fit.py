@@ -132,9 +132,9 @@ class _Run:
         start = checkpoint.load(folder / _CHECKPOINT, self.kind.head, self.optimizers)
         self.processes.wait()
         metrics = Metrics(folder, board, start=start) if first else None
-        if first and (warning := slow_here(stage.precision, self.processes.device, "train.precision")):
-            say(warning)
         if first:
+            if warning := slow_here(stage.precision, self.processes.device, "train.precision"):
+                say(warning)
             say(f"{self.steps} updates of {stage.accumulate} rows of {stage.tokens} tokens")
         sums = _Sums(stage.depth, self.processes)
         with bar(STAGE, self.steps, start) if first else nullcontext(lambda _: None) as advance:

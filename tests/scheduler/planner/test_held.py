@@ -75,6 +75,25 @@ def test_a_row_that_comes_drafts_like_the_others_until_the_next_choice():
     assert shape.drafts and nodes.tolist() == [5, 5, 5]
 
 
+def test_a_row_that_comes_late_drafts_by_the_choice_that_holds_then():
+    """It waited for its prompt while a choice of deeper drafts was replaced."""
+    goodput, most = planner(), np.full(3, 63, dtype=np.int32)
+    shapes = iter([DraftShape(3, 2, 8), DraftShape(2, 1, 3)])
+
+    def choice(batch):
+        shape = next(shapes)
+        planned = Planned(shape, batch.rows, 2.0 * batch.rows, 1e-3, 1e-3)
+        return Held(planned, batch.headed, np.full(len(batch.headed), shape.nodes, np.int32), HOLD)
+
+    goodput._choice = choice
+    goodput.decide(np.arange(2), most[:2], 2, 200, 0)
+    goodput.begin(7, 0.0, 8, headed=True)
+    for _ in range(HOLD):
+        goodput.decide(np.arange(2), most[:2], 2, 200, 0)
+    shape, nodes = goodput.decide(np.array([0, 1, 7]), most, 3, 300, 0)
+    assert shape == DraftShape(2, 1, 3) and nodes.tolist() == [3, 3, 3]
+
+
 def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
     goodput = planner(level=5e-3)
     assert not goodput.rests(np.arange(2), 2)
