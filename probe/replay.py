@@ -17,6 +17,7 @@ from aerie.engine.lanes.preparing import NoGrammars
 from aerie.probe.clocks import Clock
 from aerie.probe.recording import Recording
 from aerie.scheduler.planner.costs import StepWork
+from aerie.scheduler.planner.samples import extending
 
 Price = Callable[[StepWork], Mapping[str, float]]
 """Seconds of a step's phases: verify, and draft and extend if it drafts."""
@@ -51,6 +52,8 @@ class ReplayLane(NoGrammars):
     """Decode steps launched."""
     _known: dict[int, tuple[Recording, list[int]]] = field(default_factory=dict)
     _rows: dict[int, _Row] = field(default_factory=dict)
+    _unknown: dict[int, int] = field(default_factory=dict)
+    """Lengths of rows without a recording: those of the planner's calibration."""
     _flying: deque[StepOutput] = field(default_factory=deque)
     _free_at: float = 0.0
     _late: float = 0.0
@@ -70,7 +73,7 @@ class ReplayLane(NoGrammars):
         if plan.starts is not None:
             for row, key in zip(plan.starts.rows.tolist(), plan.starts.noise_keys.tolist(), strict=True):
                 found = self._known.get(key)
-                if found is not None:  # not a row of the planner's calibration
+                if found is not None:
                     self._rows[row] = _Row(*found)
         output, work = self._prefilled(plan, plan.prefill) if plan.prefill is not None else self._decoded(plan)
         phases = dict(self.price(work))
@@ -99,8 +102,11 @@ class ReplayLane(NoGrammars):
         size = len(plan.rows)
         ids, counts, endings = (np.zeros(size, dtype=np.int32) for _ in range(3))
         for index, row in enumerate(plan.rows.tolist()):
-            own = self._rows[row]
-            own.length = int(work.starts[index] + work.counts[index])
+            length, own = int(work.starts[index] + work.counts[index]), self._rows.get(row)
+            if own is None:
+                self._unknown[row], counts[index] = length, 1
+                continue
+            own.length = length
             if work.is_last[index]:
                 own.place += 1
                 ids[index], counts[index] = own.recording.tokens[own.place], 1
@@ -149,7 +155,7 @@ class ReplayLane(NoGrammars):
         return ids, min(accepted, len(ids))
 
     def _lengths(self, rows: Ints) -> Ints:
-        lengths = [self._rows[row].length if row in self._rows else 0 for row in rows.tolist()]
+        lengths = [self._rows[row].length if row in self._rows else self._unknown[row] for row in rows.tolist()]
         return np.array(lengths, dtype=np.int32)
 
 
@@ -187,7 +193,7 @@ def decode_work(plan: StepPlan, output: StepOutput) -> StepWork:
         context=float(output.lengths.sum()),
         levels=work.depth if work.topk > 1 and drafts else int(output.drafted.max(initial=0)),
         frontier=int(np.count_nonzero(drafting)) * work.topk if drafts else 0,
-        pairs=int(output.counts[plan.drafting].sum()),
+        pairs=extending(plan, output),
     )
 
 

@@ -39,10 +39,10 @@ class Chains:
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
         fixed, first, level, node = costs.draft_rates()
         passes = np.maximum(reached - 1.0, 0.0)[:, None]
-        np.multiply(first + node * passes, self._ramp[: count + 1], out=draft)
+        np.multiply(first + node * passes + costs.pair, self._ramp[: count + 1], out=draft)
         draft += fixed + level * passes + self.catching_up(behind) / SPREAD
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
-        return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth, pair=costs.pair)
+        return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth)
 
     def nodes(self, out: Ints) -> None:
         """As ChainChoice.nodes: of the shape that `best` has just found."""
@@ -56,13 +56,14 @@ class Chains:
         total = rows + count * (shape.nodes - 1)
         if total > costs.most_tokens:
             return None
-        seconds = float(costs.table(rows, context, total + 1)[total]) + costs.pair * tokens
+        seconds = float(costs.table(rows, context, total + 1)[total])
+        seconds += costs.pair * (count * (shape.depth + 1) - (total - rows))  # the head takes one path of each tree
         seconds += costs.draft(shape.depth, count * shape.topk) + self.catching_up(behind) / SPREAD
         return Chosen(shape.depth, count * (shape.nodes - 1), count, tokens, seconds)
 
     def catching_up(self, behind: int) -> float:
         """Seconds in which heads are extended first."""
-        return self._costs.extend_pass + behind * self._costs.pair if behind else 0.0
+        return self._costs.catch_up(behind) if behind else 0.0
 
     def note_reach(self, levels: list[tuple[int, int]], drafting: int) -> None:
         """Takes in how many levels each of some steps of so many drafting rows planned and drafted."""

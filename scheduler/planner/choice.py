@@ -100,14 +100,11 @@ class ChainChoice:
         """Nodes of the shape that was found, by the places of their rows in `_order`."""
         self._layouts: dict[int, _Layout] = {}
 
-    def choose(
-        self, survivals: Doubles, rows: int, table: Doubles, draft: Doubles, *, reach: Doubles, pair: float = 0.0
-    ) -> Chosen:
+    def choose(self, survivals: Doubles, rows: int, table: Doubles, draft: Doubles, *, reach: Doubles) -> Chosen:
         """The best shape that drafts at all, for `rows` rows of which those of `survivals` [r, deepest] may draft.
 
         `table` [> rows + r * deepest]: seconds of a step over so many nodes, drafting aside. `draft` [depths, r + 1]:
         seconds of drafting for so many rows. `reach` [depths]: share of the planned nodes that will be verified.
-        `pair`: seconds for each committed token.
         """
         layout = self._layout(len(survivals))
         best = self._ranked(survivals)
@@ -116,7 +113,7 @@ class ChainChoice:
         places -= layout.base
         self._sum(layout, places)
         self._price(layout, rows, table, draft, reach)
-        cell = self._best(layout, rows, pair)
+        cell = self._best(layout, rows)
         part = int(layout.part[cell])
         first = int(layout.ends[part - 1]) if part else 0
         self._taken = best[places[first : cell + 1]] // self._deepest
@@ -193,17 +190,13 @@ class ChainChoice:
         layout.extra.take(layout.part, out=layout.speeds, mode="clip")
         layout.seconds += layout.speeds
 
-    def _best(self, layout: _Layout, rows: int, pair: float) -> int:
+    def _best(self, layout: _Layout, rows: int) -> int:
         """The best cell."""
         sums, seconds, speeds = layout.sums, layout.seconds, layout.speeds
         if self._objective is Objective.GOODPUT:
             sums += rows  # expected tokens
-            if pair:
-                np.multiply(sums, pair, out=speeds)
-                seconds += speeds
             np.divide(sums, seconds, out=speeds)
         else:
-            seconds += rows * pair
             np.log(seconds, out=speeds)
             speeds *= -rows
             speeds += sums

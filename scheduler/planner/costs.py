@@ -32,7 +32,7 @@ class StepWork:
     frontier: float = 0
     """Nodes of one level, in all rows: drafting rows times children kept."""
     pairs: float = 0
-    """Committed tokens with which the head was extended."""
+    """Tokens of the pass that extended the head: what drafting rows verified, whether it was accepted or not."""
 
 
 class StepCosts:
@@ -53,9 +53,11 @@ class StepCosts:
         # chains early, so a calibration may see few levels.
         self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), np.full(4, 0.2 * unit))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
-        self._gap = Regression(unit * np.array([0.05, 0.0]), unit * np.array([2, 1]))
+        self._catch_up = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
+        # Until plain steps were seen, what the gaps of drafting ones show is put down to the drafts.
+        self._gap = Regression(unit * np.array([0.05, 0.0, 0.0]), unit * np.array([0.5, 0.5, 2]))
         self._features = np.zeros(knots + 4)
-        self._four, self._two = np.zeros(4), np.zeros(2)
+        self._four, self._three, self._two = np.zeros(4), np.zeros(3), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
         self._ramp = np.arange(most_tokens + 1) / _TILE
         self._rising = np.zeros(most_tokens + 1)
@@ -70,10 +72,12 @@ class StepCosts:
     def anchor(self) -> None:
         """What a calibration has shown holds by and large: live samples change it by a share."""
         unit, knots = self._unit, len(self._features) - 4
-        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [1.0, 0.1]]) * unit
-        verify[:2] = _CERTAIN * np.abs(self._verify.weights[:2]) + 0.02 * unit
+        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.1]]) * unit
+        for part, least in ((slice(2), 0.02), (-2, 0.1)):
+            verify[part] = _CERTAIN * np.abs(self._verify.weights[part]) + least * unit
         self._verify.anchor(verify)
-        self._extend.anchor(_CERTAIN * np.abs(self._extend.weights) + 0.02 * unit)
+        for one in (self._extend, self._catch_up):
+            one.anchor(_CERTAIN * np.abs(one.weights) + 0.02 * unit)
 
     def observe(self, work: StepWork, phases: dict[str, float], gap: float | None) -> None:
         """Takes a step's phases in. `phases` has the step's own extend, `gap` the seconds in which the lane waited
@@ -88,12 +92,12 @@ class StepCosts:
         if work.pairs and "extend" in phases:
             self._extend.update(self._extend_features(work), phases["extend"])
         if gap is not None:
-            self._gap.update(self._gap_features(work), max(gap, 0.0))
+            self._gap.update(self._gap_features(work.rows, drafts), max(gap, 0.0))
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
-        """Takes in a pass that extended heads by so many tokens: what the steps of few rows say little about."""
+        """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""
         self._two[0], self._two[1] = 1.0, behind / _TILE
-        self._extend.update(self._two, seconds)
+        self._catch_up.update(self._two, seconds)
 
     def step(self, work: StepWork) -> float:
         """A step of this work, with the time between steps."""
@@ -110,40 +114,38 @@ class StepCosts:
         return phases
 
     def gap(self, work: StepWork) -> float:
-        """The time between steps."""
-        return self._gap.predict(self._gap_features(work))
+        """The time between steps, in which the host settles one and decides about the next: more if it drafts."""
+        return self._gap.predict(self._gap_features(work.rows, work.levels > 0))
 
     def plain(self, rows: int, context: float) -> float:
         """A step that drafts nothing and extends no head."""
         work = StepWork(rows, rows, context)
         verify = self._verify.predict(self._verify_features(work, False))
-        return max(verify + self._gap.predict(self._gap_features(work)), 1e-7)
+        return max(verify + self.gap(work), 1e-7)
 
     def table(self, rows: int, context: float, count: int) -> Doubles:
-        """[count] seconds of a drafting step's pass over 0, 1, ... nodes, with what does not depend on the draft: the
-        time between steps and the fixed part of the extend. Valid until the next call; never falls.
+        """[count] seconds of a drafting step over 0, 1, ... nodes but for its draft: of the pass, the time between
+        steps, and the head's extend by all nodes but the roots. Valid until the next call; never falls.
         """
         verify = self._verify
-        if self._rising_samples != verify.samples:
+        if self._rising_samples != verify.samples + self._extend.samples:
             self._rise()
         context_weight, drafting_weight = verify.weights[-2:].tolist()
         fixed = float(verify.weights[0]) + drafting_weight + context / _KILO * max(context_weight, 0.0)
-        two = self._two
-        two[0], two[1] = 1.0, rows / _TILE
-        fixed += self._gap.predict(two) + max(float(self._extend.weights[0]), 0.0)
+        fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * self.pair
         table = self._table[:count]
         np.add(self._rising[:count], fixed, out=table)
         np.maximum(table, 1e-7, out=table)
         return table
 
     def _rise(self) -> None:
-        """What the tokens of a pass add, made anew after each sample; never falls."""
+        """What the nodes of a step add, made anew after each sample; never falls."""
         weights, rising, line = self._verify.weights, self._rising, self._table
         np.dot(self._hats, weights[2:-2], out=rising)
-        np.multiply(self._ramp, weights[1], out=line)
+        np.multiply(self._ramp, weights[1] + _TILE * self.pair, out=line)
         rising += line
         np.maximum.accumulate(rising, out=rising)
-        self._rising_samples = self._verify.samples
+        self._rising_samples = self._verify.samples + self._extend.samples
 
     def draft(self, levels: float, frontier: float) -> float:
         """Drafting so many levels of so many nodes each."""
@@ -155,14 +157,21 @@ class StepCosts:
         fixed, first, level, node = self._draft.weights.tolist()
         return max(fixed, 0.0), max(first, 0.0) / _TILE, max(level, 0.0), max(node, 0.0) / _TILE
 
+    def catch_up(self, behind: int) -> float:
+        """A pass that extends heads by so many tokens at once. It chooses no drafts, so its tokens take less than those
+        of a step; until one was seen, they count as much.
+        """
+        fixed, token = (self._catch_up if self._catch_up.samples else self._extend).weights.tolist()
+        return float(max(fixed, 0.0) + behind * max(token, 0.0) / _TILE)
+
     @property
     def pair(self) -> float:
-        """Extending the head by one more token of a pass."""
+        """Extending the head by one more token of a step."""
         return max(float(self._extend.weights[1]), 0.0) / _TILE
 
     @property
     def extend_pass(self) -> float:
-        """What a pass of the head costs beside its tokens."""
+        """What a step's pass of the head costs beside its tokens."""
         return max(float(self._extend.weights[0]), 0.0)
 
     def _verify_features(self, work: StepWork, drafts: bool) -> Doubles:
@@ -181,9 +190,9 @@ class StepCosts:
         self._two[0], self._two[1] = 1.0, work.pairs / _TILE
         return self._two
 
-    def _gap_features(self, work: StepWork) -> Doubles:
-        self._two[0], self._two[1] = 1.0, work.rows / _TILE
-        return self._two
+    def _gap_features(self, rows: int, drafts: bool) -> Doubles:
+        self._three[:] = 1.0, rows / _TILE, float(drafts)
+        return self._three
 
 
 def _hats(count: int) -> Doubles:

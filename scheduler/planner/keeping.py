@@ -28,9 +28,8 @@ class _Promise:
     """The gain if only one of the rows drafts, and is lucky."""
     plain: float
     """Seconds of a plain step."""
-    extend: float
-    """Seconds in which the head is extended, beside those of `pair` for each token."""
-    pair: float
+    slower: float
+    """Steps take so many times what the costs say."""
     until: int
     """The step until which it holds."""
 
@@ -80,7 +79,7 @@ class Keeping:
         guard, tokens = self._guard, self._answers.expected(answer)
         context += prompt + round(tokens / 2)  # half of its answer, on average
         promise = self._promise(rows, temperature, context)
-        plain, seconds = promise.plain, promise.extend + prompt * promise.pair
+        plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
         if guard.allows(rows) and guard.keeps():
             gain = promise.gain * tokens / (tokens + (promise.tokens - 1.0) / 2.0)  # the last step commits half
             pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
@@ -98,14 +97,12 @@ class Keeping:
         plain, deepest = self._predicted.plain(rows, context), self._chains.depths[-1]
         best = self._chains.best(self._survival.fresh(temperature, rows, deepest), rows, context, 0)
         lucky = self._chains.best(self._survival.fresh(temperature, 1, deepest, luck=LUCK), rows, context, 0)
-        slower = self._guard.corrected(1.0, rows, drafts=False)
         self._promises[kind] = promise = _Promise(
             self._predicted.gain(best, rows, plain),
             best.tokens / rows,
             self._predicted.gain(lucky, rows, plain),
             plain,
-            slower * self._costs.extend_pass,
-            slower * self._costs.pair,
+            self._guard.corrected(1.0, rows, drafts=False),
             now + min(max(now, 1), HELD),
         )
         return promise

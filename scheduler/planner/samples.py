@@ -44,7 +44,7 @@ class Settled:
     output: StepOutput
     planned: Planned | None
     phases: dict[str, float]
-    gap: float | None
+    gap: float | None = None
     """Seconds in which the lane waited before the step, if they are known."""
 
     @property
@@ -79,7 +79,8 @@ class SettledSteps:
         waited: bool,
     ) -> None:
         """Takes steps in order. `waited` says whether the step was launched while another was in flight, so that the
-        lane's pause before it was the loop's own.
+        lane's pause before it was the loop's own. The gap counts after a step that drafted as this one does, or not:
+        at a change the host does the work of both.
         """
         phases = dict(output.phase_seconds)
         late = phases.pop("extend", None)
@@ -88,10 +89,11 @@ class SettledSteps:
             if late is not None:
                 self._last.phases["extend"] = late
             self.whole.append(self._last)
-        began = output.began
-        gap = began - self._ended if successive and waited and began > 0.0 and self._ended > 0.0 else None
-        decodes = plan.decode is not None
-        self._last = Settled(plan, rows, live, output, planned, phases, gap) if decodes else None
+        step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
+        known = successive and waited and output.began > 0.0 and self._ended > 0.0
+        if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
+            step.gap = output.began - self._ended
+        self._last = step
         self._number, self._ended = output.number, output.ended
 
 
@@ -136,7 +138,6 @@ class Alike:
         if not self.drafts:
             return StepWork(rows, rows, float(context))
         drafted = np.array([step.output.drafted for step in self.steps])
-        extended = np.array([step.plan.drafting for step in self.steps])
         levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
         return StepWork(
             rows=rows,
@@ -144,7 +145,7 @@ class Alike:
             context=float(context),
             levels=float(levels),
             frontier=float(np.count_nonzero(self.nodes() > 1)) / count * self.topk,
-            pairs=float((self.counts * extended).sum()) / count,
+            pairs=sum(extending(step.plan, step.output) for step in self.steps) / count,
         )
 
     def nodes(self) -> Ints:
@@ -174,6 +175,15 @@ class Alike:
         depths = np.array([step.depth for step in self.steps], dtype=np.int32)[:, None]
         known = (nodes > 1) & live & (self.counts > 0) & (endings == 0)  # [steps, rows], as all of these
         return Labels(rows[known], accepted[known], np.minimum(nodes - 1, depths)[known])
+
+
+def extending(plan: StepPlan, output: StepOutput) -> int:
+    """Tokens of the pass that extends the head after a decode step: all nodes of chains, one path of each tree."""
+    work = plan.decode
+    assert work is not None
+    if work.topk > 1:
+        return int(np.count_nonzero(plan.drafting)) * (1 + work.depth)
+    return int((1 + output.drafted[plan.drafting]).sum())
 
 
 def alike(steps: Sequence[Settled]) -> list[Alike]:

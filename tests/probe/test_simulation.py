@@ -75,17 +75,20 @@ CHANGING_REGRET = 0.08
 @pytest.mark.parametrize("rows", [1, 2, 8])
 @pytest.mark.parametrize("chances", [(0.17,), (0.5,), (0.75,), (0.1, 0.8)], ids=["low", "middle", "high", "changing"])
 def test_no_cell_is_far_behind_the_better_of_off_and_the_best_chain(chances, rows: int, machine: Machine) -> None:
-    if len(chances) > 1:
-        recordings = [passages(number, chances * 2) for number in range(3 * rows + 5)]
-    else:
-        recordings = [recorded(number, chances[0], length=120 + 30 * (number % 5)) for number in range(3 * rows + 5)]
-    runs = {
-        policy: simulate(Config(), recordings, machine, policy, depth=DEPTH, rows=rows).speed
-        for policy in (OFF, 1, 3, PLANNER)
-    }
-    best = max(speed for policy, speed in runs.items() if policy != PLANNER)
-    assert 1 - runs[PLANNER] / runs[OFF] <= LOSS
-    assert 1 - runs[PLANNER] / best <= (REGRET if len(chances) == 1 else CHANGING_REGRET)
+    """Over two short runs, of other requests: the luck of one is worth more than a percent."""
+    count = 3 * rows + 5
+    runs = dict.fromkeys((OFF, 1, 3, PLANNER), 0.0)
+    for first in (0, count):
+        numbers = range(first, first + count)
+        if len(chances) > 1:
+            recordings = [passages(number, chances * 2) for number in numbers]
+        else:
+            recordings = [recorded(number, chances[0], length=120 + 30 * (number % 5)) for number in numbers]
+        for policy in runs:
+            runs[policy] += simulate(Config(), recordings, machine, policy, depth=DEPTH, rows=rows).seconds
+    best = min(seconds for policy, seconds in runs.items() if policy != PLANNER)
+    assert 1 - runs[OFF] / runs[PLANNER] <= LOSS
+    assert 1 - best / runs[PLANNER] <= (REGRET if len(chances) == 1 else CHANGING_REGRET)
 
 
 @pytest.mark.parametrize("rows", [1, 16])
@@ -102,7 +105,8 @@ def test_a_good_head_is_used_as_well_as_by_the_best_chain(rows: int) -> None:
 
 
 def test_a_mix_of_good_and_useless_rows_beats_every_chain() -> None:
-    mix = [recorded(number, 0.9 if number % 3 == 0 else 0.1, length=150) for number in range(30)]
+    """Answers differ in length, for the reason that `passages` gives."""
+    mix = [recorded(number, 0.9 if number % 3 == 0 else 0.1, length=120 + 30 * (number % 5)) for number in range(30)]
     found = speeds(mix, (OFF, 1, 3, 6, PLANNER, HINDSIGHT), rows=4)
     best = max(found[policy] for policy in (OFF, 1, 3, 6))
     assert found[PLANNER] >= 0.98 * best and found[HINDSIGHT] > best

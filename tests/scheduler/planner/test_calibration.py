@@ -12,8 +12,10 @@ from tests import fakes
 class ClockedLane:
     """Answers every plan with the times of a simple machine, and keeps the plans. An extend comes one step late."""
 
-    def __init__(self, *, clocked=True):
+    def __init__(self, *, clocked=True, capacity=None):
+        self.capacity = capacity or fakes.capacity(rows=64, pages=1024, max_length=1024)
         self.plans = []
+        self.lengths = np.zeros((2, 64), dtype=np.int32)
         self._clocked = clocked
         self._late = 0.0
 
@@ -22,12 +24,23 @@ class ClockedLane:
 
     def settle(self):
         plan = self.plans[-1]
-        rows, depth = len(plan.rows), plan.decode.depth
-        tokens = int(plan.decode.nodes.sum())
-        phases = {"verify": 1e-3 + 1e-5 * tokens, **({"extend": self._late} if self._late else {})}
+        rows = len(plan.rows)
+        phases, late = {"extend": self._late} if self._late else {}, 0.0
+        if plan.prefill is not None:
+            depth, lengths = 0, plan.prefill.starts + plan.prefill.counts
+            phases["prefill"] = 1e-3 * rows
+            if plan.drafting.any():
+                late = 2e-4 + 2e-6 * int(plan.prefill.counts.sum())
+        else:
+            before = self.lengths[plan.generations, plan.rows]
+            assert np.array_equal(before, plan.decode.bounds)
+            depth, lengths = plan.decode.depth, before + 1
+            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * int(before.sum())
         if depth:
             phases["draft"] = depth * (2e-4 + 1e-5 * rows)
-        self._late = 3e-4 if depth else 0.0
+            late = 3e-4
+        self._late = late
+        self.lengths[1 - plan.generations, plan.rows] = lengths
         ones = np.ones(rows, dtype=np.int32)
         return StepOutput(
             plan.number,
@@ -35,36 +48,56 @@ class ClockedLane:
             ones,
             0 * ones,
             depth * ones,
-            ones,
+            lengths,
             0 * ones,
             phase_seconds=phases if self._clocked else {},
         )
 
 
 def test_costs_are_known_before_the_first_request():
-    lane = ClockedLane()
-    costs = calibrated(lane, 64, (1, 3, 6), 64 * 7)
+    costs = calibrated(ClockedLane(), 64, (1, 3, 6), 64 * 7)
     assert costs.ready
+    for rows, context in ((1, 1), (8, 8), (64, 64), (4, 1400), (16, 5000)):
+        assert costs.plain(rows, context) == pytest.approx(1e-3 + 1e-5 * rows + 1e-6 * context, rel=0.2)
     for rows in (1, 8, 64):
-        assert costs.plain(rows, 0) == pytest.approx(1e-3 + 1e-5 * rows, rel=0.2)
         assert costs.draft(6, rows) == pytest.approx(6 * (2e-4 + 1e-5 * rows), rel=0.2)
     assert costs.extend_pass + 2 * costs.pair == pytest.approx(3e-4, rel=0.5)
+    for prompt in (10, 100):
+        assert costs.catch_up(prompt) == pytest.approx(2e-4 + 2e-6 * prompt, rel=0.2)
 
 
 def test_it_stops_in_time(monkeypatch):
     monkeypatch.setattr(calibration, "SECONDS", 0.0)
     lane = ClockedLane()
     calibrated(lane, 64, (1, 3, 6), 64 * 7)
-    assert len(lane.plans) < 12
+    decodes = [plan for plan in lane.plans if plan.decode is not None]
+    assert len(lane.plans) < 28 and all(len(plan.rows) <= 4 and not plan.decode.depth for plan in decodes)
 
 
 def test_a_lane_without_a_clock_leaves_them_unknown():
     assert not calibrated(ClockedLane(clocked=False), 8, (1, 3), 64).ready
 
 
-def test_its_steps_touch_only_the_dummy_page():
-    capacity = fakes.capacity()
-    lane = ClockedLane()
+@pytest.mark.parametrize("pages", [3, 40, 1024])
+def test_its_steps_stay_within_the_pool_and_leave_no_page_to_a_row(pages):
+    capacity = fakes.capacity(rows=64, pages=pages, max_length=1024)
+    lane = ClockedLane(capacity=capacity)
     calibrated(lane, capacity.rows, (1,), 64)
-    assert all(plan.page_updates is None for plan in lane.plans) and DUMMY_PAGE == 0
-    assert lane.plans[0].starts is not None and all(not plan.decode.bounds.any() for plan in lane.plans)
+    owned: dict[int, set[int]] = {}
+    most = 0
+    for plan in lane.plans:
+        if plan.starts is not None:
+            for row in plan.starts.rows.tolist():
+                owned.pop(row, None)
+        if plan.page_updates is not None:
+            for row, page in zip(plan.page_updates.rows.tolist(), plan.page_updates.pages.tolist(), strict=True):
+                owned.setdefault(row, set()).add(page)
+        used = [page for pages in owned.values() for page in pages]
+        assert len(set(used)) == len(used) and all(DUMMY_PAGE < page < capacity.pages for page in used)
+        if plan.decode is not None:
+            for row, length in zip(plan.rows.tolist(), plan.decode.bounds.tolist(), strict=True):
+                held = len(owned.get(row, ())) * capacity.page_size
+                assert length <= 1 or length + capacity.reserve <= held
+                most = max(most, length)
+    assert not owned and lane.plans[0].starts is not None
+    assert most > 1 or pages < 8

@@ -23,7 +23,7 @@ def tables(source, rows, drafting, *, by_rows):
     return table, draft
 
 
-def brute_force(survivals, rows, table, draft, *, pair=0.0, latency=False):
+def brute_force(survivals, rows, table, draft, *, latency=False):
     """The best score over every assignment that drafts."""
     best = -np.inf
     sums = np.concatenate([np.zeros((len(survivals), 1)), np.cumsum(survivals, axis=1)], axis=1)
@@ -38,21 +38,21 @@ def brute_force(survivals, rows, table, draft, *, pair=0.0, latency=False):
             seconds = table[rows + nodes] + draft[index, drafting]
             tokens = rows + sum(gained)
             if latency:
-                score = sum(np.log1p(gained)) - rows * np.log(seconds + rows * pair)
+                score = sum(np.log1p(gained)) - rows * np.log(seconds)
             else:
-                score = tokens / (seconds + tokens * pair)
+                score = tokens / seconds
             best = max(best, score)
     return best
 
 
-def score_of(chosen, nodes, survivals, rows, table, draft, *, pair=0.0, latency=False):
+def score_of(chosen, nodes, survivals, rows, table, draft, *, latency=False):
     """What the chosen nodes are worth by the same arithmetic."""
     gained = [survivals[row, : count - 1].sum() for row, count in enumerate(nodes)]
     seconds = table[rows + nodes.sum() - len(nodes)] + draft[DEPTHS.index(chosen.depth), int((nodes > 1).sum())]
     tokens = rows + sum(gained)
     if latency:
-        return sum(np.log1p(gained)) - rows * np.log(seconds + rows * pair)
-    return tokens / (seconds + tokens * pair)
+        return sum(np.log1p(gained)) - rows * np.log(seconds)
+    return tokens / seconds
 
 
 @given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4), plain=st.integers(0, 3), latency=st.booleans())
@@ -61,14 +61,13 @@ def test_the_choice_is_the_best_of_all_assignments(seed, drafting, plain, latenc
     rows = drafting + plain
     survivals = np.cumprod(source.random((drafting, 3)), axis=1)
     table, draft = tables(source, rows, drafting, by_rows=False)
-    pair = 0.0 if latency else float(source.choice([0.0, 0.05]))
     choice = ChainChoice(8, DEPTHS, Objective.LATENCY if latency else Objective.GOODPUT)
-    chosen = choice.choose(survivals, rows, table, draft, reach=np.ones(3), pair=pair)
+    chosen = choice.choose(survivals, rows, table, draft, reach=np.ones(3))
     nodes = np.zeros(drafting, dtype=np.int32)
     choice.nodes(nodes)
     assert nodes.sum() - drafting == chosen.nodes and nodes.max() - 1 <= chosen.depth
-    found = score_of(chosen, nodes, survivals, rows, table, draft, pair=pair, latency=latency)
-    assert found == pytest.approx(brute_force(survivals, rows, table, draft, pair=pair, latency=latency), rel=1e-9)
+    found = score_of(chosen, nodes, survivals, rows, table, draft, latency=latency)
+    assert found == pytest.approx(brute_force(survivals, rows, table, draft, latency=latency), rel=1e-9)
 
 
 @given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4))

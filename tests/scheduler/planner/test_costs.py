@@ -28,7 +28,7 @@ def works(source, count):
             context=rows * int(source.integers(10, 500)),
             levels=levels,
             frontier=rows if levels else 0,
-            pairs=2 * rows if levels else 0,
+            pairs=rows * (levels + 1) if levels else 0,
         )
 
 
@@ -46,7 +46,7 @@ def predicted(costs, rows, levels, context):
     if not levels:
         return costs.plain(rows, context)
     step = costs.table(rows, context, rows * (levels + 1) + 1)[rows * (levels + 1)]
-    return step + costs.draft(levels, frontier) + costs.pair * 2 * rows
+    return step + costs.draft(levels, frontier) + costs.pair * rows
 
 
 @pytest.mark.parametrize("speed", [1.0, 3.0])
@@ -55,7 +55,7 @@ def test_costs_are_learned_and_followed(rows, levels, speed):
     costs = learned()
     if speed != 1.0:
         learned(seed=1, speed=speed, costs=costs)
-    frontier, pairs = (rows, 2 * rows) if levels else (0, 0)
+    frontier, pairs = (rows, rows * (levels + 1)) if levels else (0, 0)
     work = StepWork(rows, rows * (levels + 1), rows * 200, levels, frontier, pairs)
     real = sum(truth(work, speed).values()) + 1e-4 * speed
     assert predicted(costs, rows, levels, rows * 200) == pytest.approx(real, rel=0.25)

@@ -71,7 +71,7 @@ def test_the_work_and_the_labels_of_a_group():
     [group] = alike(settled((4, 2, 1.0, 0.1), (4, 3, 1.0, 0.1)))
     work = group.work()
     assert (work.rows, work.tokens, work.context, work.levels) == (4, 4 + 7.5, 40, 2.5)
-    assert (work.frontier, work.pairs, group.tokens) == (3, 6, 16)
+    assert (work.frontier, work.pairs, group.tokens) == (3, 3 + 7.5, 16)
     labels = group.labels()
     assert labels.rows.tolist() == [6, 7] * 2 and labels.accepted.tolist() == [1] * 4
     assert labels.planned.tolist() == [2, 2, 3, 3]
