@@ -193,6 +193,8 @@ class Scheduler:
             self.stats.head_off = self._drafting.switched_off
         self._outbox += tokens
         for message in finished:
+            if self.planner is not None:
+                self.planner.end(message.usage.completion_tokens)
             self._end(self._open[message.id], message)
 
     def _begin(self, message: Generate) -> None:

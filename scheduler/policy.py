@@ -226,7 +226,7 @@ class Policy:
         self._queue.remove(request)
         if self._goodput is not None:
             temperature = request.message.sampling.temperature
-            self._goodput.begin(request.row, temperature, len(request.tokens), headed=drafts)
+            self._goodput.begin(request.row, temperature, headed=drafts)
         self.lookups += len(request.tokens)
         self.hits += cached
         if request.tally.admitted_at is None:

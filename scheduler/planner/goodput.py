@@ -18,7 +18,7 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HOLD, Held, rest_of
+from aerie.scheduler.planner.held import HOLD, REST, Held
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
@@ -52,7 +52,7 @@ class Goodput:
         self._trials = Trials()
         self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
         self._keeping = Keeping(
-            costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest, rows=rows
+            costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest
         )
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
@@ -67,15 +67,18 @@ class Goodput:
     def depths(self) -> tuple[int, ...]:
         return self.chains.depths
 
-    def begin(self, row: int, temperature: float, prompt: int, *, headed: bool) -> None:
-        """A row gets a new owner with a prompt of so many tokens, which may draft or not."""
+    def begin(self, row: int, temperature: float, *, headed: bool) -> None:
+        """A row gets a new owner, which may draft or not."""
         self._lessons.learn_labels()
         self.survival.begin(row, temperature)
-        self._keeping.begin(row, prompt)
         held = self._held
         if held is not None and (headed or held.planned.shape.drafts):
             held.hurry()
             self._by_row[row] = held.usual
+
+    def end(self, tokens: int) -> None:
+        """An answer of so many tokens has ended."""
+        self._keeping.answers.end(tokens)
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
         """Whether a request keeps head KV: see `keeping`."""
@@ -127,13 +130,12 @@ class Goodput:
         """Takes in a settled step; `live` says which rows still have the owner that they were planned for."""
         planned = None
         if plan.decode is not None and self._planned:
-            planned = self._planned.popleft()
-            self.outcome.settle(planned, len(rows), output, drafted=plan.decode.depth > 0, steady=steady)
+            planned, tokens = self._planned.popleft(), int(output.counts.sum())
+            self.outcome.settle(planned, len(rows), tokens, output, drafted=plan.decode.depth > 0, steady=steady)
             held = self._held
             own = held if held is not None and held.planned is planned else None
-            if planned.trial or (own is not None and own.surprised(int(output.counts.sum()))):
+            if planned.trial or (own is not None and own.surprised(tokens)):
                 self._held = None  # its outcome counts at once
-        self._keeping.settle(rows, live, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
     def _learn_at_rest(self) -> None:
@@ -174,7 +176,7 @@ class Goodput:
             found = self._trial(nodes, batch, plain)
             if found is None:
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
-                return self._resting(batch, plain, reason, gain, rest_of(rows))
+                return self._resting(batch, plain, reason, gain, REST)
             chosen, nodes, lost = found
             shape = TRIED
         if shape.topk == 1:

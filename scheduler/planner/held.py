@@ -6,7 +6,7 @@ many short answers would cost two choices.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,17 +17,16 @@ HOLD, HELD = 4, 32
 """Steps for which a first choice holds while the same rows run; twice as long each time that it is chosen again, up to
 HELD.
 """
-MANY = 8
-"""Rows from which a choice to draft nothing holds for twice HOLD: it costs more, and they come and go at each step."""
+REST = 16
+"""Steps for which a choice to draft nothing holds for about as many rows, whoever leaves or comes without a head:
+meanwhile nothing is learned that could change it. It holds for HOLD steps for any number.
+"""
+_MANY = 8
+"""Rows from which one that may draft waits for twice HOLD: a choice costs more, and such rows come at each step."""
 _NEAR = 8
-"""A draft suits a batch that differs by one row, and one more in so many."""
+"""A choice suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
 """Standard deviations of the committed tokens, about, at which a choice ends early."""
-
-
-def rest_of(rows: int) -> int:
-    """Steps for which a choice to draft nothing holds, whoever comes or leaves."""
-    return HOLD if rows < MANY else 2 * HOLD
 
 
 @dataclass(slots=True)
@@ -46,6 +45,11 @@ class Held:
     settled: int = 0
     above: float = 0.0
     """Tokens that its settled steps committed beyond those expected."""
+    _last: Planned = field(init=False)
+    """What was expected of the last step."""
+
+    def __post_init__(self) -> None:
+        self._last = self.planned
 
     def holds(self, headed: Longs, rows: int) -> bool:
         """Whether it still holds for a step of `rows` rows of which the `headed` ones may draft."""
@@ -56,12 +60,12 @@ class Held:
         if self.left <= 0 or self.planned.shape.drafts:
             return False
         no_head = not len(headed) and not len(self.headed)
-        return no_head or self.age < rest_of(rows) or self.holds(headed, rows)
+        return no_head or self.age < (REST if self._near(rows) else HOLD) or self.holds(headed, rows)
 
     def suits(self, headed: Longs, rows: int) -> bool:
         """Whether its drafts will do for few steps of such rows, of which some have come or left since."""
-        near = abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR
-        return self.planned.shape.drafts and self.left > 0 and self.age < HOLD and near and len(headed) > 0
+        drafts = self.planned.shape.drafts and len(headed) > 0
+        return drafts and self.left > 0 and self.age < HOLD and self._near(rows)
 
     @property
     def usual(self) -> int:
@@ -70,15 +74,18 @@ class Held:
 
     def planned_for(self, rows: int) -> Planned:
         """What is expected of a step of so many rows."""
-        planned = self.planned
-        if planned.rows == rows:
-            return planned
-        return replace(planned, rows=rows, tokens=planned.tokens * rows / planned.rows)
+        if self._last.rows != rows:
+            own = self.planned
+            self._last = own if own.rows == rows else replace(own, rows=rows, tokens=own.tokens * rows / own.rows)
+        return self._last
 
     def hurry(self) -> None:
         """A row has come that may draft: it is to wait for few steps."""
-        few = HOLD if self.planned.shape.drafts else rest_of(self.planned.rows)
+        few = HOLD if self.planned.shape.drafts or self.planned.rows < _MANY else 2 * HOLD
         self.left = min(self.left, max(few - self.age, 0))
+
+    def _near(self, rows: int) -> bool:
+        return abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR
 
     def step(self) -> None:
         """One more step by it."""

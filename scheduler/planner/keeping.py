@@ -7,7 +7,6 @@ learned from, and no longer than a choice may: the first steps teach the most.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aerie.contracts.step import Bools, Longs, StepOutput
 from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
@@ -35,8 +34,6 @@ class _Promise:
 
 
 class Keeping:
-    """For up to `rows` rows."""
-
     def __init__(
         self,
         costs: StepCosts,
@@ -45,8 +42,6 @@ class Keeping:
         predicted: Predictions,
         trials: Trials,
         learn: Callable[[], None],
-        *,
-        rows: int,
     ) -> None:
         """`learn` takes in what steps have shown since the last time."""
         self._costs = costs
@@ -56,17 +51,9 @@ class Keeping:
         self._guard = predicted.guard
         self._trials = trials
         self._learn = learn
-        self._answers = Answers(rows)
+        self.answers = Answers()
         self._promises: dict[tuple[int, int], _Promise] = {}
         """By the number of rows and the temperature class."""
-
-    def begin(self, row: int, prompt: int) -> None:
-        """A row gets a new owner with a prompt of so many tokens."""
-        self._answers.begin(row, prompt)
-
-    def settle(self, rows: Longs, live: Bools, output: StepOutput) -> None:
-        """Takes in the answers that end with a settled step; `live` says which rows still have their owner."""
-        self._answers.settle(rows, live, output)
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int) -> bool:
         """Whether a request of `prompt` tokens keeps head KV, beside others of `context` tokens, of which `headed` do:
@@ -76,7 +63,7 @@ class Keeping:
         """
         if not self._costs.ready:
             return True
-        guard, tokens = self._guard, self._answers.expected(answer)
+        guard, tokens = self._guard, self.answers.expected(answer)
         context += prompt + round(tokens / 2)  # half of its answer, on average
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)

@@ -45,13 +45,16 @@ class Outcome:
         """Says why the last choice was made, and how much faster than plain steps the best draft promised to be."""
         self.reason, self.gain = reason, gain
 
-    def settle(self, planned: Planned, rows: int, output: StepOutput, *, drafted: bool, steady: bool) -> None:
-        """The time of a step that is one of a `steady` run starts at the answer before it."""
+    def settle(
+        self, planned: Planned, rows: int, tokens: int, output: StepOutput, *, drafted: bool, steady: bool
+    ) -> None:
+        """Takes in a step that committed so many tokens. Its time, if it is one of a `steady` run, starts at the answer
+        before it.
+        """
         since, self._ended = self._ended if steady else output.began, output.ended
         seconds = output.ended - since
         if not output.began or not 0.0 < seconds < _LONGEST or planned.rows != rows:
             return
-        tokens = int(output.counts.sum())
         self.predicted_tokens += planned.tokens
         self.predicted_seconds += planned.seconds
         self.tokens += tokens

@@ -1,10 +1,10 @@
-"""Choices that hold: to draft nothing suits any rows for a few steps, a draft only its own."""
+"""Choices that hold: to draft nothing suits other rows too for some steps, a draft only its own."""
 
 import numpy as np
 import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.scheduler.planner.held import HELD, HOLD, Held
+from aerie.scheduler.planner.held import HELD, HOLD, REST, Held
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests.scheduler.planner.planners import CHAINS, decided, planner
@@ -26,12 +26,13 @@ def taken(choice: Held, steps: int) -> Held:
     return choice
 
 
-def test_to_draft_nothing_holds_for_a_few_steps_whoever_comes_or_leaves():
-    for steps in range(HOLD):
-        assert taken(held(), steps).rests(np.array([1, 2, 4]), 7)
-    choice = taken(held(), HOLD)
-    assert not choice.rests(np.array([1, 2, 4]), 3) and not choice.rests(ROWS, 4) and choice.rests(ROWS, 3)
-    assert not taken(choice, HELD - HOLD).rests(ROWS, 3)
+def test_to_draft_nothing_holds_for_some_steps_whoever_comes_or_leaves():
+    others = np.array([1, 2, 4])
+    assert taken(held(), HOLD - 1).rests(others, 7) and not taken(held(), HOLD).rests(others, 7)
+    assert all(taken(held(), REST - 1).rests(others, rows) for rows in (2, 3, 4))
+    choice = taken(held(), REST)
+    assert not choice.rests(others, 3) and not choice.rests(ROWS, 4) and choice.rests(ROWS, 3)
+    assert not taken(choice, HELD - REST).rests(ROWS, 3)
 
 
 def test_where_no_row_may_draft_it_holds_for_any_number_of_rows():
@@ -59,7 +60,7 @@ def test_a_choice_holds_while_the_same_rows_run_and_suits_others_for_few_steps()
     goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
     shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
     assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
-    goodput.begin(2, 0.0, 8, headed=True)
+    goodput.begin(2, 0.0, headed=True)
     decided(goodput, rows=4)
     assert len(chosen) == 7, "the row came when the choice had held for long"
     assert decided(goodput, rows=3, steps=HOLD - 1)[0].drafts and len(chosen) == 7
@@ -70,7 +71,7 @@ def test_a_choice_holds_while_the_same_rows_run_and_suits_others_for_few_steps()
 def test_a_row_that_comes_drafts_like_the_others_until_the_next_choice():
     goodput = planner(level=1e-5, shapes=CHAINS)
     decided(goodput, rows=3)
-    goodput.begin(7, 0.0, 8, headed=True)
+    goodput.begin(7, 0.0, headed=True)
     shape, nodes = goodput.decide(np.array([0, 2, 7]), np.full(3, 63, dtype=np.int32), 3, 300, 0)
     assert shape.drafts and nodes.tolist() == [5, 5, 5]
 
@@ -87,7 +88,7 @@ def test_a_row_that_comes_late_drafts_by_the_choice_that_holds_then():
 
     goodput._choice = choice
     goodput.decide(np.arange(2), most[:2], 2, 200, 0)
-    goodput.begin(7, 0.0, 8, headed=True)
+    goodput.begin(7, 0.0, headed=True)
     for _ in range(HOLD):
         goodput.decide(np.arange(2), most[:2], 2, 200, 0)
     shape, nodes = goodput.decide(np.array([0, 1, 7]), most, 3, 300, 0)
@@ -97,6 +98,6 @@ def test_a_row_that_comes_late_drafts_by_the_choice_that_holds_then():
 def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
     goodput = planner(level=5e-3)
     assert not goodput.rests(np.arange(2), 2)
-    assert decided(goodput, rows=2, steps=PROBE_STEPS, accepted=0)[-1] == NO_DRAFT
-    assert goodput.rests(np.arange(2), 2)
-    assert not goodput.rests(np.arange(1), 2) and not goodput.rests(np.arange(2), 3)
+    assert decided(goodput, rows=2, steps=PROBE_STEPS + HOLD, accepted=0)[-1] == NO_DRAFT
+    assert goodput.rests(np.arange(2), 2) and goodput.rests(np.arange(1), 2)
+    assert not goodput.rests(np.arange(4), 4)

@@ -16,7 +16,7 @@ def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():
     known, depths, learned = costs(), chain_depths(CHAINS), []
     chains, survival = Chains(known, depths, Objective.GOODPUT, rows=4), Survival(4, 1, depths[-1])
     predicted, now = Predictions(known, Guard()), survival.offsets
-    keeping = Keeping(known, chains, survival, predicted, Trials(), lambda: learned.append(now.now), rows=4)
+    keeping = Keeping(known, chains, survival, predicted, Trials(), lambda: learned.append(now.now))
     for now.now in range(3 * HELD):
         keeping.pays(4, 0.0, 800, prompt=40, answer=400, headed=0)
     assert learned == [0, 1, 2, 4, 8, 16, 32, 64]
