@@ -51,9 +51,7 @@ class Goodput:
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
         self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
-        self._keeping = Keeping(
-            costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest
-        )
+        self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest)
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
