@@ -51,7 +51,7 @@ def run(
     ] = 0.6,
 ) -> None:
     """Run experiments that have no results of their configs yet."""
-    from aerie.bench.origin import STEPS
+    from aerie.bench.origin import FIXED
     from aerie.probe.report import provenance
     from aerie.train.experiments.lessons import exact_rates
     from aerie.train.experiments.plots import draw
@@ -72,7 +72,7 @@ def run(
                 typer.echo(f"{out} is there; kept")
                 continue
             table = run_experiment(laboratory(proxy), experiment)
-            origin = provenance(None, (*STEPS, "train", CONFIGS.as_posix(), proxy.target))
+            origin = provenance(None, (*FIXED, "train", CONFIGS.as_posix(), proxy.target))
             write_results(out, {**table, "target": target}, origin | {"made_from": made})
             draw(out.with_suffix(".png"), table, along=experiment.along, tasks=experiment.shown)
             typer.echo(f"{out} is written")

@@ -23,8 +23,11 @@ HOME = Path(__file__).resolve().parent.parent
 """The checkout; of an installed package the folder that holds it, whose rooms have the same names."""
 STEPS = ("contracts", "engine", "native", "scheduler", "spec")
 """The rooms whose code a measurement of whole steps runs."""
+FIXED = tuple("scheduler without planner" if room == "scheduler" else room for room in STEPS)
+"""The same where shapes are fixed."""
 SERVER = ("aerie", *STEPS, "server")
 """The rooms of a server that is measured over HTTP."""
+_WITHOUT = " without "
 _VARIABLES = ("AERIE_MARCH",)
 """Of the environment, those that decide what is measured."""
 _WRITTEN = (":!bench/results", ":!docs", ":!README.md")
@@ -59,16 +62,22 @@ def dirty(folder: Path) -> bool | None:
 
 
 def digests(paths: Iterable[str]) -> dict[str, str]:
-    """A digest for each file or folder, which are named from the top of the checkout; a missing one is left out."""
-    return {path: _digest(HOME / path) for path in sorted(set(paths)) if (HOME / path).exists()}
+    """A digest for each file or folder, which are named from the top of the checkout, as in `engine` or
+    `scheduler without planner`; a missing one is left out.
+    """
+    found = {path: path.partition(_WITHOUT) for path in sorted(set(paths))}
+    return {path: _digest(HOME / room, part) for path, (room, _, part) in found.items() if (HOME / room).exists()}
 
 
-def _digest(path: Path) -> str:
-    """Of names and contents, of YAML without its comments; compiled and hidden files do not count."""
+def _digest(path: Path, part: str = "") -> str:
+    """Of names and contents, of YAML without its comments; compiled and hidden files and the folder `part` do not
+    count.
+    """
     found = hashlib.sha256()
     for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
         place = file.relative_to(path)
-        if file.is_file() and file.suffix != ".pyc" and not any(part.startswith(".") for part in place.parts):
+        counts = place.parts[:1] != (part,) and not any(name.startswith(".") for name in place.parts)
+        if counts and file.is_file() and file.suffix != ".pyc":
             found.update(f"{place.as_posix()}\n{hashlib.sha256(_content(file)).hexdigest()}\n".encode())
     return found.hexdigest()[:16]
 

@@ -129,9 +129,8 @@ class Scheduler:
         return replies
 
     def fail_all(self, error: EngineDead) -> None:
-        """Ends this scheduler: every open request fails with `error`, and later iterations do nothing.
-
-        Leaves rows and pages as they are, so that it works in whatever state a bug has left them.
+        """Ends this scheduler: every open request fails with `error`, and later iterations do nothing. Leaves rows and
+        pages as they are, so that it works in whatever state a bug has left them.
         """
         self.dead = error
         self._flights.clear()
@@ -185,16 +184,15 @@ class Scheduler:
         flight = self._flights.popleft()
         live = self.rows.future.current(flight.rows, flight.stamps)
         self._fail(faulted(self.rows.owners, flight.rows, live, output.faults))
+        tokens, finished = self._settler.settle(flight, live, output, now)
         if self.planner is not None:
             self.planner.settle(flight.plan, flight.rows, live, output, steady=flight.steady)
-        tokens, finished = self._settler.settle(flight, live, output, now)
-        if self.planner is None and output.drafted.any():
+            self.planner.end([message.usage.completion_tokens for message in finished])
+        elif output.drafted.any():
             self._drafting.judge(int(np.count_nonzero(output.drafted)), int(np.count_nonzero(output.accepted)))
             self.stats.head_off = self._drafting.switched_off
         self._outbox += tokens
         for message in finished:
-            if self.planner is not None:
-                self.planner.end(message.usage.completion_tokens)
             self._end(self._open[message.id], message)
 
     def _begin(self, message: Generate) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aerie.bench.origin import FIXED
 from aerie.commands.probe_options import (
     QUICK_PROMPTS,
     Json,
@@ -79,7 +80,7 @@ def structured_command(
     }
     columns |= {"equal": "s", "tokens_a_step": ".2f", "tokens_a_step_free": ".2f", "tokens_over_free": ".2f"}
     columns |= {"drafted": "d", "forced_drafts": "d", "forbidden_drafts": "d", "masks_a_choice": ".3f"}
-    end("Answers that match grammars", cells, columns, config, json, named=named)
+    end("Answers that match grammars", cells, columns, config, json, named=named, rooms=FIXED)
 
 
 @structured.command("structured-costs")
@@ -109,7 +110,7 @@ def structured_costs_command(
     columns = {"batch": "s", "temperature": ".1f", "steps": "d", "lane_ms_a_step": ".3f", "over_free": ".3f"}
     columns |= {"lower": ".3f", "upper": ".3f", "token_ms": ".3f", "token_over_free": ".3f", "token_lower": ".3f"}
     columns |= {"token_upper": ".3f", "masks_a_step": ".2f", "mask_ms_a_step": ".3f"}
-    end("Rows beside each other", cells, columns, config, json, arrivals=arrivals, simulated=simulated)
+    end("Rows beside each other", cells, columns, config, json, arrivals=arrivals, simulated=simulated, rooms=FIXED)
 
 
 @structured.command("grammars")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aerie.bench.origin import FIXED
 from aerie.commands.gpu import gpus
 from aerie.commands.grammar_probes import structured
 from aerie.commands.lists import integers, numbers, words
@@ -97,7 +98,7 @@ def draft_temperature_command(
     cells = measure_draft_temperatures(config, asked, make_lane, max_tokens=most, say=say)
     columns = {"mode": "s", "shape": "s", "temperature": "g", "a": "g", "acceptance_length": ".3f"}
     columns |= {"over_target_only": ".3f", "acceptance_per_position": ".2f"}
-    end("Draft temperature", cells, columns, config, json)
+    end("Draft temperature", cells, columns, config, json, rooms=FIXED)
 
 
 @probes.command("trees")
@@ -119,7 +120,7 @@ def trees_command(
     asked, most = asked_of(config, prompts, max_tokens, mix, short=64, quick=quick)
     cells = measure_trees(config, asked, make_lane, depth=depth, topk=topk, max_tokens=most)
     columns = {"nodes": "d", "temperature": "g", "depth": "d", "chain": ".3f", "tree": ".3f", "tree_over_chain": ".3f"}
-    end("Acceptance length of trees and chains", cells, columns, config, json)
+    end("Acceptance length of trees and chains", cells, columns, config, json, rooms=FIXED)
 
 
 @probes.command("tasks")
@@ -144,7 +145,7 @@ def tasks_command(
     cells = measure_tasks(config, asked, make_lane, shapes=wanted, max_tokens=most)
     columns = {"task": "s", "shape": "s", "temperature": "g", "answers": "d", "tokens": ".0f", "accepted": ".2f"}
     columns |= {f"{first}-{last or ''}": ".2f" for first, last in PLACES}
-    end("Acceptance length by task", cells, columns, config, json)
+    end("Acceptance length by task", cells, columns, config, json, rooms=FIXED)
 
 
 @probes.command("tune")
@@ -178,6 +179,7 @@ def tune_command(
         json,
         by_load=[e.model_dump() for e in table],
         margin=MARGIN,
+        rooms=FIXED,
     )
     for entry in table:
         print(f"up to {entry.rows} rows: depth {entry.depth}, topk {entry.topk}, nodes {entry.nodes}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aerie.bench.origin import FIXED
 from aerie.commands.lists import integers, words
 from aerie.commands.probe_options import (
     QUICK_PROMPTS,
@@ -80,7 +81,7 @@ def baseline_command(
     cells = measure_baseline(config, asked, make_lane, threads=counts, rounds=rounds, max_tokens=most)
     columns = {"side": "s", "dtype": "s", "compiled": "s", "threads": "d", "tokens_per_s": ".0f", "best": "s"}
     columns |= {"over_transformers": ".2f", "identical": ".3f"}
-    end("Plain decoding and transformers", cells, columns, config, json)
+    end("Plain decoding and transformers", cells, columns, config, json, rooms=FIXED)
 
 
 @timings.command("kernels")

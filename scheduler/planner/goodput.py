@@ -7,6 +7,7 @@ Steps that commit far more or fewer tokens than expected end a choice early.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -74,9 +75,10 @@ class Goodput:
             held.hurry()
             self._by_row[row] = held.usual
 
-    def end(self, tokens: int) -> None:
-        """An answer of so many tokens has ended."""
-        self._keeping.answers.end(tokens)
+    def end(self, answers: Sequence[int]) -> None:
+        """Answers of so many tokens have ended."""
+        for tokens in answers:
+            self._keeping.answers.end(tokens)
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
         """Whether a request keeps head KV: see `keeping`."""

@@ -49,6 +49,18 @@ def test_a_new_file_and_a_new_name_change_a_digest(checkout: Path) -> None:
     assert origin.digests(["engine"]) == seen[-1], "compiled files do not count"
 
 
+def test_a_folder_that_takes_no_part_changes_no_digest(checkout: Path) -> None:
+    (checkout / "engine/part").mkdir()
+    (checkout / "engine/part/one.py").write_text("1")
+    paths = ["engine", "engine without part"]
+    before = origin.digests(paths)
+    (checkout / "engine/part/one.py").write_text("2")
+    middle = origin.digests(paths)
+    assert {path for path in paths if before[path] != middle[path]} == {"engine"}
+    (checkout / "engine/step.py").write_text("other")
+    assert not before.items() & origin.digests(paths).items()
+
+
 def test_a_changed_tree_is_dirty_and_a_new_result_is_not(checkout: Path) -> None:
     assert origin.dirty(checkout) is False
     results = checkout / "bench/results/x.json"
