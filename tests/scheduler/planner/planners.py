@@ -20,7 +20,8 @@ def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64
     known = StepCosts(most)
     for rows in (1, 2, 4, 8):
         for levels in (0, 1, 4):
-            work = StepWork(rows, rows * (levels + 1), 0, levels, rows if levels else 0, 2 * rows if levels else 0)
+            nodes, drafting = rows * (levels + 1), rows if levels else 0
+            work = StepWork(rows, nodes, 0, levels, drafting, nodes if levels else 0)
             phases = {"verify": verify + per_token * work.tokens}
             if levels:
                 phases |= {"draft": levels * (level + node * rows), "extend": level + pair * work.pairs}

@@ -71,7 +71,7 @@ def test_it_stops_in_time(monkeypatch):
     lane = ClockedLane()
     calibrated(lane, 64, (1, 3, 6), 64 * 7)
     decodes = [plan for plan in lane.plans if plan.decode is not None]
-    assert len(lane.plans) < 28 and all(len(plan.rows) <= 4 and not plan.decode.depth for plan in decodes)
+    assert len(lane.plans) < 26 and all(len(plan.rows) <= 4 and not plan.decode.depth for plan in decodes)
 
 
 def test_a_lane_without_a_clock_leaves_them_unknown():

@@ -5,6 +5,7 @@ import pytest
 
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
+from aerie.scheduler.planner.costs import StepWork
 from tests.scheduler.planner.planners import costs
 
 
@@ -20,6 +21,17 @@ def test_a_device_that_stops_early_makes_deep_chains_cheap():
         unsure.note_reach([(3, 1), (3, 1), (3, 2)], 1)
     assert chosen(unsure, 0.6).depth > chosen(eager, 0.6).depth, "levels that were never planned are like the others"
     assert chosen(unsure, 0.6).seconds < chosen(eager, 0.6).seconds * 1.5
+
+
+@pytest.mark.parametrize(("rows", "drafting"), [(1, 1), (4, 4), (4, 2)])
+def test_a_shape_costs_what_its_step_does(rows, drafting):
+    """The head's extend included, by every node of the rows that draft."""
+    known = costs(verify=1e-3, per_token=1e-4, level=1e-4, node=1e-5, pair=2e-5)
+    chains = Chains(known, (4,), Objective.GOODPUT, rows=4)
+    found = chains.best(np.full((drafting, 4), 1.0), rows, 100, 0)
+    assert found.nodes == 4 * drafting
+    work = StepWork(rows, rows + found.nodes, 100, 4, drafting, drafting + found.nodes)
+    assert found.seconds == pytest.approx(known.step(work), rel=0.02)
 
 
 def test_levels_are_counted_apart_and_fade():

@@ -28,8 +28,9 @@ def taken(choice: Held, steps: int) -> Held:
 
 def test_to_draft_nothing_holds_for_some_steps_whoever_comes_or_leaves():
     others = np.array([1, 2, 4])
-    assert taken(held(), HOLD - 1).rests(others, 7) and not taken(held(), HOLD).rests(others, 7)
-    assert all(taken(held(), REST - 1).rests(others, rows) for rows in (2, 3, 4))
+    assert all(taken(held(), steps).rests(others, 7) for steps in range(HOLD))
+    assert not taken(held(), HOLD).rests(others, 7)
+    assert all(taken(held(), steps).rests(others, rows) for steps in range(REST) for rows in (2, 3, 4))
     choice = taken(held(), REST)
     assert not choice.rests(others, 3) and not choice.rests(ROWS, 4) and choice.rests(ROWS, 3)
     assert not taken(choice, HELD - REST).rests(ROWS, 3)
