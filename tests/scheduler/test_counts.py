@@ -5,6 +5,7 @@ from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.scheduler.drafting import PATIENCE
 from tests import fakes
 from tests.scheduler.driver import PLAIN, Driver, generate
+from tests.scheduler.planner.planners import CHAINS, SPEC, planner
 
 
 def test_each_step_is_told_with_the_log_probabilities_asked_for():
@@ -106,3 +107,15 @@ def test_idle_until_something_comes_and_ready_says_what_fits():
     assert (ready.max_length, ready.vocabulary, ready.end_ids) == (64, 50, [1])
     driver.submit(generate("a", [1]))
     assert not driver.scheduler.idle
+
+
+def test_a_planner_learns_how_long_answers_are_that_end_by_themselves():
+    goodput, ended = planner(shapes=CHAINS), []
+    goodput.end = ended.extend
+    driver = Driver(spec=SPEC, planner=goodput)
+    driver.submit(
+        generate("a", [1], max_tokens=30), generate("b", [2], max_tokens=30), generate("c", [3], max_tokens=30)
+    )
+    driver.iterate()
+    told = driver.run(Abort(id="c"))
+    assert sorted(ended) == sorted(told[name].end.usage.completion_tokens for name in "ab")

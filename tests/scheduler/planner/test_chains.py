@@ -26,7 +26,7 @@ def test_a_device_that_stops_early_makes_deep_chains_cheap():
 @pytest.mark.parametrize(("rows", "drafting"), [(1, 1), (4, 4), (4, 2)])
 def test_a_shape_costs_what_its_step_does(rows, drafting):
     """The head's extend included, by every node of the rows that draft."""
-    known = costs(verify=1e-3, per_token=1e-4, level=1e-4, node=1e-5, pair=2e-5)
+    known = costs(verify=1e-3, per_token=1e-4, level=1e-4, node=1e-5, pair=1e-4)
     chains = Chains(known, (4,), Objective.GOODPUT, rows=4)
     found = chains.best(np.full((drafting, 4), 1.0), rows, 100, 0)
     assert found.nodes == 4 * drafting
