@@ -117,5 +117,5 @@ def test_a_planner_learns_how_long_answers_are_that_end_by_themselves():
         generate("a", [1], max_tokens=30), generate("b", [2], max_tokens=30), generate("c", [3], max_tokens=30)
     )
     driver.iterate()
-    told = driver.run(Abort(id="c"))
-    assert sorted(ended) == sorted(told[name].end.usage.completion_tokens for name in "ab")
+    replies = driver.run(Abort(id="c"))
+    assert sorted(ended) == sorted(replies[name].end.usage.completion_tokens for name in "ab")
