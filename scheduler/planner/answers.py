@@ -3,7 +3,7 @@
 Used by `goodput`.
 """
 
-_START = 64.0
+_START = 128.0
 """Tokens that answers are expected to have before any has ended."""
 _RATE = 1 / 32
 """What one more answer counts for."""

@@ -1,7 +1,8 @@
 """What settled steps teach, learned from several at once: costs, survival, the guard's account, the trials' budget.
 
 Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost. What
-rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, or once a trial is among them.
+rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, from more at rest, or once a
+trial is among them.
 """
 
 import math
@@ -15,8 +16,10 @@ from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 
-FIRST, ENOUGH = 64, 8
-"""The first steps' times are learned before each choice, later ones' from so many steps."""
+FIRST, ENOUGH, AT_REST = 64, 8, 32
+"""The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no
+choice hangs on what plain steps take to a percent.
+"""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 
@@ -44,6 +47,8 @@ class Lessons:
         self._steps = SettledSteps()
         self._labelled = 0
         """Of the steps that are kept, so many have taught what rows accept."""
+        self._drafted = False
+        """Whether any of them drafted."""
         self._timed = 0
         """Steps that have taught what they take."""
 
@@ -61,8 +66,13 @@ class Lessons:
         self._steps.take(plan, rows, live, output, planned, waited=steady)
         if plan.decode is not None and plan.decode.depth:
             self.labels += len(rows)
-        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) > 2 * ENOUGH:
+            self._drafted = True
+        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= 2 * self._enough:
             self.learn()
+
+    @property
+    def _enough(self) -> int:
+        return ENOUGH if self._drafted else AT_REST
 
     def learn_labels(self) -> None:
         """What a row has shown is learned before it gets a new owner."""
@@ -75,8 +85,8 @@ class Lessons:
         self.learn_labels()
         steps = self._steps.whole
         tried = any(step.planned is not None and step.planned.trial for step in steps)
-        if tried or self._timed < FIRST or len(steps) >= ENOUGH:
-            self._steps.whole, self._labelled = [], 0
+        if tried or self._timed < FIRST or len(steps) >= self._enough:
+            self._steps.whole, self._labelled, self._drafted = [], 0, False
             self._timed += len(steps)
             for group in alike(steps):
                 self._learn_times(group)

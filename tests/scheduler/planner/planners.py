@@ -4,6 +4,7 @@ import numpy as np
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
+from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.goodput import Goodput
 
@@ -45,5 +46,28 @@ def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
             planned = np.minimum(nodes - 1, shape.depth)
             labels = np.minimum(planned, accepted).astype(np.int32)
             goodput.survival.observe(every, labels, planned, int(shape.topk > 1))
-
     return shapes
+
+
+def step(number, rows, depth=0, *, accepted=0, began=0.0, ended=0.0, decodes=True, **phases):
+    """A step's plan and output; the first row drafts nothing, and the last one has ended."""
+    ones = np.ones(rows, dtype=np.int32)
+    nodes = ones + depth
+    nodes[0] = 1
+    work = DecodeWork(0 * ones, nodes, depth, 1) if decodes else None
+    plan = StepPlan(number, StepKind.DECODE, np.arange(rows), 0 * ones, nodes > 1, None, work)
+    ends = 0 * ones
+    ends[-1] = rows > 2
+    out = StepOutput(
+        number,
+        np.zeros((rows, depth + 1), dtype=np.int32),
+        ones + accepted,
+        0 * ones + accepted,
+        nodes - 1,
+        10 * ones,
+        ends,
+        phase_seconds=phases,
+        began=began,
+        ended=ended,
+    )
+    return plan, np.arange(rows) + 5, np.ones(rows, dtype=np.bool_), out

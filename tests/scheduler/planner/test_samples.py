@@ -1,34 +1,9 @@
 """Settled steps: times joined with those of the next step, and groups whose means pauses do not move."""
 
-import numpy as np
 import pytest
 
-from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
 from aerie.scheduler.planner.samples import SettledSteps, alike
-
-
-def step(number, rows, depth=0, *, accepted=0, began=0.0, ended=0.0, decodes=True, **phases):
-    """A step's plan and output; the first row drafts nothing, and the last one has ended."""
-    ones = np.ones(rows, dtype=np.int32)
-    nodes = ones + depth
-    nodes[0] = 1
-    work = DecodeWork(0 * ones, nodes, depth, 1) if decodes else None
-    plan = StepPlan(number, StepKind.DECODE, np.arange(rows), 0 * ones, nodes > 1, None, work)
-    ends = 0 * ones
-    ends[-1] = rows > 2
-    out = StepOutput(
-        number,
-        np.zeros((rows, depth + 1), dtype=np.int32),
-        ones + accepted,
-        0 * ones + accepted,
-        nodes - 1,
-        10 * ones,
-        ends,
-        phase_seconds=phases,
-        began=began,
-        ended=ended,
-    )
-    return plan, np.arange(rows) + 5, np.ones(rows, dtype=np.bool_), out
+from tests.scheduler.planner.planners import step
 
 
 def test_a_steps_extend_and_pause_are_joined_with_it():

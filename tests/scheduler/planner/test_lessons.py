@@ -1,0 +1,33 @@
+"""When settled steps are learned from: the first at once, later ones several at a time, a trial once it is known."""
+
+import pytest
+
+from aerie.contracts.shape import NO_DRAFT
+from aerie.scheduler.planner.lessons import AT_REST, ENOUGH, FIRST
+from aerie.scheduler.planner.samples import Planned
+from aerie.scheduler.planner.trials import TRIED
+from tests.scheduler.planner.planners import CHAINS, planner, step
+
+PLAIN = Planned(NO_DRAFT, 1, 1.0, 1e-3, 1e-3)
+TRIAL = Planned(TRIED, 1, 1.5, 1e-3, 1e-3, trial=True)
+
+
+def timed(count, depth=0, *, trial=None):
+    """Steps after which times were learned, where a choice follows each; the first FIRST ones are not counted."""
+    lessons, found = planner(shapes=CHAINS)._lessons, []
+    observe = lessons._costs.observe
+    for number in range(FIRST + count):
+        lessons._costs.observe = lambda *work, number=number: found.append(number - FIRST) or observe(*work)
+        planned = TRIAL if number - FIRST == trial else PLAIN
+        lessons.take(*step(number, 2, depth, verify=1e-3), planned, steady=True)
+        lessons.learn()
+    return [after for after in found if after > 0]
+
+
+@pytest.mark.parametrize(("depth", "enough"), [(0, AT_REST), (3, ENOUGH)])
+def test_times_are_learned_from_enough_steps_which_are_more_at_rest(depth: int, enough: int) -> None:
+    assert timed(4 * enough, depth) == [enough * times for times in range(1, 4)]
+
+
+def test_what_a_trial_took_is_learned_as_soon_as_it_is_known() -> None:
+    assert timed(12, trial=5) == [6], "its extend comes with the next step"
