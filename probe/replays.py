@@ -35,8 +35,12 @@ def measure_replays(
     loads: Sequence[int],
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Cell]:
-    """Cells of every machine, load and kind of arrivals, one for each policy; and of a head that becomes better."""
+    """Cells of every machine, load and kind of arrivals, one for each policy; and of a head that becomes better.
+    Raises ConfigError where there are fewer requests than are to be open at once.
+    """
     rows = max(loads)
+    if len(recordings) < rows:
+        raise ConfigError(f"{rows} requests cannot be open at once: {len(recordings)} were recorded; record more")
     machines = [
         _this_machine(config, recordings, make_lane, depth=depth, rows=rows),
         roofline_machine("H100", H100),

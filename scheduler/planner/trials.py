@@ -19,6 +19,8 @@ LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
 KEPT = 4.0
 """Plain steps that the head's KV of a prompt may cost: of a long one, the request may find less in the prefix cache."""
+_LEFT = 0.5
+"""Plain steps that must be left then for trials of the request's row."""
 _START, _LEAST, _MOST = 0.5, -2.0, 8.0
 _FIRST = 3.0
 """Plain steps that head KV of the first prompts may cost beside the budget: nothing else tells what a head is worth."""
@@ -50,8 +52,8 @@ class Trials:
         self.budget = min(max(self.budget + reserved - lost, _LEAST), _MOST)
 
     def keep(self, lost: float) -> bool:
-        """Pays for the head's KV of a short prompt, if at least as much is left for trials of its row."""
+        """Pays for the head's KV of a short prompt, if something is left for trials of its row."""
         if lost <= self._first:
             self._first -= lost
             return True
-        return lost <= KEPT and 2.0 * lost <= self.budget and self.afford(lost)
+        return lost <= KEPT and lost + _LEFT <= self.budget and self.afford(lost)

@@ -3,6 +3,7 @@
 import pytest
 
 from aerie.contracts.config import Config
+from aerie.contracts.errors import ConfigError
 from aerie.contracts.shape import DraftShape
 from aerie.probe.arrivals import ARRIVALS, arrivals
 from aerie.probe.drive import ask, drive
@@ -113,6 +114,12 @@ def test_the_command_measures_all_machines(config: Config, recorded) -> None:
     assert len(cells) == 3 * ((2 + len(ARRIVALS)) * 4 + 2)
     better = [cell for cell in cells if cell["arrivals"] == "better head"]
     assert len(better) == 6 and all(0 <= cell["drafting"] <= 1 for cell in better)
+
+
+def test_more_requests_at_once_than_were_recorded_are_refused(config: Config, recorded) -> None:
+    _, recordings = recorded
+    with pytest.raises(ConfigError, match=rf"{len(recordings) + 1} requests .*: {len(recordings)} were recorded"):
+        measure_replays(config, recordings, make_lane, statics=[1], depth=DEPTH, loads=[1, len(recordings) + 1])
 
 
 def test_a_roofline_is_labelled(config: Config, recorded) -> None:

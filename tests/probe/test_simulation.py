@@ -31,8 +31,8 @@ def machine(label, *, verify, draft, extend):
 MACHINE = machine("made up", verify=(1.2e-3, 2e-4), draft=(1e-4, 2e-5), extend=(1.2e-4, 4e-5))
 
 
-def recorded(number, chance, *, length=200, temperature=0.0):
-    """An answer of which each drafted token is right with a chance, given those before it."""
+def recorded(number, chance, *, length=200, temperature=0.0, prompt=3):
+    """An answer, to `prompt` tokens, of which each drafted token is right with a chance, given those before it."""
     source = random.Random(number)
     tokens = [source.randrange(2, 1000) for _ in range(length)]
     drafts = []
@@ -41,7 +41,8 @@ def recorded(number, chance, *, length=200, temperature=0.0):
         kept = next((count for count in range(len(right)) if source.random() >= chance), len(right))
         drafts.append([*right[:kept], *[1] * (DEPTH - kept)])
     sampling = SamplingParams(temperature=temperature, max_tokens=length, seed=number, ignore_eos=True)
-    return Recording(Generate(id=f"r{number}", prompt=[5, 6, 7 + number], sampling=sampling), tokens, drafts, "length")
+    asked = [*[5] * (prompt - 2), 6, 7 + number]
+    return Recording(Generate(id=f"r{number}", prompt=asked, sampling=sampling), tokens, drafts, "length")
 
 
 def speeds(recordings, policies, **options):
@@ -128,11 +129,14 @@ def test_a_head_that_becomes_good_is_used_within_some_requests() -> None:
     assert first <= 6 + 2, "trials pay for the head of a request while none may draft"
 
 
-@pytest.mark.parametrize(("machine", "rows", "most"), [(CHEAP, 4, 100), (CHEAP, 1, 200), (MACHINE, 1, 200)])
-def test_a_better_head_is_used_soon(machine: Machine, rows: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("machine", "rows", "prompt", "most"),
+    [(CHEAP, 4, 3, 100), (CHEAP, 1, 3, 200), (MACHINE, 1, 3, 200), (CHEAP, 1, 200, 400), (MACHINE, 1, 80, 400)],
+)
+def test_a_better_head_is_used_soon(machine: Machine, rows: int, prompt: int, most: int) -> None:
     """The floor where several rows run. One row alone ends its answer of up to 200 tokens first: catching up with its
-    full tail costs more than trials may lose.
+    full tail costs more than trials may lose. And what a longer prompt's head KV costs has to be saved before.
     """
-    recordings = [recorded(number, 0.9, length=80 + 37 * number % 120) for number in range(6 + 3 * rows)]
+    recordings = [recorded(number, 0.9, length=80 + 37 * number % 120, prompt=prompt) for number in range(6 + 3 * rows)]
     found = [recovery_steps(Config(), recordings, machine, DEPTH, rows, 250 + 43 * swap) for swap in range(3)]
     assert all(steps is not None and steps <= most for steps in found)

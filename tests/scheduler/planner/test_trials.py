@@ -50,8 +50,8 @@ def test_a_trial_that_gained_pays_for_others_and_no_loss_ends_them_for_good():
 def test_a_head_is_kept_only_if_its_row_can_be_tried_too():
     trials = Trials()
     assert trials.keep(2.0) and trials.keep(1.0), "the first prompts are kept whatever the budget"
-    assert not trials.keep(0.3) and trials.keep(0.2)
-    assert trials.budget == 0.3
+    assert not trials.keep(0.1) and trials.budget == 0.5
     trials.settle(0.0, -100.0)
-    assert trials.keep(4.0) and not trials.keep(4.1), "a long prompt may find less in the prefix cache"
-    assert not trials.keep(3.0) and trials.keep(2.0)
+    assert not trials.keep(4.1) and trials.keep(4.0), "a long prompt may find less in the prefix cache"
+    assert not trials.keep(3.6) and trials.keep(3.5)
+    assert trials.afford(0.5)
