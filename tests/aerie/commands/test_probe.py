@@ -21,6 +21,7 @@ CASES = {
     "draft-temperature": ["--quick"],
     "trees": ["--quick", "--depth", "3", "--topk", "2"],
     "tune": ["--quick", "--dry-run"],
+    "replay": ["--quick", "--chains", "2", "--depth", "2"],
     "tasks": ["--quick", "--shapes", "2,1,3;2,2,3"],
     "trace": ["--rows", "2", "--steps", "4"],
     "kernels": ["--quick"],
@@ -35,6 +36,9 @@ def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     monkeypatch.setattr(
         "aerie.commands.prompts.task_prompts", lambda config, count: {"code": [[9, 1]] * count, "edits": [[9, 2]]}
+    )
+    monkeypatch.setattr(
+        "aerie.commands.prompts.long_answers", lambda config, count: [[8, n + 1] for n in range(count)]
     )
     monkeypatch.setattr(
         "aerie.commands.prompts.mixed_prompts", lambda config, count: [[7, n + 1] for n in range(count)]
