@@ -29,6 +29,8 @@ class Chains:
         """Decayed counts of steps that drafted a level, and that could have, by the logarithm of the drafting rows."""
         self._reach = np.ones((_SIZES, depths[-1]))
         """Share of the steps that draft each planned level: the device stops where its head is unsure."""
+        self._levels = np.arange(1, depths[-1])
+        """Beyond the first, which every drafting step drafts."""
         self._draft = np.zeros(len(depths) * (rows + 1))
         self._ramp = np.arange(rows + 1, dtype=np.float64)
 
@@ -65,15 +67,15 @@ class Chains:
         """Seconds in which heads are extended first."""
         return self._costs.catch_up(behind) if behind else 0.0
 
-    def note_reach(self, levels: list[tuple[int, int]], drafting: int) -> None:
-        """Takes in how many levels each of some steps of so many drafting rows planned and drafted."""
-        size = _size(drafting)
+    def note_reach(self, planned: Ints, drafted: Ints, drafting: int) -> None:
+        """Takes in how many levels steps of so many drafting rows planned and drafted, [s] each, in their order."""
+        size, count = _size(drafting), len(planned)
         went_on, could = self._went_on[size], self._could[size]  # [deepest] each
-        for planned, drafted in levels:
-            went_on *= _MEMORY
-            could *= _MEMORY
-            went_on[1:drafted] += 1.0
-            could[1 : min(planned, drafted + 1)] += 1.0
+        weights = _MEMORY ** np.arange(count - 1, -1, -1.0)  # [s]
+        could_reach = np.minimum(planned, drafted + 1)[:, None] > self._levels  # [s, deepest - 1]
+        for counts, reached in ((went_on, drafted[:, None] > self._levels), (could, could_reach)):
+            counts *= _MEMORY**count
+            counts[1:] += weights @ reached
         mean = (float(went_on.sum()) + _PRIOR) / (float(could.sum()) + _PRIOR)
         chances = (went_on + _PRIOR * mean) / (could + _PRIOR)
         chances[0] = 1.0

@@ -20,6 +20,8 @@ FIRST, ENOUGH, AT_REST = 64, 8, 32
 """The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no
 choice hangs on what plain steps take to a percent.
 """
+MOST = 64
+"""Steps that are kept at most: no choice comes where no row may draft."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 
@@ -67,7 +69,7 @@ class Lessons:
         if plan.decode is not None and plan.decode.depth:
             self.labels += len(rows)
             self._drafted = True
-        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= 2 * self._enough:
+        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
             self.learn()
 
     @property
@@ -131,4 +133,4 @@ class Lessons:
         labels = group.labels()
         self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=group.count)
         if family == 0:
-            self._chains.note_reach([(step.depth, int(step.output.drafted.max())) for step in group.steps], group.rows)
+            self._chains.note_reach(group.depths, group.drafted.max(axis=1), group.rows)

@@ -7,6 +7,7 @@ for many, and a step of a small model takes less than a millisecond.
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -117,6 +118,16 @@ class Alike:
         self.topk = steps[0].plan.decode.topk if steps[0].plan.decode is not None else 1
         self.counts = np.array([step.output.counts for step in steps])  # [steps, rows]
 
+    @cached_property
+    def drafted(self) -> Ints:
+        """[steps, rows]"""
+        return np.array([step.output.drafted for step in self.steps])
+
+    @cached_property
+    def depths(self) -> Ints:
+        """[steps]"""
+        return np.array([step.depth for step in self.steps], dtype=np.int32)
+
     @property
     def tokens(self) -> int:
         return int(self.counts.sum())
@@ -137,11 +148,10 @@ class Alike:
         context = (self.steps[0].output.lengths.sum() + self.steps[-1].output.lengths.sum()) / 2
         if not self.drafts:
             return StepWork(rows, rows, float(context))
-        drafted = np.array([step.output.drafted for step in self.steps])
-        levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
+        levels = self.drafted.max(axis=1).mean() if self.topk == 1 else self.depths.mean()
         return StepWork(
             rows=rows,
-            tokens=rows + float(drafted.sum()) / count,
+            tokens=rows + float(self.drafted.sum()) / count,
             context=float(context),
             levels=float(levels),
             frontier=float(np.count_nonzero(self.nodes() > 1)) / count * self.topk,
@@ -172,9 +182,8 @@ class Alike:
         endings = np.array([step.output.endings for step in self.steps])
         accepted = np.array([step.output.accepted for step in self.steps])
         rows = np.array([step.rows for step in self.steps])
-        depths = np.array([step.depth for step in self.steps], dtype=np.int32)[:, None]
         known = (nodes > 1) & live & (self.counts > 0) & (endings == 0)  # [steps, rows], as all of these
-        return Labels(rows[known], accepted[known], np.minimum(nodes - 1, depths)[known])
+        return Labels(rows[known], accepted[known], np.minimum(nodes - 1, self.depths[:, None])[known])
 
 
 def extending(plan: StepPlan, output: StepOutput) -> int:

@@ -37,9 +37,7 @@ def random_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "aerie.commands.prompts.task_prompts", lambda config, count: {"code": [[9, 1]] * count, "edits": [[9, 2]]}
     )
-    monkeypatch.setattr(
-        "aerie.commands.prompts.long_answers", lambda config, count: [[8, n + 1] for n in range(count)]
-    )
+    monkeypatch.setattr("aerie.commands.prompts.long_answers", lambda config, count: [[8, n + 1] for n in range(count)])
     monkeypatch.setattr(
         "aerie.commands.prompts.mixed_prompts", lambda config, count: [[7, n + 1] for n in range(count)]
     )

@@ -13,12 +13,18 @@ def chosen(chains, chance):
     return chains.best(np.cumprod(np.full((1, 6), chance), axis=1), 1, 100, 0)
 
 
+def note(chains, *levels):
+    """Steps of one drafting row, each (planned, drafted)."""
+    planned, drafted = np.array(levels, dtype=np.int32).T
+    chains.note_reach(planned, drafted, 1)
+
+
 def test_a_device_that_stops_early_makes_deep_chains_cheap():
     known = costs(verify=1e-3, per_token=1e-4, level=2e-4)
     eager, unsure = (Chains(known, (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4) for _ in range(2))
     for _ in range(50):
-        eager.note_reach([(3, 3)], 1)
-        unsure.note_reach([(3, 1), (3, 1), (3, 2)], 1)
+        note(eager, (3, 3))
+        note(unsure, (3, 1), (3, 1), (3, 2))
     assert chosen(unsure, 0.6).depth > chosen(eager, 0.6).depth, "levels that were never planned are like the others"
     assert chosen(unsure, 0.6).seconds < chosen(eager, 0.6).seconds * 1.5
 
@@ -36,8 +42,17 @@ def test_a_shape_costs_what_its_step_does(rows, drafting):
 
 def test_levels_are_counted_apart_and_fade():
     chains = Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4)
-    chains.note_reach([(6, 6)] * 400, 1)
+    note(chains, *[(6, 6)] * 400)
     assert chains._reach[1] == pytest.approx(np.ones(6))
-    chains.note_reach([(6, 2)] * 400, 1)
+    note(chains, *[(6, 2)] * 400)
     assert chains._reach[1][1] == pytest.approx(1.0, abs=0.02) and chains._reach[1][2] < 0.1
     assert (np.diff(chains._reach[1]) <= 0).all() and (chains._reach[3] == 1.0).all()
+
+
+def test_steps_count_together_as_they_do_one_after_the_other():
+    levels = [(6, 2), (6, 6), (1, 1), (4, 0), (3, 3), (6, 5)]
+    together, apart = (Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4) for _ in range(2))
+    note(together, *levels)
+    for one in levels:
+        note(apart, one)
+    assert together._reach == pytest.approx(apart._reach) and together._reach[1].min() < 0.9
