@@ -26,6 +26,8 @@ class Batch:
 
     headed: Longs
     """[h] rows that may draft."""
+    places: Longs
+    """[h] theirs in the statistics."""
     most: Ints
     """[h] the most nodes beyond the root that each of them can use."""
     rows: int
@@ -54,12 +56,12 @@ class Candidates:
 
     def best(self, batch: Batch) -> tuple[Chosen, DraftShape]:
         """The best shape that drafts at all."""
-        self._own, self._unknown = self._survival.offsets.current(batch.headed)
+        self._own, self._unknown = self._survival.offsets.current(batch.places)
         chances = self._masked(batch, self._own, self._chances)
         chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
         shape = DraftShape(chosen.depth, 1, chosen.depth + 1)
         for family, tree in enumerate(self._trees, start=1):
-            expected = batch.rows + float(self._survival.survivals(batch.headed, family, tree.depth, self._own).sum())
+            expected = batch.rows + float(self._survival.survivals(batch.places, family, tree.depth, self._own).sum())
             value = self._chains.of_tree(tree, expected, len(batch.headed), batch.rows, batch.context, batch.behind)
             if value is not None and value.tokens / value.seconds > chosen.tokens / chosen.seconds:
                 chosen, shape = value, tree
@@ -70,7 +72,7 @@ class Candidates:
         them, and the nodes [h] of each row, root included. Call it after `best`.
         """
         few = self._unknown.argsort()[-_FEW:]
-        some = Batch(batch.headed[few], batch.most[few], batch.rows, batch.context, batch.behind)
+        some = Batch(batch.headed[few], batch.places[few], batch.most[few], batch.rows, batch.context, batch.behind)
         chances = self._masked(some, self._own[few] + LUCK * self._unknown[few], self._lucky)
         chosen = self._chains.best(chances, batch.rows, batch.context, batch.behind)
         nodes, own = np.ones(len(batch.headed), dtype=np.int32), np.ones(len(few), dtype=np.int32)
@@ -97,7 +99,7 @@ class Candidates:
     def _masked(self, batch: Batch, own: Doubles, out: Doubles) -> Doubles:
         """[h, deepest] chances of the nodes that the rows, of the offsets `own` [h], can use."""
         count = len(batch.headed)
-        chances = self._survival.survivals(batch.headed, 0, self._deepest, own, out=out[:count])
+        chances = self._survival.survivals(batch.places, 0, self._deepest, own, out=out[:count])
         if int(batch.most.min()) < self._deepest:
             chances *= np.less(self._steps, batch.most[:, None], out=self._allowed[:count])
         return chances

@@ -23,6 +23,7 @@ from aerie.scheduler.planner.held import HOLD, REST, Held
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
+from aerie.scheduler.planner.places import Places
 from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.survival import FORGET_STEPS, Survival
@@ -46,12 +47,13 @@ class Goodput:
         trees = list(dict.fromkeys(shape for shape in shapes if shape.topk > 1 and shape.drafts))
         depths = chain_depths(shapes)
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
-        self.survival = Survival(rows, 1 + len(trees), deepest, most=8 * max(rows, 8))
+        self.survival = Survival(2 * rows, 1 + len(trees), deepest, most=8 * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._lessons = Lessons(costs, self.survival, self.guard, self._trials, self.chains, trees)
+        self._places = Places(rows)
+        self._lessons = Lessons(costs, self.survival, self._places, self.guard, self._trials, self.chains, trees)
         self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest)
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
@@ -68,8 +70,9 @@ class Goodput:
 
     def begin(self, row: int, temperature: float, *, headed: bool) -> None:
         """A row gets a new owner, which may draft or not."""
-        self._lessons.learn_labels()
-        self.survival.begin(row, temperature)
+        if not self._places.free(row):
+            self._lessons.learn_labels()
+        self.survival.begin(self._places.turn(row), temperature)
         held = self._held
         if held is not None and (headed or held.planned.shape.drafts):
             held.hurry()
@@ -107,7 +110,9 @@ class Goodput:
         if held is None or last or not (held.holds(headed, rows) or held.suits(headed, rows)):
             self._lessons.learn()
             self.outcome.error = self.survival.error
-            held = self._held = self._choice(Batch(headed, most, rows, context, behind, last)).after(held)
+            held = self._held = self._choice(
+                Batch(headed, self._places.of(headed), most, rows, context, behind, last)
+            ).after(held)
             self._by_row.fill(held.usual)
             self._by_row[headed] = held.nodes
         nodes = self._nodes[: len(headed)]
@@ -123,7 +128,7 @@ class Goodput:
                 shape = DraftShape(widest - 1, 1, widest)
         self._note(held, rows, shape)
         if shape.drafts:
-            self.survival.offsets.draft(headed[nodes > 1])
+            self.survival.offsets.draft(self._places.of(headed[nodes > 1]))
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:

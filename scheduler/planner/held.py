@@ -21,8 +21,8 @@ REST = 16
 """Steps for which a choice to draft nothing holds for about as many rows, whoever leaves or comes without a head:
 meanwhile nothing is learned that could change it. It holds for HOLD steps for any number.
 """
-_MANY = 8
-"""Rows from which one that may draft waits for twice HOLD: a choice costs more, and such rows come at each step."""
+_MANY = 4
+"""Rows from which one that comes waits for twice HOLD: a choice costs more, and rows come more often."""
 _NEAR = 8
 """A choice suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
@@ -65,7 +65,7 @@ class Held:
     def suits(self, headed: Longs, rows: int) -> bool:
         """Whether its drafts will do for few steps of such rows, of which some have come or left since."""
         drafts = self.planned.shape.drafts and len(headed) > 0
-        return drafts and self.left > 0 and self.age < HOLD and self._near(rows)
+        return drafts and self.left > 0 and self.age < self._patience and self._near(rows)
 
     @property
     def usual(self) -> int:
@@ -81,8 +81,12 @@ class Held:
 
     def hurry(self) -> None:
         """A row has come that may draft: it is to wait for few steps."""
-        few = HOLD if self.planned.shape.drafts or self.planned.rows < _MANY else 2 * HOLD
-        self.left = min(self.left, max(few - self.age, 0))
+        self.left = min(self.left, max(self._patience - self.age, 0))
+
+    @property
+    def _patience(self) -> int:
+        """Steps for which rows that come wait, or draft as the others do."""
+        return HOLD if self.planned.rows < _MANY else 2 * HOLD
 
     def _near(self, rows: int) -> bool:
         return abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR

@@ -12,6 +12,7 @@ from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import WORST, Guard
+from aerie.scheduler.planner.places import Places
 from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
@@ -31,6 +32,7 @@ class Lessons:
         self,
         costs: StepCosts,
         survival: Survival,
+        places: Places,
         guard: Guard,
         trials: Trials,
         chains: Chains,
@@ -42,6 +44,7 @@ class Lessons:
         """Of the rows of kept steps, so many have not taught yet what they accept."""
         self._costs = costs
         self._survival = survival
+        self._places = places
         self._guard = guard
         self._trials = trials
         self._chains = chains
@@ -65,10 +68,11 @@ class Lessons:
         steady: bool,
     ) -> None:
         """Keeps a step; `live` says which rows still have the owner that they were planned for."""
-        self._steps.take(plan, rows, live, output, planned, waited=steady)
         if plan.decode is not None and plan.decode.depth:
+            rows = self._places.of(rows)
             self.labels += len(rows)
             self._drafted = True
+        self._steps.take(plan, rows, live, output, planned, waited=steady)
         if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
             self.learn()
 
@@ -77,11 +81,12 @@ class Lessons:
         return ENOUGH if self._drafted else AT_REST
 
     def learn_labels(self) -> None:
-        """What a row has shown is learned before it gets a new owner."""
+        """Takes in what rows have accepted since the last time."""
         steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
         self._labelled, self.labels = len(self._steps.whole), 0
         for group in alike(steps):
             self._learn_labels(group)
+        self._places.learned(self._steps.waiting)
 
     def learn(self) -> None:
         self.learn_labels()

@@ -15,6 +15,7 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
 from aerie.scheduler.planner.costs import StepWork
 
+_NONE: Longs = np.zeros(0, dtype=np.int64)
 _PAUSE = 3.0
 """A time of so many medians is cut there: the machine paused."""
 
@@ -37,7 +38,9 @@ class Planned:
 
 @dataclass(slots=True)
 class Settled:
-    """A decode step that has settled. `live` says which of its `rows` still have the owner that it was planned for."""
+    """A decode step that has settled. If it drafted, `rows` are places in the statistics (see `places`); `live` says
+    which still have the owner that it was planned for.
+    """
 
     plan: StepPlan
     rows: Longs
@@ -68,6 +71,11 @@ class SettledSteps:
     _last: Settled | None = None
     _number: int = -1
     _ended: float = 0.0
+
+    @property
+    def waiting(self) -> Longs:
+        """`rows` of the step whose times are not complete yet, if it drafted."""
+        return _NONE if self._last is None or not self._last.depth else self._last.rows
 
     def take(
         self,

@@ -13,7 +13,7 @@ from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
-from tests.scheduler.planner.planners import CHAINS, SHAPES, SPEC, costs, decided, planner
+from tests.scheduler.planner.planners import CHAINS, SHAPES, SPEC, costs, decided, planner, step
 
 
 class Chaos(Goodput):
@@ -106,14 +106,22 @@ def test_a_clock_that_lies_neither_stalls_nor_crashes_a_step():
     assert np.isfinite(goodput.costs.table(8, 100, 40)).all() and np.isfinite(goodput.guard.account(8))
 
 
-def test_what_a_row_has_shown_is_learned_before_it_gets_a_new_owner():
-    goodput = planner(level=1e-5, shapes=CHAINS)
-    waiting, begin = [], goodput.survival.begin
-    goodput.survival.begin = lambda *row: waiting.append(goodput._lessons.labels) or begin(*row)
-    driver = Driver(fakes.capacity(rows=2, pages=40, tail=4), spec=SPEC, planner=goodput)
-    driver.run(*random_requests(30, seed=4))
-    assert any(plan.decode is not None and plan.decode.depth for plan in driver.worker.plans)
-    assert waiting == [0] * 30
+@pytest.mark.parametrize("owners", [1, 2, 3])
+def test_what_a_row_has_shown_is_not_its_next_owners(owners: int) -> None:
+    """It is learned when the next one has begun; at once where the one after that takes the first one's place."""
+    goodput, row = planner(level=1e-5, shapes=CHAINS), np.array([6])
+    goodput.begin(6, 0.0, headed=True)
+    goodput._lessons.learn()
+    first = goodput._places.of(row)
+    for number in range(8):
+        goodput.settle(*step(number, 3, 4, accepted=4, verify=1e-3), steady=True)
+    goodput.settle(*step(8, 1, decodes=False), steady=True)
+    for owner in range(owners):
+        goodput.begin(6, 0.0, headed=True)
+        assert (goodput._lessons.labels == 0) == (owner > 0)
+    goodput._lessons.learn()
+    own, former = (goodput.survival.offsets.current(places)[0] for places in (goodput._places.of(row), first))
+    assert own == 0.0 and (former > 0.0) == (owners == 1)
 
 
 def test_cheap_drafts_that_are_accepted_go_deep():
