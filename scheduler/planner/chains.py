@@ -1,5 +1,7 @@
 """Prices shapes: the best chains for given survivals, and the trees that a config names, by the costs of steps."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from aerie.contracts.shape import DraftShape
@@ -67,9 +69,15 @@ class Chains:
         """Seconds in which heads are extended first."""
         return self._costs.catch_up(behind) if behind else 0.0
 
-    def note_reach(self, planned: Ints, drafted: Ints, drafting: int) -> None:
-        """Takes in how many levels steps of so many drafting rows planned and drafted, [s] each, in their order."""
-        size, count = _size(drafting), len(planned)
+    def note_reach(self, planned: Ints, drafted: Ints, rows: Sequence[int]) -> None:
+        """Takes in how many levels steps of so many rows planned and drafted, [s] each, in their order."""
+        sizes = [_size(one) for one in rows]
+        for size in set(sizes):
+            own = np.array(sizes) == size
+            self._note_reach(size, planned[own], drafted[own])
+
+    def _note_reach(self, size: int, planned: Ints, drafted: Ints) -> None:
+        count = len(planned)
         went_on, could = self._went_on[size], self._could[size]  # [deepest] each
         weights = _MEMORY ** np.arange(count - 1, -1, -1.0)  # [s]
         could_reach = np.minimum(planned, drafted + 1)[:, None] > self._levels  # [s, deepest - 1]

@@ -9,11 +9,12 @@ import math
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
+from aerie.scheduler.planner.accepted import labels_of, levels_of
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.places import Places
-from aerie.scheduler.planner.samples import Alike, Planned, SettledSteps, alike
+from aerie.scheduler.planner.samples import Alike, Planned, Settled, SettledSteps, alike
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 
@@ -84,8 +85,8 @@ class Lessons:
         """Takes in what rows have accepted since the last time."""
         steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
         self._labelled, self.labels = len(self._steps.whole), 0
-        for group in alike(steps):
-            self._learn_labels(group)
+        for topk in dict.fromkeys(step.topk for step in steps):
+            self._learn_labels([step for step in steps if step.topk == topk], topk)
         self._places.learned(self._steps.waiting)
 
     def learn(self) -> None:
@@ -131,11 +132,11 @@ class Lessons:
             self._trials.settle(planned.lost, min(lost, WORST) if math.isfinite(lost) else 0.0)
         return bool(tried)
 
-    def _learn_labels(self, group: Alike) -> None:
-        family = 0 if group.topk == 1 else self._families.get(group.topk, -1)
+    def _learn_labels(self, steps: list[Settled], topk: int) -> None:
+        family = 0 if topk == 1 else self._families.get(topk, -1)
         if family < 0:
             return
-        labels = group.labels()
-        self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=group.count)
+        labels = labels_of(steps)
+        self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=len(steps))
         if family == 0:
-            self._chains.note_reach(group.depths, group.drafted.max(axis=1), group.rows)
+            self._chains.note_reach(*levels_of(steps), [len(step.rows) for step in steps])

@@ -7,7 +7,6 @@ for many, and a step of a small model takes less than a millisecond.
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -54,6 +53,10 @@ class Settled:
     @property
     def depth(self) -> int:
         return self.plan.decode.depth if self.plan.decode is not None else 0
+
+    @property
+    def topk(self) -> int:
+        return self.plan.decode.topk if self.plan.decode is not None else 1
 
     @property
     def behind(self) -> int:
@@ -106,15 +109,6 @@ class SettledSteps:
         self._number, self._ended = output.number, output.ended
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
-    """Of the rows [r] that drafted: nodes accepted, of a path that could have had `planned` nodes."""
-
-    rows: Longs
-    accepted: Ints
-    planned: Ints
-
-
 class Alike:
     """Settled steps of equally many rows, all of which drafted or none."""
 
@@ -123,18 +117,8 @@ class Alike:
         self.count = len(steps)
         self.rows = len(steps[0].rows)
         self.drafts = steps[0].depth > 0
-        self.topk = steps[0].plan.decode.topk if steps[0].plan.decode is not None else 1
+        self.topk = steps[0].topk
         self.counts = np.array([step.output.counts for step in steps])  # [steps, rows]
-
-    @cached_property
-    def drafted(self) -> Ints:
-        """[steps, rows]"""
-        return np.array([step.output.drafted for step in self.steps])
-
-    @cached_property
-    def depths(self) -> Ints:
-        """[steps]"""
-        return np.array([step.depth for step in self.steps], dtype=np.int32)
 
     @property
     def tokens(self) -> int:
@@ -156,17 +140,18 @@ class Alike:
         context = (self.steps[0].output.lengths.sum() + self.steps[-1].output.lengths.sum()) / 2
         if not self.drafts:
             return StepWork(rows, rows, float(context))
-        levels = self.drafted.max(axis=1).mean() if self.topk == 1 else self.depths.mean()
+        drafted = np.array([step.output.drafted for step in self.steps])
+        levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
         return StepWork(
             rows=rows,
-            tokens=rows + float(self.drafted.sum()) / count,
+            tokens=rows + float(drafted.sum()) / count,
             context=float(context),
             levels=float(levels),
-            frontier=float(np.count_nonzero(self.nodes() > 1)) / count * self.topk,
+            frontier=float(np.count_nonzero(self._nodes() > 1)) / count * self.topk,
             pairs=sum(extending(step.plan, step.output) for step in self.steps) / count,
         )
 
-    def nodes(self) -> Ints:
+    def _nodes(self) -> Ints:
         """[steps, rows] nodes that were planned; 1 in rows that do not draft."""
         return np.array(
             [np.where(s.plan.drafting, s.plan.decode.nodes, 1) for s in self.steps if s.plan.decode is not None]
@@ -184,15 +169,6 @@ class Alike:
         gaps = [step.gap for step in self.steps if step.gap is not None]
         return phases, statistics.median(gaps) if gaps else None
 
-    def labels(self) -> Labels:
-        nodes = self.nodes()
-        live = np.array([step.live for step in self.steps])
-        endings = np.array([step.output.endings for step in self.steps])
-        accepted = np.array([step.output.accepted for step in self.steps])
-        rows = np.array([step.rows for step in self.steps])
-        known = (nodes > 1) & live & (self.counts > 0) & (endings == 0)  # [steps, rows], as all of these
-        return Labels(rows[known], accepted[known], np.minimum(nodes - 1, self.depths[:, None])[known])
-
 
 def extending(plan: StepPlan, output: StepOutput) -> int:
     """Tokens of the pass that extends the head after a decode step: all nodes of chains, one path of each tree."""
@@ -207,8 +183,7 @@ def alike(steps: Sequence[Settled]) -> list[Alike]:
     """Groups steps of equally many rows and children, drafting or not."""
     groups: dict[tuple[int, int], list[Settled]] = {}
     for step in steps:
-        topk = step.plan.decode.topk if step.plan.decode is not None and step.depth else 0
-        groups.setdefault((len(step.rows), topk), []).append(step)
+        groups.setdefault((len(step.rows), step.topk if step.depth else 0), []).append(step)
     return [Alike(group) for group in groups.values()]
 
 

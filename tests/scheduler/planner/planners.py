@@ -7,6 +7,7 @@ from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.samples import SettledSteps
 
 SPEC = SpecConfig(
     planner="goodput",
@@ -71,3 +72,15 @@ def step(number, rows, depth=0, *, accepted=0, began=0.0, ended=0.0, decodes=Tru
         ended=ended,
     )
     return plan, np.arange(rows) + 5, np.ones(rows, dtype=np.bool_), out
+
+
+def settled(*each):
+    """Settled steps, each (rows, depth, seconds, gap)."""
+    steps = SettledSteps()
+    for number, (rows, depth, seconds, gap) in enumerate(each):
+        steps.take(
+            *step(number, rows, depth, accepted=min(depth, 1), began=number + gap, ended=number + 1.0, verify=seconds),
+            waited=True,
+        )
+    steps.take(*step(len(each), 1), waited=True)
+    return steps.whole

@@ -16,7 +16,7 @@ def chosen(chains, chance):
 def note(chains, *levels):
     """Steps of one drafting row, each (planned, drafted)."""
     planned, drafted = np.array(levels, dtype=np.int32).T
-    chains.note_reach(planned, drafted, 1)
+    chains.note_reach(planned, drafted, [1] * len(levels))
 
 
 def test_a_device_that_stops_early_makes_deep_chains_cheap():

@@ -3,7 +3,7 @@
 import pytest
 
 from aerie.scheduler.planner.samples import SettledSteps, alike
-from tests.scheduler.planner.planners import step
+from tests.scheduler.planner.planners import settled, step
 
 
 def test_a_steps_extend_and_pause_are_joined_with_it():
@@ -20,17 +20,6 @@ def test_a_steps_extend_and_pause_are_joined_with_it():
     ]
 
 
-def settled(*each):
-    steps = SettledSteps()
-    for number, (rows, depth, seconds, gap) in enumerate(each):
-        steps.take(
-            *step(number, rows, depth, accepted=min(depth, 1), began=number + gap, ended=number + 1.0, verify=seconds),
-            waited=True,
-        )
-    steps.take(*step(len(each), 1), waited=True)
-    return steps.whole
-
-
 def test_pauses_do_not_move_a_mean():
     [group] = alike(settled((2, 1, 1e-3, 0.1), (2, 1, 1e-3, 0.2), (2, 1, 1e-3, 0.9), (2, 1, 9.0, 0.3)))
     phases, gap = group.times()
@@ -42,11 +31,8 @@ def test_only_like_steps_share_a_group():
     assert [[one.phases["verify"] for one in group.steps] for group in groups] == [[1.0, 4.0], [2.0], [3.0]]
 
 
-def test_the_work_and_the_labels_of_a_group():
+def test_the_work_of_a_group():
     [group] = alike(settled((4, 2, 1.0, 0.1), (4, 3, 1.0, 0.1)))
     work = group.work()
     assert (work.rows, work.tokens, work.context, work.levels) == (4, 4 + 7.5, 40, 2.5)
     assert (work.frontier, work.pairs, group.tokens) == (3, 3 + 7.5, 16)
-    labels = group.labels()
-    assert labels.rows.tolist() == [6, 7] * 2 and labels.accepted.tolist() == [1] * 4
-    assert labels.planned.tolist() == [2, 2, 3, 3]
