@@ -72,7 +72,7 @@ class Goodput:
         """A row gets a new owner, which may draft or not."""
         if not self._places.free(row):
             self._lessons.learn_labels()
-        self.survival.begin(self._places.turn(row), temperature)
+        self.survival.begin(self._places.begin(row), temperature)
         held = self._held
         if held is not None and (headed or held.planned.shape.drafts):
             held.hurry()

@@ -1,4 +1,4 @@
-"""Where the statistics keep what is known of a row's owner: each row has two places, which its owners take in turn.
+"""Where the statistics keep what is known of a row's owner: each row has two places, which its owners use alternately.
 
 Used by `goodput` and `lessons`. So steps of a former owner may teach what it accepted after the next one has begun.
 """
@@ -23,7 +23,7 @@ class Places:
         """Whether nothing is left to learn of the owner before this one: its place may have a new one."""
         return row not in self._taken
 
-    def turn(self, row: int) -> int:
+    def begin(self, row: int) -> int:
         """The place of a row's next owner."""
         place = int(self._of[row])
         self._of[row] = place = place + self._rows if place < self._rows else place - self._rows
