@@ -14,9 +14,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from aerie.probe.report import provenance
+from aerie.bench.origin import FIXED
+from aerie.probe.report import Cell, write_report
 from aerie.train.pipeline import evaluate
 from aerie.train.pipeline.config import PipelineConfig, load_pipeline
 from aerie.train.pipeline.folder import linked
@@ -26,7 +26,9 @@ _OWN = ("vocabulary", "train", "evaluate")
 """Stages that a head runs itself."""
 _TIMED = ("--mix", "demo", "--concurrency", "1,8", "--temperature", "0,0.8", "--dtype", "float32")
 _LONGEST = 400
-_KEPT = ("mode", "temperature", "concurrency", "tokens_per_s", "speedup", "acceptance_length")
+_KEPT = ("mode", "overlap", "temperature", "concurrency", "tokens_per_s", "speedup", "acceptance_length")
+_PLANNED = "preset"
+"""The mode in which the planner chooses: no matter of the head alone."""
 
 Head = dict[str, str]
 """The settings of a head that are not the recipe's."""
@@ -42,10 +44,14 @@ def main() -> None:
     arguments.add_argument("--json", type=Path, required=True, help="file of the results")
     given = arguments.parse_intermixed_args()
     config = load_pipeline(given.recipe, given.settings)
-    cells = [_cell(given, config, head) for head in heads(given.vary)]
-    given.json.write_text(json.dumps({"cells": cells, "provenance": provenance(None)}, indent=1) + "\n")
-    for cell in cells:
-        print(cell["head"], cell["acceptance_length"], [one["speedup"] for one in cell["timed"]])
+    cells: list[Cell] = []
+    means: list[Cell] = []
+    for head in heads(given.vary):
+        accepted, timed = _measured(given, config, head)
+        name = {"head": _name(head)}
+        means += [name | cell for cell in accepted]
+        cells += [name | cell for cell in timed]
+    write_report(given.json, cells, None, (*FIXED, "train"), means=means)
 
 
 def heads(varied: list[str]) -> list[Head]:
@@ -57,7 +63,7 @@ def heads(varied: list[str]) -> list[Head]:
     return found
 
 
-def _cell(given: argparse.Namespace, config: PipelineConfig, head: Head) -> dict[str, Any]:
+def _measured(given: argparse.Namespace, config: PipelineConfig, head: Head) -> tuple[list[Cell], list[Cell]]:
     """Acceptance of the head's chains and trees over all tasks, and the cells of the timed modes."""
     folder = _begun(config, head)
     own = [f"{setting}={value}" for setting, value in head.items()]
@@ -71,17 +77,19 @@ def _cell(given: argparse.Namespace, config: PipelineConfig, head: Head) -> dict
         sizes = ["--prompts", str(given.prompts), "--max-tokens", str(_LONGEST)]
         _aerie("probe", "compare", given.serve, *pair, *_TIMED, *sizes, "--json", str(timed))
     measured = evaluate.together(json.loads((folder / evaluate.STAGE / evaluate.FILE).read_text(encoding="utf-8")))
-    return {
-        "head": head,
-        "acceptance_length": {f"{one['shape']} T={one['temperature']:g}": one["acceptance_length"] for one in measured},
-        "timed": [{key: one[key] for key in _KEPT} for one in json.loads(timed.read_text(encoding="utf-8"))["cells"]],
-    }
+    accepted = [{key: one[key] for key in ("shape", "temperature", "acceptance_length")} for one in measured]
+    cells = [one for one in json.loads(timed.read_text(encoding="utf-8"))["cells"] if one["mode"] != _PLANNED]
+    return accepted, [{key: one[key] for key in _KEPT} for one in cells]
+
+
+def _name(head: Head) -> str:
+    return "-".join(f"{setting}={value}" for setting, value in head.items()) or "recipe"
 
 
 def _begun(config: PipelineConfig, head: Head) -> Path:
     """The head's folder of work, in which the recipe's stages before its own are links."""
     work = Path(config.work)
-    folder = work / "sweep" / ("-".join(f"{setting}={value}" for setting, value in head.items()) or "recipe")
+    folder = work / "sweep" / _name(head)
     stages = stages_of(config)
     return linked(work, folder, stages[: stages.index(_OWN[0])])
 

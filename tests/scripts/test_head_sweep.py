@@ -11,7 +11,7 @@ from scripts import head_sweep
 from tests.house import HOME
 
 RECIPE = HOME / "configs/train/demo.yaml"
-TIMED = {"mode": "chain", "temperature": 0.0, "concurrency": 1, "tokens_per_s": 9.0, "speedup": 1.5}
+TIMED = {"mode": "chain", "overlap": True, "temperature": 0.0, "concurrency": 1, "tokens_per_s": 9.0, "speedup": 1.5}
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         ran.append(words)
         if words[0] == "probe":
             cell = TIMED | {"acceptance_length": 2.0, "idle_share": 0.1}
-            Path(words[-1]).write_text(json.dumps({"cells": [cell]}))
+            Path(words[-1]).write_text(json.dumps({"cells": [cell, cell | {"mode": "preset"}]}))
             return
         work = Path(next(word for word in words if word.startswith("work=")).removeprefix("work="))
         (work / words[1]).mkdir()
@@ -47,9 +47,11 @@ def test_each_head_is_trained_once_and_stands_with_its_acceptance_and_its_time(
     monkeypatch.setattr(sys, "argv", ["head_sweep.py", *words, "train.steps=9", "--vary", "vocabulary.size=512,768"])
     head_sweep.main()
     results = json.loads((tmp_path / "out.json").read_text())
-    assert [cell["head"] for cell in results["cells"]] == [{}, {"vocabulary.size": "512"}, {"vocabulary.size": "768"}]
-    assert results["cells"][1]["acceptance_length"] == {"6,1,7 T=0": 3.5}
-    assert results["cells"][1]["timed"] == [TIMED | {"acceptance_length": 2.0}]
+    heads = ["recipe", "vocabulary.size=512", "vocabulary.size=768"]
+    assert results["cells"] == [{"head": head} | TIMED | {"acceptance_length": 2.0} for head in heads]
+    accepted = {"shape": "6,1,7", "temperature": 0.0, "acceptance_length": 3.5}
+    assert results["means"] == [{"head": head} | accepted for head in heads]
+    assert {"train", "engine", "scheduler without planner"} <= set(results["provenance"]["measured"])
     folder = tmp_path / "sweep/vocabulary.size=512"
     assert (folder / "features").resolve() == tmp_path / "features"
     own = [command for command in commands if f"work={folder}" in command or str(folder / "compare.json") in command]
