@@ -13,6 +13,7 @@ from aerie.contracts.errors import ConfigError
 from aerie.contracts.shape import DraftShape
 from aerie.probe.arrivals import ARRIVALS, arrivals
 from aerie.probe.drive import MakeLane, drive
+from aerie.probe.real_runs import beside_real_runs
 from aerie.probe.recording import Recording
 from aerie.probe.shapes import for_lane
 from aerie.probe.simulation import H100, H200, Machine, Policy, compared, measured_machine, roofline_machine
@@ -35,7 +36,8 @@ def measure_replays(
     loads: Sequence[int],
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Cell]:
-    """Cells of every machine, load and kind of arrivals, one for each policy; and of a head that becomes better.
+    """Cells of every machine, load and kind of arrivals, one for each policy; of a head that becomes better; and of
+    real runs that replays are held to.
     Raises ConfigError where there are fewer requests than are to be open at once.
     """
     rows = max(loads)
@@ -47,6 +49,9 @@ def measure_replays(
         roofline_machine("H200", H200),
     ]
     cells: list[Cell] = []
+    for cell in beside_real_runs(config, recordings, machines[0], make_lane, depth=depth, loads=loads):
+        cells.append(cell)
+        say(f"{cell['policy']}, {cell['rows']} rows: {cell['replayed_over_real']:.3f} of a real run's speed")
     for machine in machines:
         off_speed = 0.0
         for load in loads:

@@ -86,7 +86,7 @@ def simulate(
     `confident`. Before decode step `swapped_at` no draft is right. `decisions` takes in the planner's.
     """
     shapes = [chain(depth), *recordings[0].trees]
-    own = _config(config, policy, shapes, rows)
+    own = config_under(config, policy, shapes, rows)
     clock = Clock()
     capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config, machine)
     lane = ReplayLane(capacity, machine.price, clock, machine.host, confident, swapped_at)
@@ -103,7 +103,7 @@ def simulate(
     return answered(scheduler, clock, [one.request for one in recordings], times, rows=rows, speculation=policy != OFF)
 
 
-def _config(config: Config, policy: Policy, shapes: Sequence[DraftShape], rows: int) -> Config:
+def config_under(config: Config, policy: Policy, shapes: Sequence[DraftShape], rows: int) -> Config:
     """The config under which a policy is simulated; `shapes` are those among which a planner chooses."""
     scheduling = config.scheduler.model_copy(
         update={"max_running": rows, "prefix_cache": False, "poison": False, "max_waiting": 1 << 20}

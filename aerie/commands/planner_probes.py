@@ -190,6 +190,7 @@ def replay_command(
     cells = measure_replays(config, recordings, make_lane, statics=statics, depth=depth, loads=loads, say=say)
     columns = {"machine": "s", "arrivals": "s", "rows": "d", "policy": "s", "tokens_per_s": ".0f", "over_off": ".3f"}
     columns |= {"over_best_static": ".3f", "latency_over_off": ".3f", "drafting": ".2f", "recovery_steps": "d"}
+    columns |= {"replayed_over_real": ".3f"}
     end("Replayed answers under every policy", cells, columns, config, json)
 
 

@@ -110,8 +110,11 @@ def test_the_command_measures_all_machines(config: Config, recorded) -> None:
     fresh = config.model_copy(update={"scheduler": config.scheduler.model_copy(update={"poison": False})})
     cells = measure_replays(fresh, recordings, make_lane, statics=[1], depth=DEPTH, loads=[1, 2])
     assert len({cell["machine"] for cell in cells}) == 3
-    assert {cell["arrivals"] for cell in cells} == {"steady", "better head", *ARRIVALS}
-    assert len(cells) == 3 * ((2 + len(ARRIVALS)) * 4 + 2)
+    assert {cell["arrivals"] for cell in cells} == {"steady", "better head", "real run", *ARRIVALS}
+    assert len(cells) == 3 * ((2 + len(ARRIVALS)) * 4 + 2) + 6
+    real = [(cell["rows"], cell["policy"]) for cell in cells if cell["arrivals"] == "real run"]
+    assert real == [(rows, policy) for rows in (1, 2) for policy in ("off", "chain 1", "chain 3")]
+    assert all(0.2 < cell["replayed_over_real"] < 5 for cell in cells if cell["arrivals"] == "real run")
     better = [cell for cell in cells if cell["arrivals"] == "better head"]
     assert len(better) == 6 and all(0 <= cell["drafting"] <= 1 for cell in better)
 
