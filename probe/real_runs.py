@@ -5,6 +5,7 @@ The real run is on an inline lane, by CPU time, so that nothing else on the mach
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from aerie.contracts.config import Config
 from aerie.probe.arrivals import answered
@@ -41,7 +42,7 @@ def beside_real_runs(
                 scheduler = Scheduler(lane, own, clock=clock)
                 asked = [one.request for one in some]
                 real = answered(scheduler, clock, asked, rows=load, speculation=policy != OFF)
-            replayed = simulate(config, some, machine, policy, rows=load, depth=depth)
+            replayed = simulate(config, some, replace(machine, inline=True), policy, rows=load, depth=depth)
             yield {
                 "machine": machine.label,
                 "arrivals": "real run",

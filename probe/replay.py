@@ -36,9 +36,9 @@ class _Row:
 
 @dataclass(slots=True)
 class ReplayLane(NoGrammars):
-    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work. Chains end where
-    the recorded confidence ends them, if `confident`. Before decode step `swapped_at` the head is never right, as if
-    the recorded one took the place of a useless one then.
+    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work, or after it if
+    the lane is `inline`. Chains end where the recorded confidence ends them, if `confident`. Before decode step
+    `swapped_at` the head is never right, as if the recorded one took the place of a useless one then.
     """
 
     capacity: Capacity
@@ -47,6 +47,7 @@ class ReplayLane(NoGrammars):
     host: float = 0.0
     confident: bool = False
     swapped_at: int = 0
+    inline: bool = False
     committed: int = 0
     decoded: int = 0
     """Decode steps launched."""
@@ -89,6 +90,8 @@ class ReplayLane(NoGrammars):
         busy = sum(phases.values())
         self._flying.append(replace(output, phase_seconds=phases, busy_seconds=busy, began=began - late, ended=ended))
         self.committed += int(output.counts.sum())
+        if self.inline:
+            self.clock.now = self._free_at
 
     def settle(self) -> StepOutput:
         output = self._flying.popleft()

@@ -43,6 +43,8 @@ class Machine:
     """Seconds between two steps in which the device has nothing to do, at the least."""
     rests: bool
     """Whether rows can rest."""
+    inline: bool = False
+    """Whether steps run in the host's own thread."""
 
 
 def measured_machine(costs: StepCosts) -> Machine:
@@ -89,7 +91,7 @@ def simulate(
     own = config_under(config, policy, shapes, rows)
     clock = Clock()
     capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config, machine)
-    lane = ReplayLane(capacity, machine.price, clock, machine.host, confident, swapped_at)
+    lane = ReplayLane(capacity, machine.price, clock, machine.host, confident, swapped_at, machine.inline)
     planner = None
     if policy == HINDSIGHT:
         most = rows * max(shape.nodes for shape in shapes)

@@ -1,5 +1,7 @@
 """Replay equals real runs step for step: chains, trees, chains that the head's confidence ends; simulated arrivals."""
 
+from dataclasses import replace
+
 import pytest
 
 from aerie.contracts.config import Config
@@ -94,6 +96,16 @@ def test_all_policies_answer_everything(config: Config, recorded, kind: str) -> 
     cells = list(compared(config, recordings, MACHINE, statics, depth=DEPTH, rows=2, times=times))
     assert [cell["policy"] for cell in cells] == ["off", "chain 1", "chain 3", "tree 3,2,6", "planner", "hindsight"]
     assert cells[0]["over_off"] == 1.0 and all(cell["latency"] > 0 for cell in cells)
+
+
+def test_an_inline_lane_does_nothing_while_the_host_works(config: Config, recorded) -> None:
+    _, recordings = recorded
+    beside, after = (
+        simulate(config, recordings, replace(MACHINE, inline=inline), OFF, rows=1, depth=DEPTH)
+        for inline in (False, True)
+    )
+    steps = sum(len(replies) for replies in beside.replies.values())
+    assert after.seconds - beside.seconds == pytest.approx(MACHINE.host * steps, rel=0.1)
 
 
 def test_hindsight_is_not_beaten_by_much(config: Config, recorded) -> None:
