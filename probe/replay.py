@@ -21,6 +21,8 @@ from aerie.scheduler.planner.samples import extending
 
 Price = Callable[[StepWork], Mapping[str, float]]
 """Seconds of a step's phases: verify, and draft and extend if it drafts."""
+Host = Callable[[StepWork], float]
+"""Seconds of the host's work for a step."""
 
 
 @dataclass(slots=True)
@@ -36,15 +38,15 @@ class _Row:
 
 @dataclass(slots=True)
 class ReplayLane(NoGrammars):
-    """Implements contracts.step.Lane. `host` seconds pass between two steps, beside the device's work, or after it if
-    the lane is `inline`. Chains end where the recorded confidence ends them, if `confident`. Before decode step
-    `swapped_at` the head is never right, as if the recorded one took the place of a useless one then.
+    """Implements contracts.step.Lane. The host works between two steps, beside the device, or after it if the lane is
+    `inline`. Chains end where the recorded confidence ends them, if `confident`. Before decode step `swapped_at` the
+    head is never right, as if the recorded one took the place of a useless one then.
     """
 
     capacity: Capacity
     price: Price
     clock: Clock
-    host: float = 0.0
+    host: Host = lambda work: 0.0
     confident: bool = False
     swapped_at: int = 0
     inline: bool = False
@@ -81,7 +83,7 @@ class ReplayLane(NoGrammars):
         late, self._late = self._late, phases.pop("extend", 0.0)
         if plan.behind is not None and plan.behind.any():
             phases["catch_up"] = self.price(StepWork(0, 0, 0, pairs=int(plan.behind.sum())))["extend"]
-        self.clock.now += self.host
+        self.clock.now += self.host(work)
         began = max(self.clock.now, self._free_at)
         ended = began + sum(phases.values())
         self._free_at = ended + self._late

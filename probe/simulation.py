@@ -19,7 +19,7 @@ from aerie.probe.decisions import Decisions
 from aerie.probe.hindsight import Hindsight
 from aerie.probe.overlap import Roofline
 from aerie.probe.recording import Recording, always, chain
-from aerie.probe.replay import Price, ReplayLane
+from aerie.probe.replay import Host, Price, ReplayLane
 from aerie.probe.shapes import label, load_shape
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.calibration import calibrated
@@ -39,8 +39,7 @@ class Machine:
 
     label: str
     price: Price
-    host: float
-    """Seconds between two steps in which the device has nothing to do, at the least."""
+    host: Host
     rests: bool
     """Whether rows can rest."""
     inline: bool = False
@@ -49,7 +48,7 @@ class Machine:
 
 def measured_machine(costs: StepCosts) -> Machine:
     """This machine, by costs that were measured on it."""
-    return Machine("measured costs", costs.phases, costs.gap(StepWork(1, 1, 0)), True)
+    return Machine("measured costs", costs.phases, costs.gap, True)
 
 
 def roofline_machine(name: str, roofline: Roofline) -> Machine:
@@ -62,7 +61,7 @@ def roofline_machine(name: str, roofline: Roofline) -> Machine:
             phases["extend"] = roofline.draft_seconds + roofline.draft_token_seconds * work.pairs
         return phases
 
-    return Machine(f"simulated: 8B on {name}", price, 0.0, False)
+    return Machine(f"simulated: 8B on {name}", price, lambda work: 0.0, False)
 
 
 H100, H200 = Roofline(), replace(Roofline(), bandwidth=4.8e12)
