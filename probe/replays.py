@@ -37,8 +37,7 @@ def measure_replays(
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Cell]:
     """Cells of every machine, load and kind of arrivals, one for each policy; of a head that becomes better; and of
-    real runs that replays are held to.
-    Raises ConfigError where there are fewer requests than are to be open at once.
+    real runs that replays are held to. Raises ConfigError where there are fewer requests than are to be open at once.
     """
     rows = max(loads)
     if len(recordings) < rows:
