@@ -51,8 +51,8 @@ def provenance(rooms: Iterable[str] = (), words: Iterable[str] = ()) -> dict[str
 
 
 def commit(folder: Path) -> str | None:
-    """Commit of a checkout; None outside a repository."""
-    return _git(folder, "rev-parse", "HEAD")
+    """Commit of a checkout; outside a repository what AERIE_COMMIT says of copied sources, or None."""
+    return _git(folder, "rev-parse", "HEAD") or os.environ.get("AERIE_COMMIT")
 
 
 def dirty(folder: Path) -> bool | None:

@@ -2,10 +2,10 @@
 
     python scripts/gpu_call.py first --out results
 
-A stage that fails or hangs is ended with all that it started, and costs itself and the stages that need it; the end of
-its log is printed. Two files are left under --out: `results.tar.gz`, all that the stages have written, and
-`summary.json`. Both are renewed every 20 seconds and replaced at once, so that what ends the call early finds them
-whole. Exits with code 1 if a stage failed.
+Stages run one after the other, but for neighbours that time nothing: those run at once. A stage that fails or hangs is
+ended with all that it started, and costs itself and the stages that need it; the end of its log is printed. Two files
+are left under --out: `results.tar.gz`, all that the stages have written, and `summary.json`. Both are renewed every 20
+seconds and replaced at once, so that what ends the call early finds them whole. Exits with code 1 if a stage failed.
 """
 
 import argparse
@@ -18,10 +18,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,8 @@ _LARGEST = 4 << 20
 """Bytes of a file that the archive takes."""
 _SHOWN = 15
 """Lines of a failed stage's log that are printed."""
+_THREADS = str(max(1, (os.cpu_count() or 1) // 4))
+"""Of PyTorch on the CPU, in each process: several run at once, and the GPU does the work."""
 _MARK = "AERIE_STAGE"
 """Set for a stage and all that it starts, so that its end finds them, whatever group or session they are in."""
 
@@ -61,28 +66,39 @@ class Call:
         self._words = words | {"out": str(self._work)}
         self._clock = clock
         self._ends = clock() + seconds
+        self._renewing = threading.Lock()
+        self._ended: dict[str, str] = {}
         self.cells: list[Cell] = []
 
     def run(self) -> bool:
         """Whether every stage passed that could run."""
         self._out.mkdir(parents=True, exist_ok=True)
-        ended: dict[str, str] = {}
-        for stage in self._stages:
-            began, left = self._clock(), self._ends - self._clock()
-            if stage.needs is not None and ended.get(stage.needs, "passed") != "passed":
-                ended[stage.name] = f"left out: {stage.needs} {ended[stage.needs]}"
-            elif left < _SMALLEST:
-                ended[stage.name] = "left out: the call's time is over"
+        for beside, stages in groupby(self._stages, key=lambda stage: stage.beside):
+            if beside:
+                with ThreadPoolExecutor(len(self._stages)) as threads:
+                    list(threads.map(self._pass, stages))
             else:
-                print(f"== {stage.name}, at most {min(stage.seconds, left):.0f} s", flush=True)
-                ended[stage.name] = self._run(stage, min(stage.seconds, left))
-            self.cells.append(
-                {"stage": stage.name, "ended": ended[stage.name], "seconds": round(self._clock() - began, 1)}
-            )
-            print(f"== {stage.name}: {ended[stage.name]} after {self.cells[-1]['seconds']} s", flush=True)
-            self._renew()
+                for stage in stages:
+                    self._pass(stage)
         shutil.rmtree(self._work)
-        return all(how == "passed" for how in ended.values())
+        return all(how == "passed" for how in self._ended.values())
+
+    def _pass(self, stage: Stage) -> None:
+        """Runs a stage, if it can be; notes how it ended."""
+        began, left = self._clock(), self._ends - self._clock()
+        needed = "passed" if stage.needs is None else self._ended.get(stage.needs, "passed")
+        if needed != "passed":
+            how = f"left out: {stage.needs} {needed}"
+        elif left < _SMALLEST:
+            how = "left out: the call's time is over"
+        else:
+            print(f"== {stage.name}, at most {min(stage.seconds, left):.0f} s", flush=True)
+            how = self._run(stage, min(stage.seconds, left))
+        seconds = round(self._clock() - began, 1)
+        self._ended[stage.name] = how
+        self.cells.append({"stage": stage.name, "ended": how, "seconds": seconds, "beside": stage.beside})
+        print(f"== {stage.name}: {how} after {seconds} s", flush=True)
+        self._renew()
 
     def _run(self, stage: Stage, seconds: float) -> str:
         log, mark = self._work / f"logs/{stage.name}.log", uuid.uuid4().hex
@@ -95,7 +111,7 @@ class Call:
                 stdout=target,
                 stderr=subprocess.STDOUT,
                 process_group=0,  # of this session: what ends the session ends the stage
-                env=os.environ | {"PYTHONUNBUFFERED": "1", _MARK: mark},
+                env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": _THREADS, _MARK: mark},
             )
             how = self._wait(started, seconds)
             _end(started, mark)
@@ -115,6 +131,10 @@ class Call:
         return f"took longer than {seconds:.0f} s"
 
     def _renew(self) -> None:
+        with self._renewing:
+            self._pack()
+
+    def _pack(self) -> None:
         packing, summing = self._out / ".results", self._out / ".summary"
         with tarfile.open(packing, "w:gz") as archive:
             archive.add(self._work, arcname="results", filter=_small)
@@ -165,7 +185,8 @@ def _marked(mark: str) -> list[int]:
 
 def words(rehearsal: bool, venv: Path) -> dict[str, str]:
     """What stands for the words in braces of a command."""
-    triton_tests = sorted(str(path.relative_to(HOME)) for path in HOME.glob("tests/*/*/test_triton_*.py"))
+    found = sorted(str(path.relative_to(HOME)) for path in HOME.glob("tests/*/*/test_triton_*.py"))
+    triton_tests = [path for path in found if "compile" not in path]  # for other GPUs: nothing that this one shows
     tiny = "configs/serve/tiny-dummy.yaml"
     shape = "configs/shape/tiny" if rehearsal else "configs/shape/llama-3.1-8b"
     return {
@@ -191,7 +212,8 @@ def main() -> int:
     given = parser.parse_args()
     stages, seconds = CALLS[given.call], given.seconds or CALL_SECONDS
     if given.rehearsal:
-        stages = tuple(replace(stage, seconds=_SLOWER * stage.seconds) for stage in stages if stage.rehearsed)
+        slower = (replace(stage, seconds=_SLOWER * stage.seconds, beside=False) for stage in stages if stage.rehearsed)
+        stages = tuple(slower)
         seconds = given.seconds or _SLOWER * CALL_SECONDS
     call = Call(stages, given.out.resolve(), words(given.rehearsal, given.venv.absolute()), seconds=seconds)
     return 0 if call.run() else 1

@@ -24,11 +24,13 @@ class Stage:
     """A stage whose failure makes this one pointless."""
     rehearsed: bool = True
     """Whether it means anything on a CPU."""
+    beside: bool = False
+    """Whether it times nothing: it then runs at once with the neighbours of which that is true."""
 
 
 def _check(name: str, seconds: int, model: str = "{tiny}") -> Stage:
     command = f"{{python}} -m aerie probe gpu-check {model} --only {name} --json {{out}}/check-{name}.json {{small}}"
-    return Stage(name, seconds, command, needs="ready")
+    return Stage(name, seconds, command, needs="ready", beside=True)
 
 
 def _bench(name: str, seconds: int, options: str, *, stage: str | None = None, folder: str = "") -> Stage:
@@ -48,38 +50,39 @@ _PYTEST = "{python} -m pytest -rs -W default -p no:cacheprovider"
 
 _TIMED_FIRST = "--batches 1,8,64 --steps 50"
 _SHAPES = "3,1,4;6,1,7;5,4,16;6,8,32"
+_FEW_SHAPES = "--shapes '3,1,4;6,1,7' --acceptance 3 --loads 1,8,64 --steps 50"
 
 CALLS: dict[str, tuple[Stage, ...]] = {
     "first": (
         SETUP,
         READY,
-        _check("attention", 80, "{config}"),
-        Stage("waits", 120, f"{_PYTEST} -m gpu tests/engine/test_gpu.py -k no_step_waits", needs="ready"),
-        _check("graphs", 60),
-        _check("speculation", 90),
-        _bench("plain", 150, _TIMED_FIRST),
-        _bench("speculation", 150, "--shapes '3,1,4;6,1,7' --acceptance 3 --loads 1,8,64 --steps 50", stage="drafts"),
-        _check("soak", 40),
+        Stage("waits", 120, f"{_PYTEST} -n 6 -m gpu tests/engine/test_gpu.py -k no_step_waits", "ready", beside=True),
+        _check("attention", 120, "{config}"),
+        _check("graphs", 120),
+        _check("speculation", 120),
+        _check("soak", 120),
+        Stage("triton", 120, f"{_PYTEST} -n 4 {{triton_tests}}", "ready", beside=True),
+        _bench("plain", 120, _TIMED_FIRST),
         _bench("profile", 60, "--few 1"),
+        _bench("speculation", 150, _FEW_SHAPES, stage="drafts"),
         _bench("references", 60, "--few 1,64 --steps 30"),
     ),
     "second": (
         SETUP,
         READY,
+        _bench("plain", 90, "--steps 100"),
+        _bench("speculation", 150, f"--shapes '{_SHAPES}' --acceptance 3 --loads 1,8,64 --steps 60", stage="drafts"),
+        _bench("profile", 60, "--few 1,64"),
         _bench("products", 60, ""),
         _bench("kernels", 60, ""),
-        _bench("plain", 120, "--steps 100"),
-        _bench("speculation", 220, f"--shapes '{_SHAPES}' --acceptance 3 --loads 1,8,64 --steps 60", stage="drafts"),
-        _bench("profile", 40, "--few 64"),
-        Stage("triton", 80, f"{_PYTEST} {{triton_tests}}", needs="ready"),
-        _bench("attention", 90, ""),
         _bench(
             "speculation",
-            120,
+            100,
             f"--shapes '{_SHAPES}' --acceptance 4.5 --loads 1,64 --steps 60",
             stage="long_drafts",
             folder="long",
         ),
+        _bench("attention", 90, ""),
     ),
     "third": (
         SETUP,

@@ -74,9 +74,12 @@ def test_a_changed_tree_is_dirty_and_a_new_result_is_not(checkout: Path) -> None
 
 
 def test_outside_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AERIE_COMMIT", raising=False)
     assert origin.commit(tmp_path) is None and origin.dirty(tmp_path) is None
     monkeypatch.setenv("PATH", str(tmp_path))
     assert origin.commit(origin.HOME) is None, "nor where git is missing"
+    monkeypatch.setenv("AERIE_COMMIT", "53ea902")
+    assert origin.commit(tmp_path) == "53ea902", "copied sources have a commit by name"
 
 
 @pytest.mark.parametrize(

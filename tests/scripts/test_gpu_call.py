@@ -73,6 +73,18 @@ def test_the_end_of_a_failed_log_is_printed(
     assert "40" in printed and "26" in printed and not {"25", "quiet"} & set(printed)
 
 
+def test_stages_that_time_nothing_run_at_once(module: ModuleType, tmp_path: Path) -> None:
+    """Each waits for the other; what comes after them waits for both."""
+    meets = "touch {{out}}/{own}; until test -e {{out}}/{other}; do sleep 0.01; done"
+    stages = [
+        module.Stage(own, 30, meets.format(own=own, other=other), beside=True)
+        for own, other in (("one", "two"), ("two", "one"))
+    ]
+    after = module.Stage("after", 30, "test -e {out}/one && test -e {out}/two")
+    assert module.Call((*stages, after), tmp_path, {}, seconds=90.0).run()
+    assert set(ends(tmp_path).values()) == {"passed"}
+
+
 def test_a_large_file_is_left_out_of_the_archive(module: ModuleType, tmp_path: Path) -> None:
     """What comes back may weigh a few megabytes."""
     large = module._LARGEST + 1
