@@ -51,12 +51,14 @@ def provenance(rooms: Iterable[str] = (), words: Iterable[str] = ()) -> dict[str
 
 
 def commit(folder: Path) -> str | None:
-    """Commit of a checkout; outside a repository what AERIE_COMMIT says of copied sources, or None."""
-    return _git(folder, "rev-parse", "HEAD") or os.environ.get("AERIE_COMMIT")
+    """Commit of a checkout; what AERIE_COMMIT says, of sources that were copied; None outside a repository."""
+    return os.environ.get("AERIE_COMMIT") or _git(folder, "rev-parse", "HEAD")
 
 
 def dirty(folder: Path) -> bool | None:
-    """Whether a tracked file was changed, results and docs left out; None outside a repository."""
+    """Whether a tracked file was changed, results and docs left out; None outside a repository, and for copies."""
+    if "AERIE_COMMIT" in os.environ:
+        return None
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", ".", *_WRITTEN)
     return None if changed is None else bool(changed)
 

@@ -93,7 +93,7 @@ def _said(cell: Cell) -> str:
 
 
 def _cells(config: Config, make_lane: MakeLane, runs: Runs) -> Iterator[Cell]:
-    config, device = _recording_little(config, runs), resolve_device(config)
+    config, device = recording_little(config, runs.batches), resolve_device(config)
     ceilings = ceilings_of(device, resolve_dtype(config, read_model_config(Path(config.model.path)).dtype, device))
     with closing(make_lane(config)) as lane:
         rooflines = {
@@ -116,9 +116,9 @@ def _cells(config: Config, make_lane: MakeLane, runs: Runs) -> Iterator[Cell]:
             }
 
 
-def _recording_little(config: Config, runs: Runs) -> Config:
+def recording_little(config: Config, batches: Sequence[int]) -> Config:
     """With graphs for the rows that are measured, and none for rows that edit logits: a lane records for seconds."""
-    scheduler = config.scheduler.model_copy(update={"max_running": max(runs.batches)})
+    scheduler = config.scheduler.model_copy(update={"max_running": max(batches)})
     engine = config.engine.model_copy(update={"edit_slots": 0})
     return config.model_copy(update={"scheduler": scheduler, "engine": engine})
 

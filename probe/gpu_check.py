@@ -70,11 +70,13 @@ def _differences(backends: Backends, rows: int, nodes: int, length: int) -> Iter
 
 def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max_tokens: int = 48) -> Iterator[Cell]:
     """Greedy and sampled rows, with graphs and without."""
-    answers = {}
+    answers: dict[bool, list[list[int]]] = {}
+    recorded: Any = 0
     for graphs in (True, False):
         own = config.model_copy(update={"engine": config.engine.model_copy(update={"graphs": graphs})})
         with closing(make_lane(own)) as lane:
-            recorded = lane.capacity.report.get("graphs", "a CPU records nothing")
+            if graphs:
+                recorded = lane.capacity.report.get("graphs", "a CPU records nothing")
             asked = ask(_prompts(requests, lane), _TEMPERATURES, max_tokens=max_tokens)
             answers[graphs] = drive(lane, own, asked, concurrency=config.scheduler.max_running).tokens
             if graphs and not isinstance(recorded, int):

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 from aerie.contracts.config import Config
 from aerie.engine.device import resolve_device
 from aerie.probe.drive import MakeLane
+from aerie.probe.gpu_bench import recording_little
 from aerie.probe.steady import steady
 
 Cell = dict[str, Any]
@@ -25,7 +26,7 @@ def measure_profile(
     """The kernels of greedy steps that take longest: times a step, microseconds a step, and share of the total."""
     if resolve_device(config).type == "cpu":  # whole steps in C++ start no operators that a profile could name
         config = config.model_copy(update={"engine": config.engine.model_copy(update={"kernels": "torch"})})
-    with closing(make_lane(config)) as lane:
+    with closing(make_lane(recording_little(config, batches))) as lane:
         device = str(lane.capacity.report.get("device"))
         on_gpu = device != "cpu"
         activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU

@@ -82,10 +82,10 @@ def steady(
     running = config.scheduler.model_copy(update={"max_running": rows})
     scheduler = Scheduler(log, config.model_copy(update={"scheduler": running}))
     _fill(scheduler, rows, prompt, replace(sampling, max_tokens=length - prompt, ignore_eos=True))
-    for _ in range(WARM_UP):
-        _iterate(scheduler)
     gc.collect()
     gc.freeze()
+    for _ in range(WARM_UP):  # after the pause, in which the device ended what it had: a step for nothing
+        _iterate(scheduler)
     first, context = len(log.steps), 0
     with during or nullcontext():
         began = time.perf_counter()

@@ -6,6 +6,7 @@ before the replay, into buffers that the recording reads. `engine.graphs: false`
 functions, launched one by one, and the same tokens.
 """
 
+import gc
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -166,8 +167,13 @@ def recording(state: DeviceState) -> Iterator[Graphs]:
     assert state.runtime is not None
     graphs, began = Graphs(state.runtime), time.monotonic()
     state.runtime.catch_up()  # weights and tables were written on the stream that loads
-    with state.runtime.active():
-        yield graphs
+    gc.collect()
+    gc.freeze()  # PyTorch collects before each capture, and need not look at all that was loaded each time
+    try:
+        with state.runtime.active():
+            yield graphs
+    finally:
+        gc.unfreeze()
     seconds = round(time.monotonic() - began, 2)
     state.capacity.report.update(graphs=len(graphs), graph_bytes=state.runtime.graph_bytes(), graph_seconds=seconds)
 

@@ -106,7 +106,7 @@ def test_a_plan_for_short_rows_is_not_split() -> None:
     """One launch a layer less: nothing is merged."""
     inputs, pool = case([33], [4], page=16, tree=True)
     triton, pages = backend(16), fixed_pages(inputs, 4096)
-    assert triton.splits(1, 4) and not triton.splits(64, 64)
+    assert triton.splits(1, 4) and not triton.splits(512, 64), "so many fill any device"
     split, whole = (triton.hold(inputs, pages, split=split) for split in (True, False))
     assert split.splits > 1 and whole.splits == 1
     query = torch.randn(4, HEADS, 16, device=DEVICE)
