@@ -16,7 +16,7 @@ from torch import Tensor
 from aerie.contracts.config import Config
 from aerie.engine.device import device_name, resolve_device
 from aerie.engine.device_time import microseconds
-from aerie.engine.kernels.product_ways import MOST_TOKENS, ByInductor, Way, by_library, by_torch
+from aerie.engine.kernels.product_ways import MOST_TOKENS, ByInductor, Product, by_library, by_torch
 from aerie.engine.model.config import ModelConfig, read_model_config
 from aerie.probe.ceilings import ceilings_of
 from aerie.probe.fused import served_dtype
@@ -72,7 +72,7 @@ def matrices(model: ModelConfig) -> dict[str, tuple[int, int]]:
     }
 
 
-def ways(device: torch.device, tokens: int) -> dict[str, Way]:
+def ways(device: torch.device, tokens: int) -> dict[str, Product]:
     if device.type != "cuda":
         return {"torch": by_torch}
     found = {"cublas": by_library("cublas"), "cublaslt": by_library("cublaslt")}
@@ -83,8 +83,8 @@ def ways(device: torch.device, tokens: int) -> dict[str, Way]:
     return found
 
 
-def compiled_ways(device: torch.device, tokens: int) -> dict[str, Way]:
-    """Ways that compile for seconds."""
+def compiled_ways(device: torch.device, tokens: int) -> dict[str, Product]:
+    """Products that compile for seconds."""
     return {"inductor": ByInductor()} if device.type == "cuda" and tokens in _COMPILED else {}
 
 
@@ -93,7 +93,7 @@ def _weights(outputs: int, width: int, dtype: torch.dtype, device: torch.device)
     return [torch.randn(outputs, width, device=device).mul_(width**-0.5).to(dtype) for _ in range(copies)]
 
 
-def _microseconds(multiply: Way, x: Tensor, weights: list[Tensor], device: torch.device, repeats: int) -> float:
+def _microseconds(multiply: Product, x: Tensor, weights: list[Tensor], device: torch.device, repeats: int) -> float:
     """Of one product; several in a row, each with another copy."""
     several = microseconds(lambda: [multiply(x, weight) for weight in weights], device, repeats)
     return several / len(weights)

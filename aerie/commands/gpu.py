@@ -75,8 +75,9 @@ def _check(name: str, config: Config, *, quick: bool) -> Iterator[Cell]:
     elif name == "graphs":
         yield from gpu_check.check_graphs(exact, make_lane, **few)
     elif name == "speculation":
+        dtypes = ("float32",) if quick else ("float32", "bfloat16")
         yield from gpu_check.check_speculation(
-            config, make_lane, dtypes=("float32",) if quick else ("float32", "bfloat16"), **few
+            with_settings(config, "engine", edit_slots=0), make_lane, dtypes=dtypes, **few
         )
     else:
         yield from gpu_check.check_soak(exact, make_lane, requests=12 if quick else 200)
@@ -147,7 +148,8 @@ def _part(name: str, config: Config, runs: "Runs", few: list[int], drafts: _Draf
         acceptances, shapes = drafts.acceptances[:1], drafts.shapes[:1]
         yield from gpu_bench.measure_speculation(served, make_lane, kinds, acceptances=acceptances, shapes=shapes)
     elif name == "speculation":
-        loads, (acceptances, shapes) = replace(runs, batches=drafts.loads), (drafts.acceptances, drafts.shapes)
+        loads = replace(runs, batches=drafts.loads, overlaps=(True,))
+        acceptances, shapes = drafts.acceptances, drafts.shapes
         yield from gpu_bench.measure_speculation(served, make_lane, loads, acceptances=acceptances, shapes=shapes)
     elif name == "attention":
         sizes: Any = {"rows": (1,), "nodes": (1, 8), "lengths": (64,), "repeats": 3} if quick else {}

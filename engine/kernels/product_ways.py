@@ -1,5 +1,6 @@
 """The ways to multiply few tokens by a GPU's 16-bit matrix, each called alike: what PyTorch takes by itself, another of
-its libraries, and what its compiler makes. Triton's own product is in products.py.
+its libraries, and what its compiler makes. These have the layer's own kernels before and after them. Triton's product,
+in products.py, does all in one launch where it can.
 """
 
 from collections.abc import Callable
@@ -9,24 +10,63 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from aerie.engine.model.norm import RmsNorm
+
 MOST_TOKENS = 64
 """More are a library's."""
 
 
 class Way(Protocol):
     def __call__(
-        self, x: Tensor, weight: Tensor, *, residual: Tensor | None = None, dtype: torch.dtype | None = None
+        self,
+        x: Tensor,
+        weight: Tensor,
+        *,
+        norm: RmsNorm | None = None,
+        gate: bool = False,
+        residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """x [tokens, in], weight [out, in] -> x W^T [tokens, out], in x's dtype or `dtype`. The result is added to
-        `residual`, if given, in place.
+        """x [tokens, in], weight [out, in] -> x W^T [tokens, out], in x's dtype or `dtype`. `norm` is applied to x
+        before; with `gate` the result is SwiGLU's product [tokens, out / 2]. It is added to `residual`, if given, in
+        place.
         """
+
+
+class Product(Protocol):
+    """A way without norm and SwiGLU."""
+
+    def __call__(
+        self, x: Tensor, weight: Tensor, *, residual: Tensor | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor: ...
+
+
+class Between:
+    """A product between the kernels of norm and SwiGLU. Implements Way."""
+
+    def __init__(self, product: Product, gated: Callable[[Tensor], Tensor]) -> None:
+        self.product = product
+        self._gated = gated
+
+    def __call__(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        *,
+        norm: RmsNorm | None = None,
+        gate: bool = False,
+        residual: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> Tensor:
+        found = self.product(x if norm is None else norm(x), weight, residual=residual, dtype=dtype)
+        return self._gated(found) if gate else found
 
 
 def by_torch(x: Tensor, weight: Tensor, *, residual: Tensor | None = None, dtype: torch.dtype | None = None) -> Tensor:
     return _product(x, weight, residual, dtype)
 
 
-def by_library(name: str) -> Way:
+def by_library(name: str) -> Product:
     """`cublas` or `cublaslt`, whichever PyTorch takes by itself."""
 
     def multiply(x: Tensor, weight: Tensor, **given: Any) -> Tensor:

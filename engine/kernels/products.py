@@ -1,9 +1,10 @@
 """x W^T for few tokens: a product that reads each weight once and does little else.
 
-Libraries choose tiles for products with many rows. Here the weights are the left side of the tensor cores' product,
-whose tiles are tall, and the tokens the right side, whose tiles may be narrow. A program has all tokens, some outputs
-and a part of the width. Parts are added up in a second launch in their order, so that a result is the same in every
-run; their number does not depend on the tokens. Which matrices it pays for is measured (product_choice.py).
+Up to four tokens are streamed.py's. Libraries choose tiles for products with many rows; here the weights are the left
+side of the tensor cores' product, whose tiles are tall, and the tokens the right side, whose tiles may be narrow. A
+program has all tokens, some outputs and a part of the width. Parts are added up in a second launch in their order, so
+that a result is the same in every run; their number does not depend on the tokens. Which matrices it pays for is
+measured (product_choice.py).
 """
 
 import torch
@@ -11,7 +12,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from aerie.engine.kernels.layer import gated
 from aerie.engine.kernels.product_ways import MOST_TOKENS
+from aerie.engine.kernels.streamed import MOST_STREAMED, stream
+from aerie.engine.model.norm import RmsNorm
 
 _OUTPUTS, _WIDTH = 64, 128
 """Outputs and inputs of a tile."""
@@ -24,20 +28,38 @@ def multiply(
     x: Tensor,
     weight: Tensor,
     *,
+    norm: RmsNorm | None = None,
+    gate: bool = False,
+    scales: Tensor | None = None,
+    residual: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """x [tokens <= 64, in] in 16 bits, weight [out, in] row by row -> x W^T [tokens, out], in x's dtype or `dtype`.
+
+    `norm` is applied to x before. With `gate` the weight is [2 * inner, in], gate then up, and the result is SwiGLU's
+    product [tokens, inner]. With `scales` [out] the weights are 8-bit integers, each worth its output's scale. The
+    result is added to `residual`, if given, in place.
+    """
+    assert x.shape[0] <= MOST_TOKENS, "more tokens are a library's"
+    assert weight.is_contiguous() and (residual is None or residual.is_contiguous())
+    if x.shape[0] <= MOST_STREAMED:
+        return stream(x, weight, norm=norm, gated=gate, scales=scales, residual=residual, dtype=dtype)
+    product = multiply_by_tiles(x if norm is None else norm(x), weight, scales=scales, residual=residual, dtype=dtype)
+    return gated(product) if gate else product
+
+
+def multiply_by_tiles(
+    x: Tensor,
+    weight: Tensor,
+    *,
     scales: Tensor | None = None,
     residual: Tensor | None = None,
     dtype: torch.dtype | None = None,
     splits: int | None = None,
 ) -> Tensor:
-    """x [tokens <= 64, in] in 16 bits, weight [out, in] row by row -> x W^T [tokens, out], in x's dtype or `dtype`.
-
-    With `scales` [out] the weights are 8-bit integers, each worth its output's scale. The result is added to
-    `residual`, if given, in place. `splits`: parts of the width; by default enough to fill the device.
-    """
+    """As `multiply`. `splits`: parts of the width; by default enough to fill the device."""
     tokens, width = x.shape
     outputs = weight.shape[0]
-    assert tokens <= MOST_TOKENS, "more tokens are a library's"
-    assert weight.is_contiguous() and (residual is None or residual.is_contiguous())
     x = x.contiguous()
     tiles, most = triton.cdiv(outputs, _OUTPUTS), triton.cdiv(width, _WIDTH)
     each = triton.cdiv(most, min(splits or triton.cdiv(_PROGRAMS, tiles), most))

@@ -10,7 +10,7 @@ from aerie.engine.model.body import Body
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.model.layer import Pass
 from aerie.engine.model.parts import Module, Parts
-from aerie.engine.model.projection import Precision
+from aerie.engine.model.projection import Precision, Use
 from aerie.engine.model.rope import rotations
 from aerie.engine.model.stack import Layer, Stack, through
 from aerie.engine.model.target import TargetOutput
@@ -44,9 +44,9 @@ class Decoder:
         self.body = Body(
             stack=Stack(tuple(_layer(config, parts, f"model.layers.{index}") for index in range(config.layers))),
             norm=parts.norm("model.norm", hidden),
-            output=parts.projected(embeddings)
+            output=parts.projected(embeddings, use=Use.LOGITS)
             if config.tied_embeddings
-            else parts.projection(hidden, Module("lm_head", vocabulary)),
+            else parts.projection(hidden, Module("lm_head", vocabulary), use=Use.LOGITS),
             embeddings=embeddings,
             rotations=rotations(config.rope, config.head_dim, positions, device),
             pool=pool,
@@ -101,7 +101,7 @@ class Decoder:
         )
         x, tapped = body.kernels[through](body.stack, self.embed(ids), context, tapped=self.boundaries if taps else ())
         last = x if wanted is None else x.index_select(0, wanted)  # [wanted, hidden]
-        return TargetOutput(body.output.wide(body.norm(last)), tapped)
+        return TargetOutput(body.output.wide(last, body.norm), tapped)
 
 
 def _layer(config: ModelConfig, parts: Parts, prefix: str) -> Layer:

@@ -65,12 +65,14 @@ class Pass:
     kernels: Kernels
 
 
-def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, context: Pass) -> Tensor:
-    """Adds attention over x [tokens, width of qkv's input], already normed, to `residual` [tokens, hidden] in place;
-    writes the tokens' keys and values to the pool.
+def attend(
+    residual: Tensor, x: Tensor, norm: RmsNorm | None, weights: AttentionWeights, layer: int, context: Pass
+) -> Tensor:
+    """Adds attention over x [tokens, width of qkv's input] to `residual` [tokens, hidden] in place; writes the tokens'
+    keys and values to the pool. Without `norm` x is normed already.
     """
     heads, kv_heads, dim = weights.heads, weights.kv_heads, weights.head_dim
-    merged = weights.qkv(x).view(-1, heads + 2 * kv_heads, dim)  # [tokens, heads of q, k and v, head_dim]
+    merged = weights.qkv(x, norm).view(-1, heads + 2 * kv_heads, dim)  # [tokens, heads of q, k and v, head_dim]
     if weights.q_norm is not None and weights.k_norm is not None:
         query, key = merged[:, :heads], merged[:, heads : heads + kv_heads]
         query.copy_(weights.q_norm(query))
@@ -82,7 +84,7 @@ def attend(residual: Tensor, x: Tensor, weights: AttentionWeights, layer: int, c
 
 def mlp(residual: Tensor, norm: RmsNorm, weights: MlpWeights, kernels: Kernels) -> Tensor:
     """Adds the MLP of the normed `residual` [tokens, hidden] to it, in place."""
-    return weights.down.add_to(residual, kernels[gated](weights.gate_up(norm(residual))))
+    return weights.down.add_to(residual, weights.gate_up.gated(residual, norm, kernels[gated]))
 
 
 def rotated(merged: Tensor, heads: int, rotations: Tensor, pool: KVPool, layer: int, slots: Tensor) -> None:

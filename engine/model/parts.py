@@ -13,7 +13,7 @@ from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.model.layer import AttentionWeights, MlpWeights
 from aerie.engine.model.matrix import Matrix, reordered, stacked
 from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Precision, Projection
+from aerie.engine.model.projection import Precision, Projection, Use
 from aerie.engine.model.rope import interleaved
 from aerie.engine.model.weights import Source
 
@@ -42,15 +42,15 @@ class Parts:
     kernels: Kernels = REFERENCES
     precision: Precision = Precision.STORED
 
-    def projection(self, inputs: int, *modules: Module, bias: bool = False) -> Projection:
+    def projection(self, inputs: int, *modules: Module, bias: bool = False, use: Use = Use.PLAIN) -> Projection:
         """The rows of all modules, one after the other."""
         weight = stacked([self._matrix(module, inputs) for module in modules])  # [sum of outputs, inputs]
         biases = [self._bias(module) for module in modules] if bias else []
-        return self.projected(weight, torch.cat(biases) if biases else None)
+        return self.projected(weight, torch.cat(biases) if biases else None, use=use)
 
-    def projected(self, weight: Matrix, bias: Tensor | None = None) -> Projection:
+    def projected(self, weight: Matrix, bias: Tensor | None = None, *, use: Use = Use.PLAIN) -> Projection:
         """Of weights that are at hand, such as tied ones."""
-        return Projection(weight, bias, self.kernels, self.precision)
+        return Projection(weight, bias, self.kernels, self.precision, use)
 
     def norm(self, name: str, size: int) -> RmsNorm:
         return RmsNorm(self.source.take(f"{name}.weight", (size,)), self.eps, self.kernels)
@@ -78,8 +78,11 @@ class Parts:
                 Module(f"{prefix}.k_proj", kv_heads * head_dim, head_dim),
                 Module(f"{prefix}.v_proj", kv_heads * head_dim),
                 bias=bias,
+                use=Use.NORMED if width == hidden else Use.PLAIN,
             ),
-            output=self.projection(heads * head_dim, Module(f"{prefix}.o_proj", hidden), bias=output_bias),
+            output=self.projection(
+                heads * head_dim, Module(f"{prefix}.o_proj", hidden), bias=output_bias, use=Use.ADDED
+            ),
             q_norm=self._norm_of_heads(f"{prefix}.q_norm", head_dim) if qk_norm else None,
             k_norm=self._norm_of_heads(f"{prefix}.k_norm", head_dim) if qk_norm else None,
             heads=heads,
@@ -91,8 +94,8 @@ class Parts:
         """Of gate, up and down under `prefix`."""
         gate_up = (Module(f"{prefix}.gate_proj", inner), Module(f"{prefix}.up_proj", inner))
         return MlpWeights(
-            gate_up=self.projection(hidden, *gate_up, bias=bias),
-            down=self.projection(inner, Module(f"{prefix}.down_proj", hidden), bias=bias),
+            gate_up=self.projection(hidden, *gate_up, bias=bias, use=Use.GATED),
+            down=self.projection(inner, Module(f"{prefix}.down_proj", hidden), bias=bias, use=Use.ADDED),
             inner=inner,
         )
 

@@ -1,6 +1,6 @@
 """A weight matrix in the layout that this machine multiplies fastest."""
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from enum import Enum
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.model.matrix import Matrix, Rounded, rounded
+from aerie.engine.model.norm import RmsNorm
 from aerie.engine.model.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
@@ -23,21 +24,35 @@ class Precision(Enum):
     """Rounds them to 8 bits."""
 
 
+class Use(Enum):
+    """What a layer does with a product: a kernel for few tokens may do it in the same launch."""
+
+    PLAIN = "plain"
+    NORMED = "normed"
+    """Its input is normed before."""
+    GATED = "gated"
+    """As NORMED; of gate and up, the result is SwiGLU's product."""
+    ADDED = "added"
+    """It is added to the residual stream."""
+    LOGITS = "logits"
+    """As NORMED, with a result in fp32."""
+
+
 class Skinny(Protocol):
     """A product for few tokens, by a 16-bit matrix [out, in] that has no bias."""
+
+    @property
+    def use(self) -> Use: ...
 
     @property
     def counts(self) -> Container[int]:
         """The numbers of tokens that it is meant for."""
 
-    def times(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-        """x W^T [tokens, out], in x's dtype or `dtype`."""
-
-    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        """Adds x W^T to `residual` [tokens, out] in place, and returns it."""
+    def __call__(self, x: Tensor, *, norm: RmsNorm | None = None, residual: Tensor | None = None) -> Tensor:
+        """x [tokens, in], `norm` and `residual` [tokens, out] as its use has them -> what its use makes of x W^T."""
 
 
-def skinny(weight: Tensor) -> Skinny | None:
+def skinny(weight: Tensor, use: Use) -> Skinny | None:
     """What multiplies few tokens by `weight` [out, in] faster than the library does; None if nothing does."""
     return None
 
@@ -58,7 +73,9 @@ class Projection:
         bias: Tensor | None = None,
         kernels: Kernels = REFERENCES,
         precision: Precision = Precision.STORED,
+        use: Use = Use.PLAIN,
     ) -> None:
+        """`use`: how it is called most, which decides what kernels for few tokens are tried with."""
         if precision is Precision.INT8:
             weight = rounded(weight)
         self.device = weight.device
@@ -83,25 +100,35 @@ class Projection:
             and weight.dtype in (torch.bfloat16, torch.float16)
         )
         plain = self._matrix is not None and bias is None
-        self._skinny = kernels[skinny](self.weight) if plain and weight.device.type == "cuda" else None
+        self._skinny = kernels[skinny](self.weight, use) if plain and weight.device.type == "cuda" else None
         self.few = 0 if self.packed is None else _ALL
         """Up to so many tokens the packed form is read."""
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """x W^T + b [tokens, out]"""
+    def __call__(self, x: Tensor, norm: RmsNorm | None = None) -> Tensor:
+        """x W^T + b [tokens, out]; `norm` is applied to x before."""
+        few = self._few(x, Use.PLAIN if norm is None else Use.NORMED)
+        if few is not None:
+            return few(x, norm=norm)
+        if norm is not None:
+            x = norm(x)
         if self.packed is not None and x.shape[0] <= self.few:
             return self.packed(x, self.packed_bias)
-        if self._skinny is not None and x.shape[0] in self._skinny.counts:
-            return self._skinny.times(x)
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
-    def wide(self, x: Tensor) -> Tensor:
-        """x W^T + b in fp32. A GPU adds up 16-bit products in fp32: here they stay so, unrounded, so that logits have
-        no ties of 16 bits and no second pass widens them.
+    def gated(self, x: Tensor, norm: RmsNorm, gate: Callable[[Tensor], Tensor]) -> Tensor:
+        """`gate` of the product of the normed x: [tokens, 2 * inner] -> [tokens, inner]."""
+        few = self._few(x, Use.GATED)
+        return gate(self(x, norm)) if few is None else few(x, norm=norm)
+
+    def wide(self, x: Tensor, norm: RmsNorm) -> Tensor:
+        """The product of the normed x in fp32. A GPU adds up 16-bit products in fp32: here they stay so, unrounded, so
+        that logits have no ties of 16 bits and no second pass widens them.
         """
-        if self._skinny is not None and x.shape[0] in self._skinny.counts:
-            return self._skinny.times(x, torch.float32)
+        few = self._few(x, Use.LOGITS)
+        if few is not None:
+            return few(x, norm=norm)
+        x = norm(x)
         if self._widens:
             assert self._matrix is not None
             return torch.mm(x, self._matrix, out_dtype=torch.float32)
@@ -111,11 +138,16 @@ class Projection:
         """Adds x W^T + b to `residual` [tokens, out] in place, and returns it."""
         if self.packed is not None and x.shape[0] <= self.few:
             return self.packed.add_to(residual, x, self.packed_bias)
-        if self._skinny is not None and x.shape[0] in self._skinny.counts:
-            return self._skinny.add_to(residual, x)
+        few = self._few(x, Use.ADDED)
+        if few is not None:
+            return few(x, residual=residual)
         assert self._matrix is not None
         residual.addmm_(x, self._matrix)
         return residual if self._bias is None else residual.add_(self._bias)
+
+    def _few(self, x: Tensor, use: Use) -> Skinny | None:
+        own = self._skinny
+        return own if own is not None and own.use is use and x.shape[0] in own.counts else None
 
     @property
     def weight(self) -> Tensor:

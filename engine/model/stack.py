@@ -58,13 +58,16 @@ def through(
     for index, layer in enumerate(stack.layers):
         if index in tapped:
             taps.append(x.clone())
-        normed = layer.input_norm(x)  # [tokens, hidden]
-        if stack.normed_residual and index == 0:
-            x = normed.clone()
-        if layer.embedding_norm is not None:
-            assert embedded is not None
-            normed = torch.cat((layer.embedding_norm(embedded), normed), -1)  # [tokens, 2 * hidden]
-        attend(x, normed, layer.attention, index, context)
+        if layer.embedding_norm is None and not (stack.normed_residual and index == 0):
+            attend(x, x, layer.input_norm, layer.attention, index, context)
+        else:
+            normed = layer.input_norm(x)  # [tokens, hidden]
+            if stack.normed_residual and index == 0:
+                x = normed.clone()
+            if layer.embedding_norm is not None:
+                assert embedded is not None
+                normed = torch.cat((layer.embedding_norm(embedded), normed), -1)  # [tokens, 2 * hidden]
+            attend(x, normed, None, layer.attention, index, context)
         context.kernels[mlp](x, layer.post_norm, layer.mlp, context.kernels)
     if len(stack.layers) in tapped:
         taps.append(x.clone())

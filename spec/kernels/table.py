@@ -14,7 +14,7 @@ from aerie.contracts.errors import ConfigError
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import device_name
 from aerie.engine.kernels.product_choice import SkinnyTrials
-from aerie.engine.kernels.product_ways import ByInductor, Way, by_library
+from aerie.engine.kernels.product_ways import Between, ByInductor, Way, by_library, by_torch
 from aerie.engine.model.layer import gated, rotated
 from aerie.engine.model.norm import normed
 from aerie.engine.model.packing import pack_int8
@@ -80,16 +80,18 @@ def choose_triton(setting: str, device: torch.device, *, products: str = "auto")
         kernels = faster_kernels(kernels, _paying(device))
     multiplied: object = "library"
     if products != "library":
-        multiplied = kernels[skinny] = SkinnyTrials(_ways(compiled=products == "inductor"))
+        gate, own = kernels.get(gated, gated), Kernels("triton", dict(kernels))
+        ways = _ways(gate, compiled=products == "inductor")
+        multiplied = kernels[skinny] = SkinnyTrials(ways, Between(by_torch, gate), own)
     if not kernels:
         return REFERENCES
     return Kernels("triton", kernels, name=f"triton {torch.__version__}", products=multiplied)
 
 
-def _ways(*, compiled: bool) -> dict[str, Way]:
+def _ways(gate: Callable[[Tensor], Tensor], *, compiled: bool) -> dict[str, Way]:
     """To multiply few tokens, beside what PyTorch takes by itself."""
-    ways: dict[str, Way] = {"cublaslt": by_library("cublaslt"), "triton": _triton_product()}
-    return ways | {"inductor": ByInductor()} if compiled else ways
+    ways: dict[str, Way] = {"cublaslt": Between(by_library("cublaslt"), gate), "triton": _triton_product()}
+    return ways | {"inductor": Between(ByInductor(), gate)} if compiled else ways
 
 
 def _triton_product() -> Way:

@@ -66,7 +66,14 @@ class Watched:
 @pytest.mark.parametrize("graphs", ["true", "false"])
 @pytest.mark.parametrize(("dtype", "kernels"), [("bfloat16", "triton"), ("float32", "triton"), ("bfloat16", "torch")])
 def test_no_step_waits(tiny: Callable[..., Config], graphs: str, shape: str, dtype: str, kernels: str) -> None:
-    config = tiny(f"engine.graphs={graphs}", shape, "spec.nodes=4", f"model.dtype={dtype}", f"engine.kernels={kernels}")
+    config = tiny(
+        f"engine.graphs={graphs}",
+        "engine.edit_slots=0",
+        shape,
+        "spec.nodes=4",
+        f"model.dtype={dtype}",
+        f"engine.kernels={kernels}",
+    )
     with closing(make_lane(config)) as lane:
         assert isinstance(lane, CudaLane)
         prompts = [[3, 4, 5], list(range(20, 90)), [7], [9, 8]]

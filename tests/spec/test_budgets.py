@@ -231,7 +231,7 @@ def test_logits_are_a_product_that_nothing_rounds() -> None:
         weight, x = (torch.empty(rows, 64, dtype=torch.bfloat16, device=GPU) for rows in (VOCABULARY, 3))
         output = Projection(weight)
         with launches:
-            logits = output.wide(x)
+            logits = output.wide(x, lambda normed: normed)
     assert logits.shape == (3, VOCABULARY) and logits.dtype is torch.float32
     assert dict(launches.names) == {"aten::mm": 1}
 
@@ -239,6 +239,6 @@ def test_logits_are_a_product_that_nothing_rounds() -> None:
 def test_a_launch_more_is_counted(step_of: Callable[..., Step], monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Projection.__call__
     before = step_of("greedy")
-    monkeypatch.setattr(Projection, "__call__", lambda self, x: honest(self, x.clone()))
+    monkeypatch.setattr(Projection, "__call__", lambda self, x, norm=None: honest(self, x.clone(), norm))
     after = step_of("greedy")
     assert after.launches == before.launches + 2 * 2, "qkv and gate_up of both layers"

@@ -9,7 +9,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aerie.engine.kernels import attention, choose, edits, ending, floors, layer, noise, products
+from aerie.engine.kernels import attention, choose, edits, ending, floors, layer, noise, products, streamed
 from aerie.spec.kernels import compact, trees
 
 BLOCKS = {"dim": 128, "block_dim": 128}
@@ -128,7 +128,22 @@ def product_sources() -> list[ASTSource]:
             for whole in (True, False)
         ]
         made.append(source(products.add_parts, {**added, "parts": "i32"}, {**ending, "block": 1024}))
-    return made
+    return [*made, *streamed_sources()]
+
+
+def streamed_sources() -> list[ASTSource]:
+    read = {"out": "*bf16", "x": "*bf16", "weight": "*bf16", "scales": "*bf16", "gain": "*fp32", "floor": "*fp32"}
+    sizes = {"tokens": "i32", "outputs": "i32", "width": "i32"}
+    forms = [
+        {"normed": True, "gated": True, "scaled": False, "added": False, "even": True, "block_outputs": 8},
+        {"normed": False, "gated": False, "scaled": False, "added": True, "even": False, "block_outputs": 16},
+    ]
+    blocks = {"block_tokens": 4, "block_width": 256}
+    scaled = {"weight": "*i8", "scales": "*fp32"}
+    return [
+        *(source(streamed.stream_rows, {**read, **sizes}, {**form, **blocks}) for form in forms),
+        source(streamed.stream_rows, {**read, **scaled, **sizes}, {**forms[1], **blocks, "scaled": True}),
+    ]
 
 
 def small_sources() -> list[ASTSource]:

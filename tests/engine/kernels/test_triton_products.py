@@ -6,9 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from aerie.engine.kernels.product_choice import SkinnyTrials
+from aerie.engine.bindings import REFERENCES
+from aerie.engine.kernels.product_choice import SPANS, SkinnyTrials
+from aerie.engine.kernels.product_ways import Between, by_torch
+from aerie.engine.model.layer import gated
 from aerie.engine.model.matrix import rounded
+from aerie.engine.model.norm import RmsNorm
 from aerie.engine.model.packing import pack_int8
+from aerie.engine.model.projection import Use
 from tests.engine.triton_here import DEVICE, INTERPRETED, TRITON, needs_triton
 
 pytestmark = needs_triton
@@ -30,38 +35,68 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 @pytest.mark.parametrize(("tokens", "width", "outputs", "splits"), SIZES)
 def test_a_product_is_torch_s(tokens: int, width: int, outputs: int, splits: int | None) -> None:
-    from aerie.engine.kernels.products import multiply
+    from aerie.engine.kernels.products import multiply_by_tiles
 
     x, weight = drawn(tokens, width, outputs)
     expected = x.float() @ weight.float().t()
-    found = multiply(x, weight, splits=splits)
+    found = multiply_by_tiles(x, weight, splits=splits)
     assert found.dtype is DTYPE
     close(found, expected)
-    assert torch.equal(found, multiply(x, weight, splits=splits)), "parts are added up in one order"
-    wide = multiply(x, weight, dtype=torch.float32, splits=splits)
+    assert torch.equal(found, multiply_by_tiles(x, weight, splits=splits)), "parts are added up in one order"
+    wide = multiply_by_tiles(x, weight, dtype=torch.float32, splits=splits)
     assert wide.dtype is torch.float32
     torch.testing.assert_close(wide, expected, atol=1e-3, rtol=1e-3)
     residual = torch.ones(tokens, outputs, dtype=DTYPE, device=DEVICE)
-    assert multiply(x, weight, residual=residual, splits=splits) is residual
+    assert multiply_by_tiles(x, weight, residual=residual, splits=splits) is residual
     close(residual, expected + 1)
 
 
-def test_a_trial_takes_it() -> None:
-    """Where it is faster by the test's clock: its products are right in every form."""
+@pytest.mark.parametrize("use", Use)
+@pytest.mark.parametrize("tokens", [1, 2, 3, 4, 9])
+@pytest.mark.parametrize(("width", "outputs"), [(512, 64), (200, 90)])
+def test_norm_swiglu_and_addition_are_the_layer_s(tokens: int, use: Use, width: int, outputs: int) -> None:
+    """With fewer tokens than a block, outputs that fill no block, and a width that does not end with a tile."""
     from aerie.engine.kernels.products import multiply
 
-    chosen = SkinnyTrials({"triton": multiply}, lambda way, *_: 1.0 if way is multiply else 100.0)
-    found = chosen(drawn(1, 256, 64)[1])
-    assert found is not None and set(found.ways) == set(range(1, 65))
+    x, weight = drawn(tokens, width, outputs)
+    norm = RmsNorm(torch.rand(width, generator=torch.Generator().manual_seed(1)).to(DEVICE) + 0.5, 1e-5)
+    expected = (norm(x.float()) if use in (Use.NORMED, Use.GATED, Use.LOGITS) else x.float()) @ weight.float().t()
+    given: dict[str, Any] = {"norm": None if use in (Use.PLAIN, Use.ADDED) else norm, "gate": use is Use.GATED}
+    if use is Use.GATED:
+        expected = gated(expected)
+    if use is Use.ADDED:
+        given["residual"] = torch.ones(tokens, outputs, dtype=DTYPE, device=DEVICE)
+        expected = expected + 1
+    if use is Use.LOGITS:
+        given["dtype"] = torch.float32
+    found = multiply(x, weight, **given)
+    assert found.dtype is (torch.float32 if use is Use.LOGITS else DTYPE)
+    assert use is not Use.ADDED or found is given["residual"]
+    close(found, expected)
+
+
+@pytest.mark.parametrize("use", Use)
+def test_a_trial_takes_it(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is faster by the test's clock: its products are right with every number of tokens."""
+    from aerie.engine.kernels.products import multiply
+
+    library = Between(by_torch, gated)
+    if DEVICE.type == "cpu":  # whose torch has no product of 16-bit numbers in fp32
+        monkeypatch.setattr(torch, "mm", lambda x, y, *, out_dtype: x.to(out_dtype) @ y.to(out_dtype))
+    ways = {"triton": multiply}
+    chosen = SkinnyTrials(ways, library, REFERENCES, lambda way, *_: 1.0 if way is multiply else 100.0)
+    found = chosen(drawn(1, 256, 64)[1], use)
+    assert found is not None and set(found.ways) == set(range(1, SPANS[-1][1] + 1))
 
 
 def test_a_token_s_product_is_the_same_beside_others() -> None:
-    """As many as share a width of the tile."""
+    """As many as share a width of the tile, or are streamed together."""
     from aerie.engine.kernels.products import multiply
 
     x, weight = drawn(16, 200, 130)
-    whole = multiply(x, weight)
-    assert all(torch.equal(multiply(x[:count], weight), whole[:count]) for count in (1, 7, 15))
+    for least, most in ((1, 4), (5, 16)):
+        whole = multiply(x[:most], weight)
+        assert all(torch.equal(multiply(x[:count], weight), whole[:count]) for count in range(least, most, 2))
 
 
 @pytest.mark.parametrize(("tokens", "width", "outputs"), [(1, 256, 64), (20, 200, 130), (70, 200, 130)])
