@@ -11,6 +11,7 @@ Uses random weights of a small shape, in fp32 where tokens must be equal. Runs o
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ import torch
 from aerie.contracts.config import Config
 from aerie.contracts.messages import Abort, Failed, Finished, Generate
 from aerie.contracts.sampling import SamplingParams
-from aerie.contracts.step import Lane
 from aerie.engine.attention import planned_for
+from aerie.engine.model.config import read_model_config
 from aerie.probe.attention_cases import Backends
 from aerie.probe.compare import Grid, compare
 from aerie.probe.drive import MakeLane, ask, drive
@@ -77,7 +78,7 @@ def check_graphs(config: Config, make_lane: MakeLane, *, requests: int = 16, max
         with closing(make_lane(own)) as lane:
             if graphs:
                 recorded = lane.capacity.report.get("graphs", "a CPU records nothing")
-            asked = ask(_prompts(requests, lane), _TEMPERATURES, max_tokens=max_tokens)
+            asked = ask(_prompts(requests, lane.capacity.vocabulary), _TEMPERATURES, max_tokens=max_tokens)
             answers[graphs] = drive(lane, own, asked, concurrency=config.scheduler.max_running).tokens
             if graphs and not isinstance(recorded, int):
                 yield _cell("graphs", "tokens", None, f"nothing was recorded: {recorded}")
@@ -92,17 +93,17 @@ def check_speculation(
     """Compares with plain rows of the same dtype; the margin of the choice must explain any difference. In fp32 too:
     the order of a product's sums depends on how many rows it has.
     """
-    with closing(make_lane(config)) as lane:
-        prompts = _prompts(requests, lane)
-    load = min(8, config.scheduler.max_running)
-    grid = Grid(
-        temperatures=_TEMPERATURES, concurrencies=(1, load), dtypes=dtypes, synchronous_at=(), max_tokens=max_tokens
-    )
-    for cell in compare(config, prompts, make_lane, grid):
-        passed = cell["unexplained"] == 0
-        detail = f"identical {cell['identical']:.3f}, unexplained {cell['unexplained']}"
-        name = f"{cell['mode']}, {cell['dtype']}, T = {cell['temperature']:g}, {cell['concurrency']} at once"
-        yield _cell("speculation", name, passed, detail)
+    prompts = _prompts(requests, read_model_config(Path(config.model.path)).vocabulary)
+    loads = 1, min(8, config.scheduler.max_running)
+    for dtype in dtypes:  # one after the other, so that what is known is kept where time runs out
+        grid = Grid(
+            temperatures=_TEMPERATURES, concurrencies=loads, dtypes=(dtype,), synchronous_at=(), max_tokens=max_tokens
+        )
+        for cell in compare(config, prompts, make_lane, grid):
+            passed = cell["unexplained"] == 0
+            detail = f"identical {cell['identical']:.3f}, unexplained {cell['unexplained']}"
+            name = f"{cell['mode']}, {dtype}, T = {cell['temperature']:g}, {cell['concurrency']} at once"
+            yield _cell("speculation", name, passed, detail)
 
 
 def check_soak(config: Config, make_lane: MakeLane, *, requests: int = 200, seed: int = 0) -> Iterator[Cell]:
@@ -111,7 +112,7 @@ def check_soak(config: Config, make_lane: MakeLane, *, requests: int = 200, seed
     ends: dict[str, int] = {}
     with closing(make_lane(config)) as lane:
         scheduler = Scheduler(lane, config)
-        prompts = _prompts(requests, lane)
+        prompts = _prompts(requests, lane.capacity.vocabulary)
         waiting = [_request(index, prompt, choose) for index, prompt in enumerate(prompts)]
         failed = 0
         while waiting or not scheduler.idle:
@@ -135,8 +136,8 @@ def _request(index: int, prompt: list[int], choose: random.Random) -> Generate:
     return Generate(id=f"request-{index}", prompt=prompt, sampling=sampling)
 
 
-def _prompts(count: int, lane: Lane) -> list[list[int]]:
-    choose, most = random.Random(1), lane.capacity.vocabulary - 1
+def _prompts(count: int, vocabulary: int) -> list[list[int]]:
+    choose, most = random.Random(1), vocabulary - 1
     return [[choose.randint(2, most) for _ in range(choose.randint(1, 90))] for _ in range(count)]
 
 

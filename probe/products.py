@@ -26,6 +26,7 @@ TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 448)
 _COMPILED = (1, 8, 64)
 _FORGOTTEN = {"cuda": 256 << 20, "cpu": 1 << 16}
 """Bytes of the copies of a matrix, several times a GPU's cache."""
+_MOST_COPIES = 32
 
 
 def measure_products(
@@ -89,7 +90,7 @@ def compiled_ways(device: torch.device, tokens: int) -> dict[str, Product]:
 
 
 def _weights(outputs: int, width: int, dtype: torch.dtype, device: torch.device) -> list[Tensor]:
-    copies = max(2, _FORGOTTEN[device.type] // (outputs * width * dtype.itemsize))
+    copies = min(_MOST_COPIES, max(2, _FORGOTTEN[device.type] // (outputs * width * dtype.itemsize)))
     return [torch.randn(outputs, width, device=device).mul_(width**-0.5).to(dtype) for _ in range(copies)]
 
 

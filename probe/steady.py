@@ -76,7 +76,8 @@ def steady(
     depth = (
         max((shape.depth for shape in config.spec.by_load), default=config.spec.depth) if lane.capacity.drafts else 0
     )
-    length = prompt + (steps + 2 * WARM_UP) * (depth + 1)
+    fill = -(-rows * prompt // config.scheduler.prefill_chunk)  # steps in which the first rows decode already
+    length = prompt + (steps + fill + 2 * WARM_UP) * (depth + 1)
     _check_room(lane, rows, length)
     log = LaneLog(lane)
     running = config.scheduler.model_copy(update={"max_running": rows})

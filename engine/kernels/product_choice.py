@@ -26,6 +26,8 @@ _COMPILED = "inductor"
 """The way that serves the very numbers of tokens that it was tried with: each other one would be compiled anew."""
 _FORGOTTEN = 256 << 20
 """Bytes of a matrix and its copies, several times a cache."""
+_MOST_COPIES = 32
+"""So many fit in a cache only if the whole model does; thousands would take minutes to record."""
 _REPEATS = 5
 _GAIN = 1.03
 """How much faster than the library a way must be."""
@@ -141,7 +143,7 @@ class SkinnyTrials:
 
 def _copies(weight: Tensor) -> list[Tensor]:
     size = weight.numel() * weight.element_size()
-    more = min(_FORGOTTEN, free_bytes(weight.device) // 4) // size
+    more = min(_MOST_COPIES, min(_FORGOTTEN, free_bytes(weight.device) // 4) // size)
     return [weight, *(weight.clone() for _ in range(more))]
 
 

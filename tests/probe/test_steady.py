@@ -43,3 +43,18 @@ def test_rows_are_greedy_unless_said(config: Config) -> None:
     with closing(Watched(config)) as lane:
         steady(lane, config, rows=1, prompt=5, steps=1)
     assert not any(needs.noise for needs in lane.needs)
+
+
+def test_rows_that_came_first_last_as_long_as_the_others(config: Config) -> None:
+    """They decode while the others' prompts are computed: with 256 rows, a seventh had ended before the last step."""
+    slow = config.model_copy(
+        update={
+            "scheduler": config.scheduler.model_copy(update={"prefill_chunk": 4}),
+            "model": config.model.model_copy(update={"max_length": 240}),
+            "engine": config.engine.model_copy(update={"kv_tokens": 1024}),
+            "spec": config.spec.model_copy(update={"head": "none"}),
+        }
+    )
+    with closing(Watched(slow)) as lane:
+        run = steady(lane, slow, rows=2, prompt=100, steps=3)
+    assert run.committed == run.rows * run.steps

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aerie.engine.bindings import REFERENCES, Kernels
-from aerie.engine.kernels.product_choice import SPANS, Case, Chosen, SkinnyTrials
+from aerie.engine.kernels.product_choice import SPANS, Case, Chosen, SkinnyTrials, Timed
 from aerie.engine.kernels.product_ways import Between, ByInductor, Way, by_torch
 from aerie.engine.model import projection
 from aerie.engine.model.layer import gated
@@ -48,7 +48,7 @@ def weight(outputs: int = 64, width: int = 128) -> Tensor:
     return (torch.randn(outputs, width, generator=generator) * width**-0.5).to(DTYPE)
 
 
-def chosen_of(ways: dict[str, Way], times: Times | None = None) -> SkinnyTrials:
+def chosen_of(ways: dict[str, Way], times: Timed | None = None) -> SkinnyTrials:
     return SkinnyTrials(ways, LIBRARY, REFERENCES, times)
 
 
@@ -87,6 +87,18 @@ def test_one_trial_serves_a_shape_and_its_use() -> None:
     assert first is not None and again is not None and set(first.counts) == set(again.counts) == set(range(1, 65))
     assert times.asked == asked and chosen(weight(128), Use.ADDED) is not None and times.asked == 2 * asked
     assert chosen(weight(), Use.GATED) is not None and times.asked == 3 * asked
+
+
+def test_a_small_matrix_is_copied_few_times() -> None:
+    """As many copies as a cache forgets are thousands, which take minutes to record."""
+    seen: list[int] = []
+
+    def timed(way: Way, case: Case, copies: Sequence[Tensor]) -> float:
+        seen.append(len(copies))
+        return 1.0
+
+    chosen_of({"triton": PRODUCT}, timed)(weight(), Use.PLAIN)
+    assert max(seen) <= 33
 
 
 def test_the_library_serves_where_it_is_faster_and_what_a_way_cannot() -> None:
