@@ -64,6 +64,15 @@ class Runtime(Protocol):
         """Returns unused memory to the device, for the next model that this process loads."""
 
 
+class _StreamEvent(torch.cuda.Event):
+    """An event of one stream: asking PyTorch for the current one takes longer than recording."""
+
+    stream: torch.cuda.Stream
+
+    def record(self, stream: Any = None) -> None:
+        super().record(self.stream if stream is None else stream)
+
+
 class Cuda:
     """The real runtime. Graphs share one memory pool, since they are replayed one after the other."""
 
@@ -80,7 +89,9 @@ class Cuda:
         torch.cuda.synchronize(self.device)
 
     def event(self) -> Event:
-        return torch.cuda.Event(enable_timing=True)
+        event = _StreamEvent(enable_timing=True)
+        event.stream = self._stream
+        return event
 
     def pinned(self, size: int) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)

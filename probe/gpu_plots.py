@@ -1,4 +1,4 @@
-"""Plots of GPU measurements: tokens per second and share of the roofline, by rows. Called by the command."""
+"""Plots of GPU measurements: tokens per second and share of the measured roofline, by rows. Called by the command."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +22,15 @@ def draw(path: Path, cells: Sequence[dict[str, Any]]) -> None:
     for label, own in lines.items():
         batches = [cell["batch"] for cell in own]
         axes[0].plot(batches, [cell["tokens_per_s"] for cell in own], marker="o", label=label)
-        if all(cell["e_sys"] is not None for cell in own):
-            axes[1].plot(batches, [cell["e_sys"] for cell in own], marker="o", label=label)
-    for axis, title in zip(axes, ("tokens/s", "share of the roofline (E_sys)"), strict=True):
+        axes[1].plot(batches, [cell["e_sys_measured"] for cell in own], marker="o", label=label)
+    shown = sorted({cell["batch"] for cell in cells})
+    for axis, title in zip(axes, ("tokens/s", "E_sys: share of the measured roofline"), strict=True):
         axis.set(xscale="log", xlabel="rows", title=title)
+        axis.set_xticks(shown, labels=[str(batch) for batch in shown])
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_yscale("log")
+    axes[1].set_ylim(0, max(1.0, axes[1].get_ylim()[1]))
     axes[0].legend()
     first = cells[0]
     figure.suptitle(f"{first['device']}, {first['dtype']}" + (", DUMMY WEIGHTS" if first["weights"] else ""))

@@ -22,6 +22,8 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from aerie.bench import origin
+
 Cell = dict[str, Any]
 _ROUNDS = 3
 
@@ -164,7 +166,9 @@ def main() -> int:
             print(cell)
             cells.append(cell)
             given.out.parent.mkdir(parents=True, exist_ok=True)
-            given.out.write_text(json.dumps({"cells": cells, "command": sys.argv}) + "\n", encoding="utf-8")
+            given.out.write_text(
+                json.dumps({"cells": cells, "provenance": origin.provenance()}) + "\n", encoding="utf-8"
+            )
     return int(any("failed" in cell for cell in cells))
 
 

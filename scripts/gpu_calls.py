@@ -1,4 +1,4 @@
-"""What is run on a GPU that is there for half an hour, in three calls: whether it is right, how fast it is, and beside
+"""What is run on a GPU that is there for minutes, in three calls: whether it is right, how fast it is, and beside
 whom. `scripts/gpu_call.py` runs a call; each stage has a time limit of its own.
 
 Stages stand in the order of what they are worth: when a call's time is over, what is left out is the last. In commands,
@@ -30,22 +30,21 @@ class Stage:
 
 def _check(name: str, seconds: int, model: str = "{tiny}") -> Stage:
     command = f"{{python}} -m aerie probe gpu-check {model} --only {name} --json {{out}}/check-{name}.json {{small}}"
-    return Stage(name, seconds, command, needs="ready", beside=True)
+    return Stage(name, seconds, command, needs="setup", beside=True)
 
 
 def _bench(name: str, seconds: int, options: str, *, stage: str | None = None, folder: str = "") -> Stage:
     out = f"{{out}}/{folder}"
     command = f"{{python}} -m aerie probe gpu-bench {{config}} --only {name} --out {out} {options} {{small}}"
-    return Stage(stage or name, seconds, command, needs="ready")
+    return Stage(stage or name, seconds, command, needs="setup")
 
 
 def _baseline(name: str, seconds: int) -> Stage:
     command = f"{{python}} scripts/gpu_baselines.py {{shape}}/target --only {name} --out {{out}}/{name}.json {{small}}"
-    return Stage(name, seconds, command, needs="ready")
+    return Stage(name, seconds, command, needs="setup")
 
 
 SETUP = Stage("setup", 90, "test -f .venv/.carried || make gpu-setup", rehearsed=False)
-READY = Stage("ready", 60, "{python} scripts/gpu_ready.py", needs="setup")
 _PYTEST = "{python} -m pytest -rs -W default -p no:cacheprovider"
 
 _TIMED_FIRST = "--batches 1,8,64 --steps 50"
@@ -55,13 +54,12 @@ _FEW_SHAPES = "--shapes '3,1,4;6,1,7' --acceptance 3 --loads 1,8,64 --steps 50"
 CALLS: dict[str, tuple[Stage, ...]] = {
     "first": (
         SETUP,
-        READY,
-        Stage("waits", 120, f"{_PYTEST} -n 6 -m gpu tests/engine/test_gpu.py -k no_step_waits", "ready", beside=True),
+        Stage("waits", 120, f"{_PYTEST} -n 6 -m gpu tests/engine/test_gpu.py -k no_step_waits", "setup", beside=True),
         _check("attention", 120, "{config}"),
         _check("graphs", 120),
         _check("speculation", 120),
         _check("soak", 120),
-        Stage("triton", 120, f"{_PYTEST} -n 4 {{triton_tests}}", "ready", beside=True),
+        Stage("triton", 120, f"{_PYTEST} -n 4 {{triton_tests}}", "setup", beside=True),
         _bench("plain", 120, _TIMED_FIRST),
         _bench("profile", 60, "--few 1"),
         _bench("speculation", 150, _FEW_SHAPES, stage="drafts"),
@@ -69,7 +67,6 @@ CALLS: dict[str, tuple[Stage, ...]] = {
     ),
     "second": (
         SETUP,
-        READY,
         _bench("plain", 90, "--steps 100"),
         _bench("speculation", 150, f"--shapes '{_SHAPES}' --acceptance 3 --loads 1,8,64 --steps 60", stage="drafts"),
         _bench("profile", 60, "--few 1,64"),
@@ -86,9 +83,7 @@ CALLS: dict[str, tuple[Stage, ...]] = {
     ),
     "third": (
         SETUP,
-        READY,
         Stage("shape", 20, "{python} scripts/gpu_shape.py {shape} build/gpu-shape {vocabulary}"),
-        _baseline("graph", 60),
         Stage(
             "http",
             200,
@@ -96,9 +91,10 @@ CALLS: dict[str, tuple[Stage, ...]] = {
             " && PATH={bin}:$PATH {python} -m aerie bench sweep build/gpu-http.yaml --out {out}/http",
             needs="shape",
         ),
+        _baseline("graph", 60),
         _bench("sampling", 90, "--few 1,64 --steps 50"),
         _baseline("transformers", 150),
         Stage("peers", 240, "{python} scripts/gpu_peers.py measure --out {out}/peers.json {small}", needs="shape"),
-        Stage("pair", 200, "{python} scripts/gpu_pair.py --json {out}/pair.json", needs="ready", rehearsed=False),
+        Stage("pair", 200, "{python} scripts/gpu_pair.py --json {out}/pair.json", needs="setup", rehearsed=False),
     ),
 }

@@ -4,6 +4,7 @@ The host writes one copy while the device may still read the other; an event mar
 the same order have the same device address in every step, which captured graphs rely on.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +18,17 @@ from aerie.engine.cuda import Event, Runtime
 from aerie.engine.state.transfer import Fetch, Words
 
 _ALIGNMENT = 16
-_TORCH = {"int64": torch.int64, "int32": torch.int32, "float32": torch.float32, "bool": torch.bool}
+_TORCH = {
+    np.dtype(kind): named
+    for kind, named in (
+        (np.int64, torch.int64),
+        (np.int32, torch.int32),
+        (np.float32, torch.float32),
+        (np.bool_, torch.bool),
+    )
+}
+_MOST_VIEWS = 1 << 12
+"""Views that are kept: steps of a bucket stage the same shapes at the same places."""
 
 
 class _Slot:
@@ -25,6 +36,8 @@ class _Slot:
 
     def __init__(self, runtime: Runtime, size: int) -> None:
         self.going_in = runtime.pinned(size)
+        self.written = self.going_in.numpy()
+        """The same bytes."""
         self.coming_out = runtime.pinned(size)
         self.read: Event = runtime.event()
         """Passed once the device has read the inputs."""
@@ -46,6 +59,7 @@ class PinnedTransfer:
         self._current = 0
         self._used = 0
         self._fetched = 0
+        self._views: dict[tuple[int, np.dtype[Any], tuple[int, ...]], Tensor] = {}
         self._waiting: int | None = None
         """Inside `together`: the start of the part that has not been sent."""
 
@@ -63,11 +77,11 @@ class PinnedTransfer:
         if end > self._size:
             return self._put_apart(slot, values, wanted)
         self._used = end
-        inside = slot.going_in.numpy()[first:end].view(wanted).reshape(values.shape)
+        inside = slot.written[first:end].view(wanted).reshape(values.shape)
         np.copyto(inside, values, casting="unsafe")
         if self._waiting is None:
             self._send(first, end)
-        return self._buffer[first:end].view(_TORCH[wanted.name]).view(values.shape)
+        return self._view(first, wanted, values.shape)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -96,6 +110,16 @@ class PinnedTransfer:
 
         return read
 
+    def _view(self, first: int, wanted: "np.dtype[Any]", shape: tuple[int, ...]) -> Tensor:
+        """What was put at `first` bytes, on the device."""
+        place = first, wanted, shape
+        if place not in self._views:
+            if len(self._views) == _MOST_VIEWS:
+                self._views.clear()
+            count = math.prod(shape) * wanted.itemsize
+            self._views[place] = self._buffer[first : first + count].view(_TORCH[wanted]).view(shape)
+        return self._views[place]
+
     def _put_apart(self, slot: _Slot, values: NDArray[Any], wanted: "np.dtype[Any]") -> Tensor:
         """For values too large for the buffer: long prompts with many pages."""
         locked = self._runtime.pinned(values.size * wanted.itemsize)
@@ -104,7 +128,7 @@ class PinnedTransfer:
         self._before()
         sent = locked.to(self.device, non_blocking=True)
         slot.read.record()
-        return sent.view(_TORCH[wanted.name]).view(values.shape)
+        return sent.view(_TORCH[wanted]).view(values.shape)
 
     def _send(self, first: int, end: int) -> None:
         slot = self._slots[self._current]

@@ -158,7 +158,9 @@ def fix_rows(plan: StepPlan | None, size: int, counts: Ints | None, dummy_row: i
 
 def padded_bounds(bounds: Ints, size: int) -> Ints:
     """bounds [rows] -> [size]; surplus rows have length 0."""
-    return np.pad(bounds, (0, size - bounds.size))
+    padded = np.zeros(size, dtype=bounds.dtype)
+    padded[: bounds.size] = bounds
+    return padded
 
 
 @contextmanager

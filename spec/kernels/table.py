@@ -27,13 +27,15 @@ from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
 from aerie.spec.trees.tree import select
 
-PAYING: dict[str, frozenset[str]] = {}
-"""By a part of a device's name: the kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
-`choose` stands here by the kind of rows, as in "choose greedy", since each kind is another kernel. Empty until
-`make gpu-bench` has run on a GPU.
-"""
 KINDS = ("greedy", "sampled", "filtered")
 """What a step's rows need of `choose`."""
+PAYING: dict[str, frozenset[str]] = {
+    "H200": frozenset({"accept", "compact", "cut", "gated", "gumbel", "normed", "rotated", "select"})
+    | {f"choose {kind}" for kind in KINDS}
+}
+"""By a part of a device's name: the kernels that bench/results/gpu/kernels.json shows to be faster there in every case.
+`choose` stands here by the kind of rows, as in "choose greedy", since each kind is another kernel.
+"""
 
 
 Table = dict[Callable[..., Any], Callable[..., Any]]

@@ -1,5 +1,6 @@
 """Which kernels a GPU takes: those that a committed result names, and products by trials at load."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from aerie.engine.model.norm import normed
 from aerie.engine.model.projection import skinny
 from aerie.spec.kernels import table
 from aerie.worker import choose_kernels
+from tests.house import HOME
 
 GPU = torch.device("cuda", 0)
 
@@ -60,3 +62,14 @@ def test_a_gpu_s_products_are_refused_on_a_cpu(products: str) -> None:
     config = parse_config({"engine": {"products": products}})
     with pytest.raises(ConfigError, match=rf"engine\.products is {products}, which is a GPU's"):
         choose_kernels(config, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("device", table.PAYING)
+def test_a_kernel_pays_if_the_result_says_so_in_every_case(device: str) -> None:
+    cells = json.loads((HOME / "bench/results/gpu/kernels.json").read_text())["cells"]
+    gains: dict[str, list[float]] = {}
+    for cell in cells:
+        if device in cell["device"]:
+            name = f"choose {cell['case']}" if cell["kernel"] == "choose" else cell["kernel"]
+            gains.setdefault(name, []).append(cell["gain"])
+    assert table.PAYING[device] == {name for name, found in gains.items() if min(found) > 1}
