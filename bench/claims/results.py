@@ -59,7 +59,10 @@ class Results:
         records = self._records(name)
         origins = [record.get("provenance", {}) for record in records]
         found = {}
-        if any(one.get("dirty", "-dirty" in (one.get("commit") or "-dirty")) is not False for one in origins):
+        trees = [one.get("dirty", "-dirty" in (one.get("commit") or "-dirty")) for one in origins]
+        if None in trees:
+            found["dirty"] = "was made from copied sources"
+        if True in trees:
             found["dirty"] = "was made from a changed tree"
         if not all(one.get("measured") for one in origins if _own(one)):
             found["unchecked"] = "cannot be checked, as it holds no digests of what it measured"

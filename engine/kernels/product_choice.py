@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.engine.bindings import Kernels
 from aerie.engine.device import free_bytes
 from aerie.engine.device_time import microseconds
 from aerie.engine.kernels.product_ways import MOST_TOKENS, Way
-from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Use
+from aerie.engine.kernels.uses import Norm, Use
 
 logger = logging.getLogger("aerie.kernels")
 
@@ -33,7 +31,6 @@ _GAIN = 1.03
 """How much faster than the library a way must be."""
 _NEAR = 0.02
 """The largest difference of both results, of the largest number: 16-bit rounding and the order of sums, and no more."""
-_EPS = 1e-5
 _NORMED = (Use.NORMED, Use.GATED, Use.LOGITS)
 
 Shape = tuple[int, int, torch.dtype, Use]
@@ -45,7 +42,7 @@ class Case:
 
     use: Use
     x: Tensor
-    norm: RmsNorm
+    norm: Norm
 
     def __call__(self, way: Way, weight: Tensor, residual: Tensor | None = None) -> Tensor:
         """`residual` is added to where the use is ADDED."""
@@ -73,7 +70,7 @@ class Chosen:
     def counts(self) -> Mapping[int, Way]:
         return self.ways
 
-    def __call__(self, x: Tensor, *, norm: RmsNorm | None = None, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, *, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         dtype = torch.float32 if self.use is Use.LOGITS else None
         way = self.ways[x.shape[0]]
         return way(x, self.weight, norm=norm, gate=self.use is Use.GATED, residual=residual, dtype=dtype)
@@ -82,11 +79,13 @@ class Chosen:
 class SkinnyTrials:
     """Chooses among `ways` by name, for each shape and use once. Replaces engine.model.projection.skinny."""
 
-    def __init__(self, ways: Mapping[str, Way], library: Way, kernels: Kernels, timed: Timed | None = None) -> None:
-        """`library` has no name; `kernels` has the norm before it."""
+    def __init__(
+        self, ways: Mapping[str, Way], library: Way, norm: Callable[[Tensor], Norm], timed: Timed | None = None
+    ) -> None:
+        """`library` has no name; `norm` makes the layer's own of weights [width]."""
         self._ways = ways
         self._library = library
-        self._kernels = kernels
+        self._norm = norm
         self._timed = timed or _timed
         self._taken: dict[Shape, dict[int, str]] = {}
 
@@ -111,7 +110,7 @@ class SkinnyTrials:
     def _tried(self, weight: Tensor, use: Use) -> dict[int, str]:
         """The name of the way by number of tokens; the library's are left out."""
         copies, width = _copies(weight), weight.shape[1]
-        norm = RmsNorm(torch.ones(width, device=weight.device), _EPS, self._kernels)
+        norm = self._norm(torch.ones(width, device=weight.device))
         drawn = [torch.randn(most, width, device=weight.device).to(weight.dtype) for _, most in SPANS]
         cases = [Case(use, x, norm) for x in drawn]
         ways = {name: way for name, way in self._ways.items() if self._serves(name, way, weight, cases)}

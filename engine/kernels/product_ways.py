@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from aerie.engine.model.norm import RmsNorm
+from aerie.engine.kernels.uses import Norm
 
 MOST_TOKENS = 64
 """More are a library's."""
@@ -22,7 +22,7 @@ class Way(Protocol):
         x: Tensor,
         weight: Tensor,
         *,
-        norm: RmsNorm | None = None,
+        norm: Norm | None = None,
         gate: bool = False,
         residual: Tensor | None = None,
         dtype: torch.dtype | None = None,
@@ -53,7 +53,7 @@ class Between:
         x: Tensor,
         weight: Tensor,
         *,
-        norm: RmsNorm | None = None,
+        norm: Norm | None = None,
         gate: bool = False,
         residual: Tensor | None = None,
         dtype: torch.dtype | None = None,

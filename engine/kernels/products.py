@@ -15,7 +15,7 @@ from torch import Tensor
 from aerie.engine.kernels.layer import gated
 from aerie.engine.kernels.product_ways import MOST_TOKENS
 from aerie.engine.kernels.streamed import MOST_STREAMED, stream
-from aerie.engine.model.norm import RmsNorm
+from aerie.engine.kernels.uses import Norm
 
 _OUTPUTS, _WIDTH = 64, 128
 """Outputs and inputs of a tile."""
@@ -28,7 +28,7 @@ def multiply(
     x: Tensor,
     weight: Tensor,
     *,
-    norm: RmsNorm | None = None,
+    norm: Norm | None = None,
     gate: bool = False,
     scales: Tensor | None = None,
     residual: Tensor | None = None,

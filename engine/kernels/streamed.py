@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from aerie.engine.model.norm import RmsNorm
+from aerie.engine.kernels.uses import Norm
 
 MOST_STREAMED = 4
 """Tokens."""
@@ -25,7 +25,7 @@ def stream(
     x: Tensor,
     weight: Tensor,
     *,
-    norm: RmsNorm | None = None,
+    norm: Norm | None = None,
     gated: bool = False,
     scales: Tensor | None = None,
     residual: Tensor | None = None,
@@ -114,24 +114,26 @@ def stream_rows(
         if gated:
             others = _add_products(others, up, rights, more, normed, block_tokens)
     for token in tl.static_range(block_tokens):
-        total = tl.sum(totals[token], 1)
-        if scaled:
-            total = total * tl.load(scales + output, mask=real, other=0.0)
         shrink = 1.0
         if normed:
             least = tl.load(floor)
             shrink = 1.0 / tl.sqrt(tl.sum(squares[token], 0) + least * least)
-            total = total * shrink
+        total = _finished(totals[token], shrink, scales + output, real, scaled)
         if gated:
-            other = tl.sum(others[token], 1) * shrink
-            if scaled:
-                other = other * tl.load(scales + outputs + output, mask=real, other=0.0)
+            other = _finished(others[token], shrink, scales + outputs + output, real, scaled)
             total = total / (1.0 + tl.exp(-total)) * other
         target = out + token * outputs.to(tl.int64) + output
         mine = real & (token < tokens)
         if added:
             total = total + tl.load(target, mask=mine, other=0.0).to(tl.float32)
         tl.store(target, total.to(out.dtype.element_ty), mask=mine)
+
+
+@triton.jit
+def _finished(total, shrink, scales, real, scaled: tl.constexpr):
+    """[outputs]: the sum over the width, with the norm's scale and the weights'."""
+    whole = tl.sum(total, 1) * shrink
+    return whole * tl.load(scales, mask=real, other=0.0) if scaled else whole
 
 
 @triton.jit

@@ -6,11 +6,12 @@ from torch import Tensor
 from aerie.engine.attention import Attention, planned_for
 from aerie.engine.attention.inputs import AttentionInputs
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.kernels.uses import Use
 from aerie.engine.model.body import Body
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.model.layer import Pass
 from aerie.engine.model.parts import Module, Parts
-from aerie.engine.model.projection import Precision, Use
+from aerie.engine.model.projection import Precision
 from aerie.engine.model.rope import rotations
 from aerie.engine.model.stack import Layer, Stack, through
 from aerie.engine.model.target import TargetOutput

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.kernels.uses import Use
 from aerie.engine.model.layer import AttentionWeights, MlpWeights
 from aerie.engine.model.matrix import Matrix, reordered, stacked
 from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Precision, Projection, Use
+from aerie.engine.model.projection import Precision, Projection
 from aerie.engine.model.rope import interleaved
 from aerie.engine.model.weights import Source
 

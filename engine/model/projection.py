@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.kernels.uses import Norm, Use
 from aerie.engine.model.matrix import Matrix, Rounded, rounded
-from aerie.engine.model.norm import RmsNorm
 from aerie.engine.model.packing import Packed, pack, pack_int8
 
 _ALL = 1 << 62
@@ -24,20 +24,6 @@ class Precision(Enum):
     """Rounds them to 8 bits."""
 
 
-class Use(Enum):
-    """What a layer does with a product: a kernel for few tokens may do it in the same launch."""
-
-    PLAIN = "plain"
-    NORMED = "normed"
-    """Its input is normed before."""
-    GATED = "gated"
-    """As NORMED; of gate and up, the result is SwiGLU's product."""
-    ADDED = "added"
-    """It is added to the residual stream."""
-    LOGITS = "logits"
-    """As NORMED, with a result in fp32."""
-
-
 class Skinny(Protocol):
     """A product for few tokens, by a 16-bit matrix [out, in] that has no bias."""
 
@@ -48,7 +34,7 @@ class Skinny(Protocol):
     def counts(self) -> Container[int]:
         """The numbers of tokens that it is meant for."""
 
-    def __call__(self, x: Tensor, *, norm: RmsNorm | None = None, residual: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, *, norm: Norm | None = None, residual: Tensor | None = None) -> Tensor:
         """x [tokens, in], `norm` and `residual` [tokens, out] as its use has them -> what its use makes of x W^T."""
 
 
@@ -104,7 +90,7 @@ class Projection:
         self.few = 0 if self.packed is None else _ALL
         """Up to so many tokens the packed form is read."""
 
-    def __call__(self, x: Tensor, norm: RmsNorm | None = None) -> Tensor:
+    def __call__(self, x: Tensor, norm: Norm | None = None) -> Tensor:
         """x W^T + b [tokens, out]; `norm` is applied to x before."""
         few = self._few(x, Use.PLAIN if norm is None else Use.NORMED)
         if few is not None:
@@ -116,12 +102,12 @@ class Projection:
         assert self._matrix is not None
         return x.mm(self._matrix) if self._bias is None else torch.addmm(self._bias, x, self._matrix)
 
-    def gated(self, x: Tensor, norm: RmsNorm, gate: Callable[[Tensor], Tensor]) -> Tensor:
+    def gated(self, x: Tensor, norm: Norm, gate: Callable[[Tensor], Tensor]) -> Tensor:
         """`gate` of the product of the normed x: [tokens, 2 * inner] -> [tokens, inner]."""
         few = self._few(x, Use.GATED)
         return gate(self(x, norm)) if few is None else few(x, norm=norm)
 
-    def wide(self, x: Tensor, norm: RmsNorm) -> Tensor:
+    def wide(self, x: Tensor, norm: Norm) -> Tensor:
         """The product of the normed x in fp32. A GPU adds up 16-bit products in fp32: here they stay so, unrounded, so
         that logits have no ties of 16 bits and no second pass widens them.
         """

@@ -16,7 +16,7 @@ from aerie.engine.device import device_name
 from aerie.engine.kernels.product_choice import SkinnyTrials
 from aerie.engine.kernels.product_ways import Between, ByInductor, Way, by_library, by_torch
 from aerie.engine.model.layer import gated, rotated
-from aerie.engine.model.norm import normed
+from aerie.engine.model.norm import RmsNorm, normed
 from aerie.engine.model.packing import pack_int8
 from aerie.engine.model.projection import skinny
 from aerie.engine.sampling.choose import Needs, choose, filtered
@@ -37,6 +37,8 @@ PAYING: dict[str, frozenset[str]] = {
 `choose` stands here by the kind of rows, as in "choose greedy", since each kind is another kernel.
 """
 
+_EPS = 1e-5
+"""Of the norm in a trial."""
 
 Table = dict[Callable[..., Any], Callable[..., Any]]
 """Kernels by reference."""
@@ -84,7 +86,9 @@ def choose_triton(setting: str, device: torch.device, *, products: str = "auto")
     if products != "library":
         gate, own = kernels.get(gated, gated), Kernels("triton", dict(kernels))
         ways = _ways(gate, compiled=products == "inductor")
-        multiplied = kernels[skinny] = SkinnyTrials(ways, Between(by_torch, gate), own)
+        multiplied = kernels[skinny] = SkinnyTrials(
+            ways, Between(by_torch, gate), lambda weight: RmsNorm(weight, _EPS, own)
+        )
     if not kernels:
         return REFERENCES
     return Kernels("triton", kernels, name=f"triton {torch.__version__}", products=multiplied)

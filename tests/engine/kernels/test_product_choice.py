@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from aerie.engine.bindings import REFERENCES, Kernels
+from aerie.engine.bindings import Kernels
 from aerie.engine.kernels.product_choice import SPANS, Case, Chosen, SkinnyTrials, Timed
 from aerie.engine.kernels.product_ways import Between, ByInductor, Way, by_torch
+from aerie.engine.kernels.uses import Use
 from aerie.engine.model import projection
 from aerie.engine.model.layer import gated
 from aerie.engine.model.norm import RmsNorm
-from aerie.engine.model.projection import Projection, Use, skinny
+from aerie.engine.model.projection import Projection, skinny
 
 DTYPE = torch.bfloat16
 
@@ -49,7 +50,7 @@ def weight(outputs: int = 64, width: int = 128) -> Tensor:
 
 
 def chosen_of(ways: dict[str, Way], times: Timed | None = None) -> SkinnyTrials:
-    return SkinnyTrials(ways, LIBRARY, REFERENCES, times)
+    return SkinnyTrials(ways, LIBRARY, lambda weight: RmsNorm(weight, 1e-5), times)
 
 
 def trials(*times: float) -> SkinnyTrials:

@@ -6,14 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from aerie.engine.bindings import REFERENCES
 from aerie.engine.kernels.product_choice import SPANS, SkinnyTrials
 from aerie.engine.kernels.product_ways import Between, by_torch
+from aerie.engine.kernels.uses import Use
 from aerie.engine.model.layer import gated
 from aerie.engine.model.matrix import rounded
 from aerie.engine.model.norm import RmsNorm
 from aerie.engine.model.packing import pack_int8
-from aerie.engine.model.projection import Use
 from tests.engine.triton_here import DEVICE, INTERPRETED, TRITON, needs_triton
 
 pytestmark = needs_triton
@@ -84,7 +83,8 @@ def test_a_trial_takes_it(use: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE.type == "cpu":  # whose torch has no product of 16-bit numbers in fp32
         monkeypatch.setattr(torch, "mm", lambda x, y, *, out_dtype: x.to(out_dtype) @ y.to(out_dtype))
     ways = {"triton": multiply}
-    chosen = SkinnyTrials(ways, library, REFERENCES, lambda way, *_: 1.0 if way is multiply else 100.0)
+    norm = lambda weight: RmsNorm(weight, 1e-5)  # noqa: E731
+    chosen = SkinnyTrials(ways, library, norm, lambda way, *_: 1.0 if way is multiply else 100.0)
     found = chosen(drawn(1, 256, 64)[1], use)
     assert found is not None and set(found.ways) == set(range(1, SPANS[-1][1] + 1))
 
