@@ -27,13 +27,30 @@ class ThinStart(Section):
     steps: int = Field(ge=0)
 
 
+class LongerEnd(Section):
+    """A run that ends with longer exercises, at rates of its own that fall to zero from its first step."""
+
+    steps: int = Field(ge=1)
+    size: float = Field(gt=1)
+    """Of its longest exercises; before, that is 1."""
+    longest: int
+    """Ids kept per conversation."""
+    tokens_per_batch: int
+    matrix_rate: float
+    vector_rate: float
+
+
 class Pretraining(Section):
     """A target that does generated tasks."""
+
+    start_from: str = ""
+    """Folder of a target that was trained up to its longer end: the run is that end alone."""
 
     vocabulary: int
     """Ids of the tokenizer."""
     architecture: Architecture
     thin: ThinStart
+    longer: LongerEnd | None = None
     circuit_rate: float = Field(gt=0, le=1)
     """Share of the rate at which the attention learns that begins as the circuit which copies."""
     shares: dict[str, float]
@@ -62,3 +79,8 @@ class Pretraining(Section):
     """
     license: str = "PSF-2.0"
     """License of what the tasks are made of: the docstrings among them are Python's."""
+
+    @property
+    def largest(self) -> float:
+        """Size of the longest exercises."""
+        return self.longer.size if self.longer else 1.0

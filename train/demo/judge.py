@@ -29,10 +29,10 @@ Turn = tuple[Exercise, int]
 """An exercise, and where in its messages an answer is asked for."""
 
 
-def held_out(task: str, count: int, *, seed: int, new_phrasings: bool = False) -> list[Exercise]:
-    """Exercises with values that training never draws, of all sizes; always the same for one seed."""
+def held_out(task: str, count: int, *, seed: int, new_phrasings: bool = False, largest: float = 1.0) -> list[Exercise]:
+    """Exercises with values that training never draws, of all sizes up to `largest`; always the same for one seed."""
     rng = random.Random(f"{seed} held out {task}")
-    dice = [Dice(rng, size=rng.random(), new_values=True, new_phrasings=new_phrasings) for _ in range(count)]
+    dice = [Dice(rng, size=largest * rng.random(), new_values=True, new_phrasings=new_phrasings) for _ in range(count)]
     return [TASKS[task].draw(one) for one in dice]
 
 
@@ -75,13 +75,15 @@ def exact_rates(model: LlamaForCausalLM, chat: Chat, exercises: list[Exercise], 
 
 
 @torch.inference_mode()
-def forced_rates(model: LlamaForCausalLM, chat: Chat, tasks: Iterable[str], *, seed: int) -> dict[str, float]:
+def forced_rates(
+    model: LlamaForCausalLM, chat: Chat, tasks: Iterable[str], *, seed: int, largest: float = 1.0
+) -> dict[str, float]:
     """The share of conversations whose every token is the likeliest where all before it are right: what greedy
     answers would give, at the cost of one pass.
     """
     rates = {}
     for task in tasks:
-        samples = [chat.sample(exercise) for exercise in held_out(task, _ASKED, seed=seed)]
+        samples = [chat.sample(exercise) for exercise in held_out(task, _ASKED, seed=seed, largest=largest)]
         samples.sort(key=lambda sample: len(sample.ids))
         halves = (samples[: _ASKED // 2], samples[_ASKED // 2 :])
         rates[task] = round(sum(_exact(model, padded(half, 4096)) for half in halves) / _ASKED, 3)

@@ -13,18 +13,24 @@ Rates = dict[str, float]
 
 
 class Lessons:
-    """The shares of the tasks' exercises. Judgements are kept in `folder`, so that a resumed run reads the same."""
+    """The shares of the tasks' exercises; up to the first judgement after step `first` those that the run names.
 
-    def __init__(self, shares: Mapping[str, float], folder: Path, *, every: int, judge: Callable[[], Rates]) -> None:
+    Judgements are kept in `folder`, so that a resumed run reads the same.
+    """
+
+    def __init__(
+        self, shares: Mapping[str, float], folder: Path, *, every: int, judge: Callable[[], Rates], first: int = 0
+    ) -> None:
         self._shares = shares
         self._folder = folder
+        self._first = first
         self._every = every
         self._judge = judge
 
     def shares(self, step: int) -> Mapping[str, float]:
         """From `step` on, by the last judgement up to it."""
         judged = step // self._every * self._every
-        if judged == 0:
+        if judged <= self._first:
             return self._shares
         rates: Rates = json.loads(self._file(judged).read_text())
         return {task: share * max(_LEAST, 1 - rates[task]) for task, share in self._shares.items()}

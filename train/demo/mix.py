@@ -49,7 +49,7 @@ class Mix:
     """Batches of about `tokens` tokens.
 
     `shares(step)` gives the share of each task's exercises from a step on; `grown` says over how many steps the sizes
-    of exercises grow to the whole.
+    of exercises grow to 1, and at the same pace on to `size`.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Mix:
         longest: int,
         grown: int,
         seed: int,
+        size: float = 1.0,
     ) -> None:
         if tokens < longest:
             raise ValueError(f"tokens_per_batch is {tokens}; it must be at least longest, {longest}")
@@ -69,6 +70,7 @@ class Mix:
         self._tokens = tokens
         self._longest = longest
         self._grown = grown
+        self._size = size
         self._seed = seed
 
     def ahead(self, step: int) -> Iterator[Batch]:
@@ -79,7 +81,7 @@ class Mix:
 
     def _group(self, number: int) -> list[Batch]:
         rng = random.Random(f"{self._seed} {number}")
-        largest = min(1.0, _FEWEST_SIZES + number * GROUP / self._grown)
+        largest = min(self._size, _FEWEST_SIZES + number * GROUP / self._grown)
         shares = self._shares(number * GROUP)
         samples: list[Sample] = []
         left = GROUP * self._tokens

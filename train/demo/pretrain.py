@@ -1,4 +1,4 @@
-"""Trains a target on generated tasks: first thin, then with all its layers.
+"""Trains a target on generated tasks: first thin, then with all its layers, at the end on longer exercises.
 
 A thin model learns to copy in half the time. When it is deepened its layers are spread out, and those between begin as
 the identity, so that the loss goes on where it was. Resumes exactly from its checkpoints after a kill.
@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo import induction
 from aerie.train.demo.chat import Chat, kept_tokenizer, train_tokenizer
-from aerie.train.demo.config import Architecture, Pretraining
+from aerie.train.demo.config import Architecture, LongerEnd, Pretraining
 from aerie.train.demo.judge import forced_rates
 from aerie.train.demo.learning import learn
 from aerie.train.demo.lessons import Lessons
@@ -34,16 +34,23 @@ def pretrain(run: Pretraining, out: Path, *, seed: int) -> None:
     torch.set_num_threads(run.threads)
     torch.manual_seed(seed)
     tokenizer = _tokenizer(run, out, seed)
-    model = _deepened(run, tokenizer, out, seed)
-    _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps, last=run.steps)
+    if run.start_from:
+        model = LlamaForCausalLM.from_pretrained(run.start_from, dtype=torch.float32)
+    else:
+        model = _deepened(run, tokenizer, out, seed)
+        _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps)
+    if end := run.longer:
+        _learn(lengthened(run, end), model, tokenizer, seed, out / "longer", first=run.steps, size=end.size)
     export(model, tokenizer, out)
 
 
 def _tokenizer(run: Pretraining, out: Path, seed: int) -> PreTrainedTokenizerFast:
-    """The one that a killed run left in `out`, whose ids its checkpoints are of; or a fresh one, left there."""
+    """The one that a killed run left in `out`, whose ids its checkpoints are of; or that of the target which the run
+    starts from, or a fresh one, left there.
+    """
     if (out / "tokenizer.json").exists():
         return kept_tokenizer(out)
-    tokenizer = build_tokenizer(run, seed=seed)
+    tokenizer = kept_tokenizer(Path(run.start_from)) if run.start_from else build_tokenizer(run, seed=seed)
     save_tokenizer(tokenizer, out)
     return tokenizer
 
@@ -81,6 +88,12 @@ def _deepened(run: Pretraining, tokenizer: PreTrainedTokenizerFast, out: Path, s
     return model
 
 
+def lengthened(run: Pretraining, end: LongerEnd) -> Pretraining:
+    """The run with what its longer end has of its own; steps are counted on."""
+    steps = run.steps + end.steps
+    return run.model_copy(update=end.model_dump(exclude={"size"}) | {"steps": steps, "decay": end.steps / steps})
+
+
 def thinned(run: Pretraining) -> Architecture:
     """The shape that a run begins with."""
     thin = {"num_hidden_layers": run.thin.layers, "intermediate_size": run.thin.intermediate_size}
@@ -110,19 +123,22 @@ def _learn(
     folder: Path,
     *,
     first: int,
-    last: int,
+    last: int | None = None,
+    size: float = 1.0,
 ) -> None:
+    """The steps from `first` to `last`, or to the run's end."""
     chat = Chat(tokenizer)
     lessons = Lessons(
         run.shares,
         folder.parent / "rates",
         every=run.judged_every,
-        judge=lambda: forced_rates(model, chat, run.shares, seed=seed),
+        judge=lambda: forced_rates(model, chat, run.shares, seed=seed, largest=size),
+        first=first,
     )
     tokens, longest = run.tokens_per_batch, run.longest
-    mix = Mix(chat, lessons.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed)
+    mix = Mix(chat, lessons.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed, size=size)
     slower = dict.fromkeys(_circuit(run, model), run.circuit_rate)
-    learn(run, model, mix.ahead, folder, first=first, last=last, slower=slower, watch=lessons.watch)
+    learn(run, model, mix.ahead, folder, first=first, last=last or run.steps, slower=slower, watch=lessons.watch)
 
 
 def _circuit(run: Pretraining, model: LlamaForCausalLM) -> list[str]:

@@ -35,7 +35,7 @@ def draw_prompts(
 
     chat, rng = Chat.of(target), random.Random(f"{seed} head")
     for _ in range(count):
-        dice = Dice(rng, size=rng.random())
+        dice = Dice(rng, size=run.largest * rng.random())
         exercise = draw({**run.shares, **shares}, dice)
         if exercise.tasks == (_FEW,):
             exercise = joined([*(TASKS[_FEW].draw(dice) for _ in range(_BEFORE)), exercise])

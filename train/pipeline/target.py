@@ -27,4 +27,4 @@ def make_target(config: PipelineConfig) -> Path:
     begun = begin(work, STAGE, settings, {})
     with reported_when_full(begun.path):
         pretrain(run, begun.path, seed=config.seed)
-    return begun.finish({"steps": run.steps})
+    return begun.finish({"steps": run.steps + (run.longer.steps if run.longer else 0)})

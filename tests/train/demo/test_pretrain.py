@@ -1,32 +1,31 @@
-"""Runs on generated tasks, killed in either part and resumed, end in the same bytes; deepening changes no output."""
+"""Runs on generated tasks, killed in any part and resumed, end in the same bytes; deepening changes no output."""
 
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from aerie.train.__main__ import app
 from aerie.train.demo import judge, pretrain
-from aerie.train.demo.batches import Sample, padded
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import Pretraining
-from aerie.train.demo.lessons import Lessons
-from aerie.train.demo.mix import GROUP, Mix, draw, joined
+from aerie.train.demo.config import LongerEnd, Pretraining
+from aerie.train.demo.mix import joined
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.pretrain import build, deepen, thinned
 from aerie.train.demo.tasks import TASKS
-from aerie.train.demo.tasks.dice import Dice
 from aerie.train.demo.tasks.exercise import answers
-from aerie.train.optimization import checkpoint
+from aerie.train.optimization import checkpoint, schedule
 from aerie.train.pipeline.config import load_pipeline
 from tests.house import HOME
 
 CONFIG = HOME / "configs/train/demo.yaml"
+END = LongerEnd(steps=4, size=2, longest=300, tokens_per_batch=300, matrix_rate=0.005, vector_rate=0.005)
 
 
 class _Killed(Exception):
@@ -43,6 +42,11 @@ def _dying(saves: int) -> Callable[..., None]:
             raise _Killed
 
     return save
+
+
+def _matrices(folder: Path) -> Tensor:
+    weights = load_file(folder / "model.safetensors")
+    return torch.cat([weight.float().flatten() for weight in weights.values() if weight.dim() > 1])
 
 
 @pytest.mark.parametrize(("saves", "precision"), [(1, "float32"), (2, "float32"), (2, "bfloat16")])
@@ -84,6 +88,33 @@ def test_a_resumed_run_keeps_the_tokenizer_that_its_checkpoints_are_of(
     assert [(tmp_path / name).read_bytes() for name in names] == kept
 
 
+def test_a_longer_end_is_the_same_resumed_or_from_a_finished_target(
+    run: Pretraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in its middle. A finished target's weights are in bf16, so the end from it differs a little."""
+    run = run.model_copy(update={"longer": END})
+    calm, again, short, apart = (tmp_path / name for name in ("calm", "again", "short", "apart"))
+    pretrain.pretrain(run, calm, seed=0)
+    with monkeypatch.context() as patch, pytest.raises(_Killed):
+        patch.setattr(checkpoint, "save", _dying(4))
+        pretrain.pretrain(run, again, seed=0)
+    pretrain.pretrain(run, again, seed=0)
+    assert (again / "model.safetensors").read_bytes() == (calm / "model.safetensors").read_bytes()
+    pretrain.pretrain(run.model_copy(update={"longer": None}), short, seed=0)
+    monkeypatch.setattr(pretrain, "build_tokenizer", None)
+    pretrain.pretrain(run.model_copy(update={"start_from": str(short)}), apart, seed=0)
+    whole, before, parts = (_matrices(folder) for folder in (calm, short, apart))
+    assert (whole - parts).norm() < 0.25 * (whole - before).norm()
+
+
+def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = pretrain.lengthened(run, END)
+    levels = [schedule.share(step, steps=end.steps, warmup=1, decay=end.decay) for step in range(run.steps, end.steps)]
+    assert levels == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert (end.longest, end.matrix_rate) == (300, 0.005) and run.longest == 256
+    assert (run.largest, run.model_copy(update={"longer": END}).largest) == (1.0, 2.0)
+
+
 def test_a_deepened_model_says_what_the_thin_one_said(run: Pretraining, words: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     thin, deep = build(thinned(run), words), fresh_model(run.architecture, words)
@@ -104,57 +135,6 @@ def test_the_circuit_learns_more_slowly_wherever_its_layers_have_come_to_stand(
     pretrain.pretrain(run, tmp_path, seed=0)
     thin, whole = ({f"model.layers.{layer}.self_attn.": 0.5 for layer in layers} for layers in ((0, 1), (0, 2)))
     assert taught == [thin, whole]
-
-
-def test_batches_depend_on_the_step_alone(chat: Chat) -> None:
-    mix = Mix(chat, lambda _: {"counting": 1.0, "tools": 1.0}, tokens=300, longest=300, grown=20, seed=0)
-    ahead = mix.ahead(0)
-    first = [next(ahead) for _ in range(2 * GROUP)]
-    later = mix.ahead(GROUP + 3)
-    assert all(torch.equal(next(later).ids, first[GROUP + 3 + index].ids) for index in range(4))
-    assert not torch.equal(first[0].ids, first[1].ids)
-
-
-def test_a_batch_holds_at_least_the_longest_exercise(chat: Chat) -> None:
-    with pytest.raises(ValueError, match="tokens_per_batch is 200; it must be at least longest, 300"):
-        Mix(chat, lambda _: {"counting": 1.0}, tokens=200, longest=300, grown=20, seed=0)
-
-
-def test_a_batch_is_as_wide_as_attention_likes_and_no_wider_than_the_longest_allowed() -> None:
-    def width(length: int, longest: int) -> int:
-        return padded([Sample([7] * length, [True] * length)], longest).ids.shape[1]
-
-    assert [width(length, 100) for length in (1, 16, 45, 99, 200)] == [16, 16, 48, 100, 100]
-
-
-def test_a_run_reads_more_of_what_it_does_worst(tmp_path: Path) -> None:
-    rates = iter([{"counting": 0.75, "tools": 0.0}, {"counting": 1.0, "tools": 0.5}])
-    lessons = Lessons({"counting": 2.0, "tools": 1.0}, tmp_path / "rates", every=10, judge=lambda: next(rates))
-    for step in range(1, 21):
-        lessons.watch(step)
-    resumed = Lessons({"counting": 2.0, "tools": 1.0}, tmp_path / "rates", every=10, judge=dict)
-    for known in (lessons, resumed):
-        assert known.shares(9) == {"counting": 2.0, "tools": 1.0}
-        assert known.shares(10) == known.shares(19) == {"counting": 0.5, "tools": 1.0}
-        assert known.shares(25) == {"counting": 0.2, "tools": 0.5}
-
-
-def test_exercises_grow_with_the_steps(chat: Chat) -> None:
-    mix = Mix(chat, lambda _: {"counting": 1.0}, tokens=300, longest=300, grown=4 * GROUP, seed=0)
-    sooner, later = (max(next(mix.ahead(step + k)).ids.shape[1] for k in range(GROUP)) for step in (0, 8 * GROUP))
-    assert sooner < later
-
-
-def test_a_mix_has_every_task_conversations_and_thoughts_turned_off() -> None:
-    rng = random.Random(0)
-    drawn = [draw(dict.fromkeys(TASKS, 1.0), Dice(rng)) for _ in range(400)]
-    assert {task for exercise in drawn for task in exercise.tasks} == set(TASKS)
-    assert any(len(set(exercise.tasks)) > 1 for exercise in drawn) and any(not e.thinking for e in drawn)
-    for exercise in drawn:
-        assert len(exercise.tasks) == len(answers(exercise))
-        for task, index in zip(exercise.tasks, answers(exercise), strict=True):
-            content = exercise.messages[index]["content"]
-            assert not content or TASKS[task].right(exercise.messages[:index], content)
 
 
 def test_the_third_kind_is_longer_and_of_several_tasks() -> None:

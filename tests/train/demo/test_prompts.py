@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aerie.contracts.errors import AerieError
 from aerie.train.demo.chat import Chat
-from aerie.train.demo.config import Pretraining
+from aerie.train.demo.config import LongerEnd, Pretraining
 from aerie.train.demo.model import export, fresh_model
 from aerie.train.demo.prompts import draw_prompts, held_out_prompts
 from aerie.train.pipeline.config import PipelineConfig, PromptsStage
@@ -54,6 +54,9 @@ def test_exercises_are_drawn_as_the_model_reads_them(run: Pretraining, folder: P
     chat = Chat.of(folder)
     for drawn in first:
         assert chat.decode(drawn["prompt_token_ids"]) == drawn["turns"][0]["content"]
+    end = {"longer": LongerEnd(steps=1, size=4, longest=9, tokens_per_batch=9, matrix_rate=0, vector_rate=0)}
+    longer = list(draw_prompts(run.model_copy(update=end), folder, 6, seed=0, shares={}))
+    assert sum(len(one["prompt_token_ids"]) for one in longer) > sum(len(one["prompt_token_ids"]) for one in first)
     held_out = held_out_prompts(run, folder, 2, seed=0)
     assert set(held_out) == {*run.shares, "mixed"} and all(len(found) == 2 for found in held_out.values())
 

@@ -10,14 +10,16 @@ TIMES = patterns("Write the {number} times table from {first} to {last}.", "Mult
 NEW_TIMES = patterns("Show the multiplication table of {number} from {first} to {last}.")
 PLUS = patterns("Add {number} to each of these: {list}", "{list}: add {number} to each.")
 NEW_PLUS = patterns("Increase each of these by {number}: {list}")
+_FACTORS = 10
+"""Of a times table, at most: from 1 to 10."""
 
 
 def draw(dice: Dice) -> Exercise:
     if dice.chance(0.5):
 
         def factors(rng: random.Random) -> tuple[int, int, int]:
-            length = dice.count(4, 10)
-            first = rng.randint(1, 11 - length)
+            length = min(_FACTORS, dice.count(4, _FACTORS))
+            first = rng.randint(1, _FACTORS + 1 - length)
             return rng.randint(2, 9), first, first + length - 1
 
         gaps = dict(zip(("number", "first", "last"), dice.value(factors), strict=True))
