@@ -17,6 +17,8 @@ class Architecture(Section):
     head_dim: int
     max_position_embeddings: int
     tie_word_embeddings: bool
+    rope_parameters: dict[str, str | int | float] | None = None
+    """As in Llama 3.1, whose slow rotations compare tokens over long texts; by default none is scaled."""
 
 
 class ThinStart(Section):
@@ -38,6 +40,10 @@ class LongerEnd(Section):
     tokens_per_batch: int
     matrix_rate: float
     vector_rate: float
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of the exported weights: the rest are those before the end, which often leaves both what was learned before and
+    what the end brought (Wortsman et al., "Robust fine-tuning of zero-shot models", 2022).
+    """
 
 
 class Pretraining(Section):
@@ -84,3 +90,8 @@ class Pretraining(Section):
     def largest(self) -> float:
         """Size of the longest exercises."""
         return self.longer.size if self.longer else 1.0
+
+    @property
+    def most_ids(self) -> int:
+        """Ids of the longest conversation."""
+        return self.longer.longest if self.longer else self.longest

@@ -37,7 +37,7 @@ def held_out(task: str, count: int, *, seed: int, new_phrasings: bool = False, l
 
 
 def mixed(count: int, *, seed: int, parts: int = 3, size: float = _LONGER) -> list[Exercise]:
-    """The third kind of held-out: conversations about `parts` tasks, longer than any in training, all of them new."""
+    """The third kind of held-out: conversations about `parts` tasks, more than any in training, all of them new."""
     rng = random.Random(f"{seed} mixed")
     dice = Dice(rng, size=size, new_values=True, new_phrasings=True)
     tasks = _THIRD * -(-parts // len(_THIRD))
@@ -45,7 +45,7 @@ def mixed(count: int, *, seed: int, parts: int = 3, size: float = _LONGER) -> li
 
 
 def long_answered(chat: Chat, count: int, *, seed: int, least: int) -> list[Exercise]:
-    """Exercises of new values whose answers have at least `least` tokens: of the sizes that only the third kind has."""
+    """Exercises of new values whose answers have at least `least` tokens, of the sizes of the third kind."""
     rng = random.Random(f"{seed} long")
     dice = Dice(rng, size=_LONGER, new_values=True)
     found: list[Exercise] = []

@@ -18,7 +18,7 @@ def fresh_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) 
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        **architecture.model_dump(),
+        **architecture.model_dump(exclude_none=True),
     )
     model = LlamaForCausalLM(config)
     for layer in model.model.layers:  # residual branches that start at zero let a deep narrow stack learn at once

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import torch
+from torch import Tensor
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from aerie.train.demo import induction
@@ -35,13 +36,24 @@ def pretrain(run: Pretraining, out: Path, *, seed: int) -> None:
     torch.manual_seed(seed)
     tokenizer = _tokenizer(run, out, seed)
     if run.start_from:
-        model = LlamaForCausalLM.from_pretrained(run.start_from, dtype=torch.float32)
+        model = fresh_model(run.architecture, tokenizer)
+        finished = LlamaForCausalLM.from_pretrained(run.start_from, dtype=torch.float32)
+        model.load_state_dict(finished.state_dict())
     else:
         model = _deepened(run, tokenizer, out, seed)
         _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps)
     if end := run.longer:
+        before = {name: weight.clone() for name, weight in model.state_dict().items()}
         _learn(lengthened(run, end), model, tokenizer, seed, out / "longer", first=run.steps, size=end.size)
+        _mix(model, before, end.share)
     export(model, tokenizer, out)
+
+
+@torch.no_grad()
+def _mix(model: LlamaForCausalLM, before: dict[str, Tensor], share: float) -> None:
+    """Of the model's weights this share stays, the rest become those of `before`."""
+    for name, weight in model.state_dict().items():
+        weight.lerp_(before[name], 1.0 - share)
 
 
 def _tokenizer(run: Pretraining, out: Path, seed: int) -> PreTrainedTokenizerFast:
@@ -91,7 +103,9 @@ def _deepened(run: Pretraining, tokenizer: PreTrainedTokenizerFast, out: Path, s
 def lengthened(run: Pretraining, end: LongerEnd) -> Pretraining:
     """The run with what its longer end has of its own; steps are counted on."""
     steps = run.steps + end.steps
-    return run.model_copy(update=end.model_dump(exclude={"size"}) | {"steps": steps, "decay": end.steps / steps})
+    return run.model_copy(
+        update=end.model_dump(exclude={"size", "share"}) | {"steps": steps, "decay": end.steps / steps}
+    )
 
 
 def thinned(run: Pretraining) -> Architecture:

@@ -26,7 +26,9 @@ Drawn = dict[str, Any]
 def draw_prompts(
     run: Pretraining, target: Path, count: int, *, seed: int, shares: Mapping[str, float]
 ) -> Iterator[Drawn]:
-    """The prompts of `count` exercises, of tasks by the run's shares, or by `shares` where these name one."""
+    """The prompts of `count` exercises, of tasks by the run's shares, or by `shares` where these name one. Those that
+    are longer than all that the target has read are left out.
+    """
     from aerie.train.demo.chat import Chat
     from aerie.train.demo.mix import draw, joined
     from aerie.train.demo.tasks import TASKS
@@ -40,7 +42,8 @@ def draw_prompts(
         if exercise.tasks == (_FEW,):
             exercise = joined([*(TASKS[_FEW].draw(dice) for _ in range(_BEFORE)), exercise])
         for index in answers(exercise):
-            yield _read_before(chat, chat.prompt(exercise, index))
+            if len(ids := chat.prompt(exercise, index)) <= run.most_ids:
+                yield _read_before(chat, ids)
 
 
 def held_out_prompts(run: Pretraining, target: Path, count: int, *, seed: int) -> dict[str, list[Drawn]]:

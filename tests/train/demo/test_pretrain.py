@@ -1,6 +1,7 @@
 """Runs on generated tasks, killed in any part and resumed, end in the same bytes; deepening changes no output."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,10 @@ def test_a_longer_end_is_the_same_resumed_or_from_a_finished_target(
     pretrain.pretrain(run.model_copy(update={"start_from": str(short)}), apart, seed=0)
     whole, before, parts = (_matrices(folder) for folder in (calm, short, apart))
     assert (whole - parts).norm() < 0.25 * (whole - before).norm()
+    half = run.model_copy(update={"longer": END.model_copy(update={"share": 0.5})})
+    shutil.rmtree(again)
+    pretrain.pretrain(half, again, seed=0)
+    torch.testing.assert_close(_matrices(again), (whole + before) / 2, atol=2e-3, rtol=8e-3)
 
 
 def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,6 +118,21 @@ def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch:
     assert levels == pytest.approx([1.0, 0.75, 0.5, 0.25])
     assert (end.longest, end.matrix_rate) == (300, 0.005) and run.longest == 256
     assert (run.largest, run.model_copy(update={"longer": END}).largest) == (1.0, 2.0)
+
+
+def test_rotations_are_those_of_the_recipe_wherever_a_target_comes_from(run: Pretraining, tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0, "low_freq_factor": 1.0}
+    rope |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 128}
+    pretrain.pretrain(run, tmp_path / "short", seed=0)
+    slow = run.architecture.model_copy(update={"rope_parameters": rope})
+    end = {"start_from": str(tmp_path / "short"), "longer": END, "architecture": slow}
+    pretrain.pretrain(run.model_copy(update=end), tmp_path / "slow", seed=0)
+    written = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("short", "slow")]
+    assert [one["rope_parameters"]["rope_type"] for one in written] == ["default", "llama3"]
+    assert written[1]["rope_parameters"] == rope
+    narrow = run.architecture.model_copy(update={"hidden_size": 32})
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        pretrain.pretrain(run.model_copy(update=end | {"architecture": narrow}), tmp_path / "narrow", seed=0)
 
 
 def test_a_deepened_model_says_what_the_thin_one_said(run: Pretraining, words: PreTrainedTokenizerFast) -> None:

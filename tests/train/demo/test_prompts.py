@@ -54,8 +54,9 @@ def test_exercises_are_drawn_as_the_model_reads_them(run: Pretraining, folder: P
     chat = Chat.of(folder)
     for drawn in first:
         assert chat.decode(drawn["prompt_token_ids"]) == drawn["turns"][0]["content"]
-    end = {"longer": LongerEnd(steps=1, size=4, longest=9, tokens_per_batch=9, matrix_rate=0, vector_rate=0)}
+    end = {"longer": LongerEnd(steps=1, size=4, longest=400, tokens_per_batch=400, matrix_rate=0, vector_rate=0)}
     longer = list(draw_prompts(run.model_copy(update=end), folder, 6, seed=0, shares={}))
+    assert max(len(one["prompt_token_ids"]) for one in longer) <= 400
     assert sum(len(one["prompt_token_ids"]) for one in longer) > sum(len(one["prompt_token_ids"]) for one in first)
     held_out = held_out_prompts(run, folder, 2, seed=0)
     assert set(held_out) == {*run.shares, "mixed"} and all(len(found) == 2 for found in held_out.values())
