@@ -29,6 +29,9 @@ class Batch:
     ids: Tensor
     answer: Tensor
 
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.ids.to(device), self.answer.to(device))
+
 
 def padded(samples: list[Sample], longest: int) -> Batch:
     """One batch, as wide as its longest sample and as attention likes, but at most `longest`."""

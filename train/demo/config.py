@@ -78,6 +78,8 @@ class Pretraining(Section):
     checkpoint_every: int
     judged_every: int
     """After how many steps the exact rates on held-out values are printed."""
+    device: str = "cpu"
+    """What trains: a CPU, or `cuda`, which no target has been trained on yet."""
     threads: int = 1
     precision: Precision = "float32"
     """What matrices are multiplied in; weights and sums stay in fp32. `bfloat16` halves a step on CPUs that have such

@@ -91,6 +91,7 @@ def forced_rates(
 
 
 def _exact(model: LlamaForCausalLM, batch: Batch) -> int:
+    batch = batch.to(model.device)
     hidden = model.model(batch.ids[:, :-1], use_cache=False).last_hidden_state
     answer = batch.answer[:, 1:]
     wrong = torch.zeros_like(answer)

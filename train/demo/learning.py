@@ -44,10 +44,12 @@ def learn(
     learn at that share of the rate. `watch` is called after each step with their number, before a checkpoint of it is
     written.
     """
+    device = torch.device(run.device)
+    nn.Module.to(model, device)
     optimizers = divided(model, apart="embed", slower=slower, precision=dtype_of(run.precision))
-    if warning := slow_here(run.precision, torch.device("cpu"), "pretrain.precision"):
+    if warning := slow_here(run.precision, device, "pretrain.precision"):
         say(warning)
-    if run.precision == "bfloat16":
+    if run.precision == "bfloat16" and device.type == "cpu":
         model.set_attn_implementation(attention.NAME)
     start = checkpoint.load(folder, model, optimizers) or first
     batches = ahead(start)
@@ -71,8 +73,8 @@ def _update(
     """One update at `level`, a share of the full rates; returns [summed loss, answer tokens]."""
     for optimizer, rate in zip(optimizers, (run.matrix_rate, run.vector_rate), strict=True):
         set_rate(optimizer, rate * level)
-    with torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bfloat16"):
-        loss, count = _loss(model, batch)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=run.precision == "bfloat16"):
+        loss, count = _loss(model, batch.to(model.device))
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
     for optimizer in optimizers:

@@ -28,8 +28,8 @@ def fresh_model(architecture: Architecture, tokenizer: PreTrainedTokenizerFast) 
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Writes weights in bf16, configuration, tokenizer and template; the model stays in bf16."""
-    nn.Module.to(model, torch.bfloat16)
+    """Writes weights in bf16, configuration, tokenizer and template; the model stays so, on the CPU."""
+    nn.Module.to(model, "cpu", torch.bfloat16)
     model.save_pretrained(out)
     save_tokenizer(tokenizer, out)
 

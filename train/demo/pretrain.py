@@ -53,7 +53,7 @@ def pretrain(run: Pretraining, out: Path, *, seed: int) -> None:
 def _mix(model: LlamaForCausalLM, before: dict[str, Tensor], share: float) -> None:
     """Of the model's weights this share stays, the rest become those of `before`."""
     for name, weight in model.state_dict().items():
-        weight.lerp_(before[name], 1.0 - share)
+        weight.lerp_(before[name].to(weight.device), 1.0 - share)
 
 
 def _tokenizer(run: Pretraining, out: Path, seed: int) -> PreTrainedTokenizerFast:

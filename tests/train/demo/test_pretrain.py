@@ -1,7 +1,6 @@
 """Runs on generated tasks, killed in any part and resumed, end in the same bytes; deepening changes no output."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -107,9 +106,9 @@ def test_a_longer_end_is_the_same_resumed_or_from_a_finished_target(
     whole, before, parts = (_matrices(folder) for folder in (calm, short, apart))
     assert (whole - parts).norm() < 0.25 * (whole - before).norm()
     half = run.model_copy(update={"longer": END.model_copy(update={"share": 0.5})})
-    shutil.rmtree(again)
     pretrain.pretrain(half, again, seed=0)
-    torch.testing.assert_close(_matrices(again), (whole + before) / 2, atol=2e-3, rtol=8e-3)
+    off = (_matrices(again) - (whole + before) / 2).norm() / (whole - before).norm()
+    assert off < 0.35, "rounding to bf16 brings a quarter of the way, either end would be half of it"
 
 
 def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +117,15 @@ def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch:
     assert levels == pytest.approx([1.0, 0.75, 0.5, 0.25])
     assert (end.longest, end.matrix_rate) == (300, 0.005) and run.longest == 256
     assert (run.largest, run.model_copy(update={"longer": END}).largest) == (1.0, 2.0)
+
+
+@pytest.mark.gpu
+def test_a_gpu_trains_the_target_that_a_cpu_does(run: Pretraining, tmp_path: Path) -> None:
+    longer = run.model_copy(update={"longer": END})
+    for name, made in {"short": run, "cpu": longer, "cuda": longer.model_copy(update={"device": "cuda"})}.items():
+        pretrain.pretrain(made, tmp_path / name, seed=0)
+    before, whole, other = (_matrices(tmp_path / name) for name in ("short", "cpu", "cuda"))
+    assert (whole - other).norm() < 0.25 * (whole - before).norm()
 
 
 def test_rotations_are_those_of_the_recipe_wherever_a_target_comes_from(run: Pretraining, tmp_path: Path) -> None:
