@@ -1,6 +1,6 @@
 """The section `pretrain` of a pipeline: what a small target is taught, and how."""
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from aerie.contracts.section import Section
 from aerie.train.optimization.precision import Precision
@@ -45,13 +45,20 @@ class LongerEnd(Section):
     what the end brought (Wortsman et al., "Robust fine-tuning of zero-shot models", 2022).
     """
 
+    @model_validator(mode="after")
+    def _fits(self) -> "LongerEnd":
+        if self.tokens_per_batch < self.longest:
+            raise ValueError(
+                f"tokens_per_batch is {self.tokens_per_batch}; it must be at least longest, {self.longest}"
+            )
+        return self
+
 
 class Pretraining(Section):
     """A target that does generated tasks."""
 
     start_from: str = ""
     """Folder of a target that was trained up to its longer end: the run is that end alone."""
-
     vocabulary: int
     """Ids of the tokenizer."""
     architecture: Architecture
@@ -87,6 +94,12 @@ class Pretraining(Section):
     """
     license: str = "PSF-2.0"
     """License of what the tasks are made of: the docstrings among them are Python's."""
+
+    @model_validator(mode="after")
+    def _goes_on(self) -> "Pretraining":
+        if self.start_from and self.longer is None:
+            raise ValueError(f"start_from is {self.start_from}, and the run has no section longer to go on with")
+        return self
 
     @property
     def largest(self) -> float:

@@ -41,16 +41,17 @@ def pretrain(run: Pretraining, out: Path, *, seed: int) -> None:
         model.load_state_dict(finished.state_dict())
     else:
         model = _deepened(run, tokenizer, out, seed)
-        _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps)
+        _learn(run, model, tokenizer, seed, out / "checkpoint", first=run.thin.steps, last=run.steps)
     if end := run.longer:
         before = {name: weight.clone() for name, weight in model.state_dict().items()}
-        _learn(lengthened(run, end), model, tokenizer, seed, out / "longer", first=run.steps, size=end.size)
-        _mix(model, before, end.share)
+        part = lengthened(run, end)
+        _learn(part, model, tokenizer, seed, out / "longer", first=run.steps, last=part.steps, size=end.size)
+        _average(model, before, end.share)
     export(model, tokenizer, out)
 
 
 @torch.no_grad()
-def _mix(model: LlamaForCausalLM, before: dict[str, Tensor], share: float) -> None:
+def _average(model: LlamaForCausalLM, before: dict[str, Tensor], share: float) -> None:
     """Of the model's weights this share stays, the rest become those of `before`."""
     for name, weight in model.state_dict().items():
         weight.lerp_(before[name].to(weight.device), 1.0 - share)
@@ -137,10 +138,9 @@ def _learn(
     folder: Path,
     *,
     first: int,
-    last: int | None = None,
+    last: int,
     size: float = 1.0,
 ) -> None:
-    """The steps from `first` to `last`, or to the run's end."""
     chat = Chat(tokenizer)
     lessons = Lessons(
         run.shares,
@@ -152,7 +152,7 @@ def _learn(
     tokens, longest = run.tokens_per_batch, run.longest
     mix = Mix(chat, lessons.shares, tokens=tokens, longest=longest, grown=run.grown, seed=seed, size=size)
     slower = dict.fromkeys(_circuit(run, model), run.circuit_rate)
-    learn(run, model, mix.ahead, folder, first=first, last=last or run.steps, slower=slower, watch=lessons.watch)
+    learn(run, model, mix.ahead, folder, first=first, last=last, slower=slower, watch=lessons.watch)
 
 
 def _circuit(run: Pretraining, model: LlamaForCausalLM) -> list[str]:

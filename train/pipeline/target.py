@@ -6,6 +6,7 @@ Its checkpoints stay in the stage's folder, beside the model; a start after a ki
 from pathlib import Path
 
 from aerie.contracts.errors import AerieError
+from aerie.contracts.provenance import weights_hash
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.folder import begin, reported_when_full
 
@@ -24,7 +25,8 @@ def make_target(config: PipelineConfig) -> Path:
     from aerie.train.demo.pretrain import pretrain  # its models take seconds to import
 
     settings = run.model_dump(mode="json", exclude=_NOT_RESULTS) | {"seed": config.seed}
-    begun = begin(work, STAGE, settings, {})
+    inputs = {"start_from": weights_hash(Path(run.start_from))} if run.start_from else {}
+    begun = begin(work, STAGE, settings, inputs)
     with reported_when_full(begun.path):
         pretrain(run, begun.path, seed=config.seed)
     return begun.finish({"steps": run.steps + (run.longer.steps if run.longer else 0)})

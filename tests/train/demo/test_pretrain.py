@@ -111,11 +111,15 @@ def test_a_longer_end_is_the_same_resumed_or_from_a_finished_target(
     assert off < 0.35, "rounding to bf16 brings a quarter of the way, either end would be half of it"
 
 
-def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_longer_end_has_its_own_sizes_and_rates(run: Pretraining) -> None:
     end = pretrain.lengthened(run, END)
     levels = [schedule.share(step, steps=end.steps, warmup=1, decay=end.decay) for step in range(run.steps, end.steps)]
     assert levels == pytest.approx([1.0, 0.75, 0.5, 0.25])
     assert (end.longest, end.matrix_rate) == (300, 0.005) and run.longest == 256
+    with pytest.raises(ValueError, match="tokens_per_batch is 200; it must be at least longest, 300"):
+        LongerEnd.model_validate(END.model_dump() | {"tokens_per_batch": 200})
+    with pytest.raises(ValueError, match="start_from is some, and the run has no section longer"):
+        Pretraining.model_validate(run.model_dump() | {"start_from": "some"})
     assert (run.largest, run.model_copy(update={"longer": END}).largest) == (1.0, 2.0)
 
 
