@@ -71,7 +71,9 @@ def test_our_own_products_are_measured_on_what_was_asked_for(tmp_path: Path) -> 
 
 @needs_dots
 def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
-    """Their share is of the multiply-adds that they can do, and so is that of torch's products of bf16."""
+    """Their share is of the multiply-adds that they can do, and so is that of torch's products of bf16. On some CPUs
+    these are fewer than those of fp32.
+    """
     measure = replace(measure_of(tmp_path), dots=True)
     cells: dict[str, list[dict[str, Any]]] = {"bf16": [], "int8": []}
     for cell in measure_matrix(measure, "qkv"):
@@ -79,7 +81,8 @@ def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
     dots = [cell for cell in cells["bf16"] if cell["layout"].startswith("dots in tiles of ")]
     assert len(dots) == 2 * 2 and not [cell for cell in cells["int8"] if cell["layout"].startswith("dots")]
     peaks = {cell["layout"]: cell["peak_gmacs"] for cell in cells["bf16"]}
-    assert peaks["bf16"] == dots[0]["peak_gmacs"] > peaks["columns"] == peaks[f"panels in tiles of {tile_sizes()[0]}"]
+    fp32 = peaks["columns"]
+    assert peaks["bf16"] == dots[0]["peak_gmacs"] != fp32 == peaks[f"panels in tiles of {tile_sizes()[0]}"]
     assert all(cell["over_torch"] > 0 and cell["kernel_set"] for cell in dots)
 
 
