@@ -74,19 +74,21 @@ def _products(config: Config) -> "Choice | None":
     if config.engine.kind != "native":
         return None
     from aerie.engine.build import read_target
-    from aerie.native.choice import choose, no_dots
-    from aerie.native.trials import DOTS, shapes_of
+    from aerie.native.choice import choose, own_for, why_not
+    from aerie.native.trials import shapes_of
 
     model, engine = read_target(config), config.engine
-    why = no_dots(config, model)
-    if engine.products == DOTS and why is not None:
-        raise ConfigError(f"engine.products is dots, and {why}; set engine.products=auto", param="engine.products")
+    if why := why_not(engine.products, config, model):
+        raise ConfigError(
+            f"engine.products is {engine.products}, and {why}; set engine.products=auto", param="engine.products"
+        )
     return choose(
         list(shapes_of(model).values()),
         model.layers,
         threads=torch.get_num_threads(),
         pinned=engine.threads is not None,
-        dots=why is None,
+        own=own_for(config, model),
+        integers=config.model.quantization == "int8",
         product=None if engine.products == "auto" else engine.products,
     )
 

@@ -53,12 +53,12 @@ class EngineConfig(Section):
     kernels: Literal["auto", "torch", "cpp", "triton"] = "auto"
     """Aerie's kernels; `auto` uses the C++ kernels on a CPU with a compiler, and on a GPU those Triton kernels that a
     committed measurement shows to be faster."""
-    products: Literal["auto", "panels", "dots", "fp16", "library", "inductor"] = "auto"
+    products: Literal["auto", "panels", "dots", "amx", "fp16", "library", "inductor"] = "auto"
     """What multiplies by the weights. Where a CPU has C++ kernels: Aerie's own product (`panels`), its own by dot
-    products of bf16 (`dots`, for models served in bf16 on a CPU that has them), or torch's packed `fp16`; `auto`
-    measures them at the first start and keeps to the fastest one. On a GPU: `auto` takes cuBLASLt or
-    Triton's product for those matrices and few tokens where a trial shows it to be faster, `inductor` tries also what
-    PyTorch compiles, which takes minutes at a start, and `library` tries nothing."""
+    products of bf16 (`dots`, for models served in bf16 on a CPU that has them) or by AMX (`amx`, on a CPU that has it),
+    or torch's packed `fp16`; `auto` measures them at the first start and keeps to the fastest one. On a GPU: `auto`
+    takes cuBLASLt or Triton's product for those matrices and few tokens where a trial shows it to be faster,
+    `inductor` tries also what PyTorch compiles, which takes minutes at a start, and `library` tries nothing."""
     lane: Literal["auto", "inline", "process"] = "auto"
     """Where steps run: in the scheduler's process or in a separate one."""
     threads: int | None = Field(default=None, ge=1)

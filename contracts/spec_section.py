@@ -62,9 +62,9 @@ class SpecConfig(Section):
     Only on a CPU, where the check needs no host sync. 0 drafts all levels.
     """
     quantization: Literal["auto", "none", "int8"] = "auto"
-    """Precision of the head's matrices; `auto` is int8 with the C++ kernels of a CPU, unless dot products of bf16 serve
-    and a trial at load finds them faster. Triton's kernels of a GPU have int8 too, if it is set. It may change drafts,
-    never the text.
+    """Precision of the head's matrices; `auto` is int8 with the C++ kernels of a CPU, unless products of bf16 serve, by
+    dots or by AMX, and a trial at load finds them faster. Triton's kernels of a GPU have int8 too, if it is set. It may
+    change drafts, never the text.
     """
     simulate_acceptance: float | None = Field(default=None, ge=1)
     """Commit this many tokens a step on average, drawn at random and not checked; for measurements only."""

@@ -21,10 +21,12 @@ from aerie.contracts.config import Config
 from aerie.engine.device import resolve_dtype
 from aerie.engine.kernels.folder import folder, folders
 from aerie.engine.model.config import ModelConfig
+from aerie.engine.model.matrix import rounded
 from aerie.native.library import library_name
 from aerie.native.march import cpu_name
-from aerie.native.products import dots_here
+from aerie.native.products import Multiplier
 from aerie.native.trials import (
+    AMX,
     DOTS,
     FP16,
     PANELS,
@@ -33,6 +35,7 @@ from aerie.native.trials import (
     Trial,
     Way,
     least_seconds,
+    own_products,
     packed_trial,
     tile_sizes,
 )
@@ -51,6 +54,8 @@ _NEAR = 1.1
 _PREFERENCE = 1.25
 """How much faster torch's product must be. Around Aerie's own a step is one call; around torch's it is hundreds."""
 
+_PANELS = {PANELS: Multiplier.FP32}
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -60,16 +65,24 @@ class Choice:
 
 
 def served_in_bf16(config: Config, model: ModelConfig) -> bool:
-    """Whether a deployment on a CPU has weights of bf16, so that its products may round activations to bf16, too."""
-    dtype = resolve_dtype(config, model.dtype, torch.device("cpu"))
-    return dtype is torch.bfloat16 and config.model.quantization == "none"
+    """Whether a deployment on a CPU computes in bf16, so that its products may round activations to bf16, too."""
+    return resolve_dtype(config, model.dtype, torch.device("cpu")) is torch.bfloat16
 
 
-def no_dots(config: Config, model: ModelConfig) -> str | None:
-    """Why a deployment on a CPU cannot use dot products of bf16; None if it can."""
-    if not served_in_bf16(config, model):
+def own_for(config: Config, model: ModelConfig) -> dict[str, Multiplier]:
+    """Aerie's own products that a deployment on a CPU can use, the most preferred first."""
+    found = own_products(rounds=served_in_bf16(config, model))
+    return {name: own for name, own in found.items() if name != DOTS or config.model.quantization == "none"}
+
+
+def why_not(product: str, config: Config, model: ModelConfig) -> str | None:
+    """Why a deployment on a CPU cannot use `product`, if it is one of Aerie's own; None if it can."""
+    if product not in (DOTS, AMX) or product in own_for(config, model):
+        return None
+    if product == DOTS and not (served_in_bf16(config, model) and config.model.quantization == "none"):
         return "the weights of this deployment are not served in bfloat16"
-    return None if dots_here() else "this CPU, or the level that the kernels are compiled for, lacks AVX512_BF16"
+    lacks = "AVX512_BF16" if product == DOTS else "AMX_BF16"
+    return f"this CPU, its system, or the level that the kernels are compiled for, lacks {lacks}"
 
 
 def choose(
@@ -78,48 +91,51 @@ def choose(
     *,
     threads: int,
     pinned: bool = False,
-    dots: bool = False,
+    own: Mapping[str, Multiplier] = _PANELS,
+    integers: bool = False,
     product: str | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Choice:
     """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
-    so many. `dots` is whether products may be dot products of bf16, `product` pins the product. By default the clock is
+    so many. `own` are those of Aerie's own products that may serve, `product` pins the product. With `integers` weights
+    have 8 bits. By default the clock is
     CPU time if all ways have one thread: what else runs on this machine must not decide.
     """
-    ways = _ways(threads, pinned=pinned, dots=dots, product=product)
+    ways = _ways(threads, pinned=pinned, own=own, product=product)
     if len({(way.product, way.threads) for way in ways}) == 1:
         return Choice(ways[0], "set by the configuration")
     if layers * sum(out * inputs for out, inputs in shapes) < SMALL:
         return Choice(ways[0], "not measured: the model is small")
-    key = _key(shapes, layers, ways)
+    key = _key(shapes, layers, ways, integers)
     kept = _kept(key, ways)
     if kept is not None:
         return kept
     if clock is None:
         clock = time.thread_time if all(way.threads == 1 for way in ways) else time.perf_counter
-    choice = _best(_trials(ways, shapes, layers), clock)
+    choice = _best(_trials(ways, trial_weights(shapes, layers), integers=integers), clock)
     _keep(key, choice)
     return choice
 
 
-def _ways(threads: int, *, pinned: bool, dots: bool, product: str | None) -> list[Way]:
+def _ways(threads: int, *, pinned: bool, own: Mapping[str, Multiplier], product: str | None) -> list[Way]:
     """The most preferred first."""
-    products = [PANELS, DOTS] if dots else [PANELS]
     numbers = [threads] if pinned else sorted({min(2**power, threads) for power in range(threads.bit_length() + 1)})
-    ours = [Way(own, number, rows) for number in numbers for own in products for rows in tile_sizes()]
+    ours = [
+        Way(name, number, rows, multiplier)
+        for number in numbers
+        for name, multiplier in own.items()
+        for rows in (tile_sizes()[:1] if name == AMX else tile_sizes())
+    ]
     theirs = [Way(FP16, numbers[0], 0)]  # which runs on one thread
     return [way for way in [*ours, *theirs] if product in (None, way.product)]
 
 
-def _trials(ways: Sequence[Way], shapes: Sequence[Shape], layers: int) -> dict[Way, Trial]:
-    weights = trial_weights(shapes, layers)
-    make: dict[str, Callable[[], Trial | None]] = {
-        PANELS: lambda: PanelTrial(weights),
-        DOTS: lambda: PanelTrial(weights, dots=True),
-        FP16: lambda: packed_trial(weights),
-    }
-    trials = {product: make[product]() for product in dict.fromkeys(way.product for way in ways)}
-    return {way: trial for way in ways if (trial := trials[way.product]) is not None}
+def _trials(ways: Sequence[Way], weights: Sequence[Tensor], *, integers: bool) -> dict[Way, Trial]:
+    stored = [rounded(weight) for weight in weights] if integers else weights
+    own = {multiplier: PanelTrial(stored, multiplier) for multiplier in {way.multiplier for way in ways if way.ours}}
+    torchs = packed_trial(weights) if any(not way.ours for way in ways) else None
+    trials = {way: own[way.multiplier] if way.ours else torchs for way in ways}
+    return {way: trial for way, trial in trials.items() if trial is not None}
 
 
 def trial_weights(shapes: Sequence[Shape], layers: int) -> list[Tensor]:
@@ -152,12 +168,21 @@ def _counts() -> str:
 
 def _named(way: Way) -> str:
     threads = f"{way.threads} thread" + "s" * (way.threads > 1)
-    return f"{way.product} on {threads}" + (f" in tiles of {way.tile_rows}" if way.tile_rows else "")
+    tiles = f" in tiles of {way.tile_rows}" if way.product in (PANELS, DOTS) else ""
+    return f"{way.product} on {threads}{tiles}"
 
 
-def _key(shapes: Sequence[Shape], layers: int, ways: Sequence[Way]) -> str:
+def _key(shapes: Sequence[Shape], layers: int, ways: Sequence[Way], integers: bool) -> str:
     """Of all that a choice depends on."""
-    given = (cpu_name(), library_name(), torch.__version__, list(shapes), layers, [asdict(way) for way in ways])
+    given = (
+        cpu_name(),
+        library_name(),
+        torch.__version__,
+        list(shapes),
+        layers,
+        integers,
+        [asdict(way) for way in ways],
+    )
     return hashlib.sha256(json.dumps(given).encode()).hexdigest()[:24]
 
 
@@ -169,9 +194,7 @@ def _kept(key: str, ways: Sequence[Way]) -> Choice | None:
     for path in (_path(place, key) for place in folders()):
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
-            way, why = Way(**data["way"]), str(data["why"])
-            if way not in ways:
-                raise ValueError(f"{way} is none of the ways here")
+            way, why = ways[ways.index(Way(**data["way"]))], str(data["why"])
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -43,12 +43,14 @@ _SIGNATURES: dict[str, list[type]] = {
     "columns": [],
     "panel_size": [],
     "has_dots": [],
+    "permit_amx": [],
     "multiplied": [*[c_void_p] * 3, c_long, c_bool],
     "multiplied_one_by_one": [c_void_p] * 3 + [c_long] * 2,
     "most_tile_rows": [],
     "multiply_adds": [c_void_p, c_long],
     "dot_products": [c_void_p, c_long],
     "read_through": [c_void_p, c_long],
+    "amx_products": [c_long],
     "use_threads": [c_long],
     "use_tile_rows": [c_long],
     "swiglu": [*[c_void_p] * 5, c_long],
@@ -87,9 +89,11 @@ _RESULTS: dict[str, Any] = {
     "columns": c_char_p,
     "dot_products": c_double,
     "has_dots": c_bool,
+    "permit_amx": c_bool,
     "multiply_adds": c_double,
     "panel_size": c_long,
     "read_through": c_float,
+    "amx_products": c_double,
 }
 """Result types of the functions that return something."""
 

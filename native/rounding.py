@@ -1,8 +1,8 @@
-"""Whether a draft head is faster in 8 bits on this machine, where products of bf16 are dot products: measured while it
-is loaded. Called for heads that `spec.quantization: auto` serves.
+"""Whether a draft head is faster in 8 bits on this machine, where products of bf16 are dot products or AMX's: measured
+while it is loaded. Called for heads that `spec.quantization: auto` serves.
 
-Integers are multiplied in fp32, which takes twice as long as dot products of bf16 and reads half as much: what pays
-depends on the head's size and on the CPU.
+Integers are multiplied in fp32, which takes longer than those products and reads half as much: what pays depends on the
+head's size and on the CPU.
 """
 
 import math
@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from aerie.engine.model.matrix import rounded
 from aerie.native.choice import COUNTS, SMALL, trial_weights
-from aerie.native.trials import DOTS, PanelTrial, Shape, Way, least_seconds
+from aerie.native.products import Multiplier
+from aerie.native.trials import PanelTrial, Shape, Way, least_seconds
 
 _SECONDS = 0.15
 
@@ -21,11 +22,11 @@ def int8_pays(shapes: Sequence[Shape], way: Way) -> bool:
     """Whether matrices [out, in] of a head take less time in 8 bits than `way` does, in the geometric mean over 1 to 64
     tokens: drafts have a token or as many as requests, extends several, prompts many.
     """
-    if way.product != DOTS or sum(out * inputs for out, inputs in shapes) < SMALL:
+    if way.multiplier is Multiplier.FP32 or sum(out * inputs for out, inputs in shapes) < SMALL:
         return True
     weights = trial_weights(shapes, 1)
     trials = {
-        way: PanelTrial(weights, dots=True),
+        way: PanelTrial(weights, way.multiplier),
         replace(way, product="int8"): PanelTrial([rounded(weight.bfloat16()) for weight in weights]),
     }
     clock = time.thread_time if way.threads == 1 else time.perf_counter

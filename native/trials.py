@@ -14,12 +14,14 @@ from aerie.engine.model.matrix import Rounded
 from aerie.engine.model.packing import HalfPacked, Packed
 from aerie.native.library import library
 from aerie.native.pages import LargePages
-from aerie.native.products import Matrix, Panels
+from aerie.native.products import Matrix, Multiplier, Panels, amx_here, dots_here
 
 Shape = tuple[int, int]
 """[out, in]"""
-PANELS, DOTS, FP16 = "panels", "dots", "fp16"
-"""Aerie's own product with weights widened to fp32, its own with dot products of bf16, and torch's of FBGEMM."""
+PANELS, DOTS, AMX, FP16 = "panels", "dots", "amx", "fp16"
+"""Aerie's own product with weights widened to fp32, its own with dot products of bf16 and with AMX, and torch's of
+FBGEMM.
+"""
 _COMPARED = (1, 2, 7, 16, 64)
 """Numbers of tokens whose results `steady` compares."""
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 12
@@ -32,7 +34,9 @@ class Way:
     product: str
     threads: int
     tile_rows: int
-    """The most tokens that a tile of Aerie's product has; 0 for torch's."""
+    """The most tokens that a tile of Aerie's product in vectors has; 0 for torch's."""
+    multiplier: Multiplier = Multiplier.FP32
+    """Of Aerie's product."""
 
     @property
     def ours(self) -> bool:
@@ -43,6 +47,16 @@ class Way:
         torch.set_num_threads(self.threads)
         library().use_threads(self.threads)
         library().use_tile_rows(self.tile_rows or library().most_tile_rows())
+
+
+def own_products(*, rounds: bool) -> dict[str, Multiplier]:
+    """Aerie's own on this CPU, the most preferred first. `rounds` is whether they may round activations to bf16."""
+    found = {PANELS: Multiplier.FP32}
+    if rounds and dots_here():
+        found[DOTS] = Multiplier.DOTS
+    if amx_here():
+        found[AMX] = Multiplier.AMX_BF16 if rounds else Multiplier.AMX
+    return found
 
 
 def tile_sizes() -> list[int]:
@@ -65,9 +79,9 @@ def shapes_of(model: ModelConfig) -> dict[str, Shape]:
 class PanelTrial:
     """Aerie's own products with several matrices, one after the other, in one call as in a step."""
 
-    def __init__(self, weights: Sequence[Tensor | Rounded], *, dots: bool = False) -> None:
+    def __init__(self, weights: Sequence[Tensor | Rounded], multiplier: Multiplier = Multiplier.FP32) -> None:
         pages = LargePages()
-        self._panels = [_panels(weight, pages, dots=dots) for weight in weights]
+        self._panels = [_panels(weight, multiplier, pages) for weight in weights]
         self._matrices = (Matrix * len(weights))(*(panels.matrix(None) for panels in self._panels))
         self._inputs, self._outputs = (max(weight.shape[side] for weight in weights) for side in (1, 0))
 
@@ -75,16 +89,16 @@ class PanelTrial:
         x, out = torch.rand(tokens, self._inputs), torch.empty(tokens, self._outputs)
         given = (out.data_ptr(), x.data_ptr(), self._matrices, len(self._matrices), tokens)
 
-        def run(_: tuple[Tensor, Tensor] = (x, out)) -> None:  # the arrays live as long as their addresses are used
+        def run(_: object = (x, out, self)) -> None:  # which live as long as their addresses are used
             library().multiplied_one_by_one(*given)
 
         return run
 
 
-def _panels(weight: Tensor | Rounded, pages: LargePages, *, dots: bool) -> Panels:
+def _panels(weight: Tensor | Rounded, multiplier: Multiplier, pages: LargePages) -> Panels:
     if isinstance(weight, Rounded):
-        return Panels(weight.integers, weight.scales, pages=pages)
-    return Panels(weight.bfloat16(), dots=dots, pages=pages)
+        return Panels(weight.integers, weight.scales, multiplier=multiplier, pages=pages)
+    return Panels(weight.bfloat16(), multiplier=multiplier, pages=pages)
 
 
 class TorchTrial:

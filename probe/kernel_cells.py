@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aerie.native.trials import DOTS, FP16, PANELS
-from aerie.probe.layouts import INT8, bytes_of, in_bf16, is_ours
+from aerie.native.trials import FP16, PANELS
+from aerie.probe.layouts import BF16, bytes_of, is_ours, product_of
 
 Cell = dict[str, Any]
 LAYER = "layer"
@@ -17,22 +17,18 @@ class Kernels:
     """Aerie's compiled kernels in a measurement, and what they found one thread to do at most."""
 
     name: str
-    chosen: str | None
-    """The layout that serves the model by default; None if that is not known."""
-    peak: float
-    """Multiply-adds a second, in registers."""
+    chosen: Mapping[str, str]
+    """The layout that serves the model by default, by precision; none where that is not known."""
+    peaks: Mapping[str, float]
+    """Multiply-adds a second of Aerie's products, in registers."""
     bandwidth: float
     """Bytes a second, from memory."""
-    dots_peak: float | None = None
-    """Multiply-adds a second by dot products of bf16; None where there are none."""
-
-    def serves(self, layout: str, precision: str) -> bool:
-        """Whether `layout` is what serves such weights; those of 8 bits have no dot products."""
-        chosen = self.chosen or ""
-        return layout == (chosen.replace(DOTS, PANELS) if precision == INT8 else chosen)
 
     def peak_of(self, layout: str) -> float:
-        return self.dots_peak if self.dots_peak is not None and in_bf16(layout) else self.peak
+        """Of torch's product in bf16, the most that any of Aerie's has; of its others, that of fp32."""
+        if is_ours(layout):
+            return self.peaks[product_of(layout)]
+        return max(self.peaks.values()) if layout == BF16 else self.peaks[PANELS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +58,21 @@ def cells_of(timings: Sequence[Timed], threads: int, kernels: Kernels | None) ->
 def layer_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Of the sum of all matrices, from their cells in all precisions. Its limits are the highest of theirs."""
     ours = [cell for cell in cells if cell["kernel_set"]]
-    rounded = [cell["peak_gmacs"] * 1e9 for cell in ours if in_bf16(cell["layout"])]
-    serving = {cell["layout"] for cell in cells if cell["of_best_choice"] is not None}
-    chosen = {layout for layout in serving if in_bf16(layout)} or serving
+    peaks: dict[str, float] = {}
+    for cell in ours:
+        product = product_of(cell["layout"])
+        peaks[product] = max(peaks.get(product, 0.0), cell["peak_gmacs"] * 1e9)
+    serving: dict[str, set[str]] = {}
+    for cell in cells:
+        if cell["of_best_choice"] is not None:
+            serving.setdefault(cell["precision"], set()).add(cell["layout"])
     kernels = None
     if ours:
         kernels = Kernels(
             ours[0]["kernel_set"],
-            chosen.pop() if len(chosen) == 1 else None,
-            max(cell["peak_gmacs"] for cell in ours if not in_bf16(cell["layout"])) * 1e9,
+            {precision: layouts.pop() for precision, layouts in serving.items() if len(layouts) == 1},
+            peaks,
             max(cell["gigabytes_per_s"] for cell in ours) * 1e9,
-            max(rounded, default=None),
         )
     return cells_of(_sums(cells), cells[0]["threads"], kernels)
 
@@ -115,7 +115,9 @@ def _cells(timed: Timed, threads: int, kernels: Kernels | None) -> list[Cell]:
             "of_bandwidth": _bytes(timed, layout) / taken / kernels.bandwidth if kernels else None,
             "over_columns": timed.seconds["columns"] / taken,
             "over_torch": theirs / taken,
-            "of_best_choice": min(choices) / taken if kernels and kernels.serves(layout, timed.precision) else None,
+            "of_best_choice": min(choices) / taken
+            if kernels and kernels.chosen.get(timed.precision) == layout
+            else None,
             "kernel_set": kernels.name if kernels and is_ours(layout) else None,
             "peak_gmacs": kernels.peak_of(layout) / 1e9 if kernels else None,
             "gigabytes_per_s": kernels.bandwidth / 1e9 if kernels else None,

@@ -2,7 +2,7 @@
 matrix has bf16 weights, or 8-bit integers with a scale for each output, as `model.quantization: int8` serves them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +13,8 @@ from torch import Tensor
 from aerie.engine.model.matrix import Matrix, Rounded
 from aerie.engine.model.packing import HalfPacked, Int8Packed
 from aerie.native.library import library, missing
-from aerie.native.products import dots_here
-from aerie.native.trials import DOTS, FP16, PANELS, PanelTrial, TorchTrial, tile_sizes
+from aerie.native.products import Multiplier
+from aerie.native.trials import AMX, DOTS, FP16, PANELS, PanelTrial, TorchTrial, tile_sizes
 
 BF16, INT8 = "bf16", "int8"
 """Precisions of weights, and of torch's products whose inputs are bf16, too."""
@@ -25,12 +25,12 @@ Product = Callable[[Tensor], Tensor]
 
 
 def is_ours(layout: str) -> bool:
-    return layout.startswith((PANELS, DOTS))
+    return layout.startswith((PANELS, DOTS, AMX))
 
 
-def in_bf16(layout: str) -> bool:
-    """Whether its inputs are rounded to bf16, as a CPU's dot products need them."""
-    return layout == BF16 or layout.startswith(DOTS)
+def product_of(layout: str) -> str:
+    """Which of Aerie's products a layout of its own is for."""
+    return layout.split(maxsplit=1)[0]
 
 
 def bytes_of(layout: str, precision: str) -> int:
@@ -39,8 +39,8 @@ def bytes_of(layout: str, precision: str) -> int:
 
 
 def tiled(product: str, rows: int) -> str:
-    """The name of a layout of Aerie's own in tiles of up to so many tokens."""
-    return f"{product} in tiles of {rows}"
+    """The name of a layout of Aerie's own in tiles of up to so many tokens; those of AMX have one size."""
+    return product if product == AMX else f"{product} in tiles of {rows}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,11 @@ class Tiled:
         return tiled
 
 
-Layout = TorchTrial | Tiled
+Layout = TorchTrial | Tiled | PanelTrial
 
 
-def layouts_of(weights: list[Matrix], *, fp16: bool, dots: bool) -> dict[str, Layout]:
-    """By name, all that are here. `fp16` is whether FBGEMM's, which needs AVX2, may be, and `dots` whether Aerie's for
-    dot products of bf16.
-    """
+def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bool) -> dict[str, Layout]:
+    """By name, all that are here: of Aerie's those of `own`. `fp16` is whether FBGEMM's, which needs AVX2, may be."""
     forms = [torch_products(weight, fp16=fp16) for weight in weights]
     layouts: dict[str, Layout] = {
         name: TorchTrial([form[name] for form in forms], weights, dtype=input_dtype(name))
@@ -74,11 +72,16 @@ def layouts_of(weights: list[Matrix], *, fp16: bool, dots: bool) -> dict[str, La
         if all(name in form for form in forms)
     }
     if missing() is None:
-        trials = {PANELS: PanelTrial(weights)}
-        if dots and dots_here() and isinstance(weights[0], Tensor):
-            trials[DOTS] = PanelTrial(weights, dots=True)
-        layouts |= {tiled(own, rows): Tiled(trial, rows) for own, trial in trials.items() for rows in tile_sizes()}
+        for product, multiplier in own.items():
+            trial = PanelTrial(weights, multiplier)
+            sizes = {tiled(product, rows): Tiled(trial, rows) for rows in tile_sizes()}
+            layouts |= {product: trial} if product == AMX else sizes
     return layouts
+
+
+def own_of(precision: str, own: Mapping[str, Multiplier]) -> dict[str, Multiplier]:
+    """Those of Aerie's products that weights of a precision can have."""
+    return {name: multiplier for name, multiplier in own.items() if name != DOTS or precision == BF16}
 
 
 def input_dtype(name: str) -> torch.dtype:

@@ -17,10 +17,10 @@ from aerie.engine.model.matrix import Matrix, rounded
 from aerie.native.choice import choose
 from aerie.native.library import library, library_name, missing
 from aerie.native.pages import LargePages
-from aerie.native.products import dots_here
-from aerie.native.trials import FP16, Shape
+from aerie.native.products import Multiplier
+from aerie.native.trials import FP16, Shape, own_products
 from aerie.probe.kernel_cells import Cell, Kernels, Timed, cells_of
-from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, tiled
+from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, own_of, tiled
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 _COPIES = 1 << 25
@@ -43,8 +43,8 @@ class Measure:
     threads: int = 1
     fp16: bool = True
     """Whether FBGEMM's product, which needs AVX2, is measured."""
-    dots: bool = False
-    """Whether Aerie's by dot products of bf16 may serve the model; then it is measured where the CPU has it."""
+    rounds: bool = False
+    """Whether Aerie's products may round activations to bf16."""
 
 
 @torch.inference_mode()
@@ -57,9 +57,11 @@ def measure_matrix(measure: Measure, name: str) -> list[Cell]:
     ours = missing() is None
     if ours:
         library().use_threads(measure.threads)
-    limits, chosen = (_Limits(), _chosen(measure)) if ours else (None, None)
+    own = own_products(rounds=measure.rounds) if ours else {}
+    limits = _Limits(own) if ours else None
+    chosen = _chosen(measure, own) if ours else {}
     clock = time.thread_time if measure.threads == 1 else time.perf_counter  # what else runs here costs no CPU time
-    timings = _timings(measure, name)
+    timings = _timings(measure, name, own)
     end = time.monotonic() + measure.seconds
     for number in range(_MOST_ROUNDS):
         if number >= _LEAST_ROUNDS and time.monotonic() > end:
@@ -70,33 +72,43 @@ def measure_matrix(measure: Measure, name: str) -> list[Cell]:
             limits.measure(clock)
     kernels = None
     if limits is not None:
-        kernels = Kernels(library_name(), chosen, limits.peak, limits.bandwidth, limits.dots_peak or None)
+        kernels = Kernels(library_name(), chosen, limits.peaks, limits.bandwidth)
     return cells_of([timing.timed for timing in timings], measure.threads, kernels)
 
 
 class _Limits:
     """What this CPU can do on one thread."""
 
-    peak, dots_peak, bandwidth = 0.0, 0.0, 0.0
-    """Multiply-adds a second in fp32 and by dot products of bf16, and bytes a second, the most so far."""
-
-    def __init__(self) -> None:
+    def __init__(self, own: Mapping[str, Multiplier]) -> None:
+        self.bandwidth = 0.0
+        """Bytes a second, the most so far."""
+        self.peaks = dict.fromkeys(own, 0.0)
+        """Multiply-adds a second of Aerie's products, the most so far."""
+        self._own = own
         self._numbers = torch.full((64,), 1e-3)
         self._floats = LargePages().keep(torch.zeros(_FLOATS))
 
     def measure(self, clock: Callable[[], float]) -> None:
         for _ in range(4):  # the first ones slow a CPU down that lowers its frequency for them
             self._numbers.fill_(1e-3)
-            began = clock()
-            done = library().multiply_adds(self._numbers.data_ptr(), _MULTIPLY_ADDS)
-            self.peak = max(self.peak, done / (clock() - began))
-            if dots_here():
+            for product, multiplier in self._own.items():
                 began = clock()
-                done = library().dot_products(self._numbers.data_ptr(), _MULTIPLY_ADDS)
-                self.dots_peak = max(self.dots_peak, done / (clock() - began))
+                done = self._arithmetic(multiplier)
+                self.peaks[product] = max(self.peaks[product], done / (clock() - began))
         began = clock()
         library().read_through(self._floats.data_ptr(), self._floats.numel())
         self.bandwidth = max(self.bandwidth, 4 * self._floats.numel() / (clock() - began))
+
+    def _arithmetic(self, multiplier: Multiplier) -> float:
+        """Returns the number of multiply-adds of activations."""
+        numbers = self._numbers.data_ptr()
+        if multiplier is Multiplier.FP32:
+            done = library().multiply_adds(numbers, _MULTIPLY_ADDS)
+        elif multiplier is Multiplier.DOTS:
+            done = library().dot_products(numbers, _MULTIPLY_ADDS)
+        else:
+            done = library().amx_products(_MULTIPLY_ADDS) / multiplier.parts
+        return float(done)
 
 
 class _Timing:
@@ -130,13 +142,14 @@ class _Timing:
         return Timed(self._precision, self._name, self._shape, self._weights, self._tokens, seconds)
 
 
-def _timings(measure: Measure, name: str) -> list[_Timing]:
+def _timings(measure: Measure, name: str, own: Mapping[str, Multiplier]) -> list[_Timing]:
     out, wide = shape = measure.shapes[name]
     copies = max(1, min(measure.layers, _COPIES // (out * wide)))
     weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
     by_precision: dict[str, list[Matrix]] = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
     layouts = {
-        precision: layouts_of(forms, fp16=measure.fp16, dots=measure.dots) for precision, forms in by_precision.items()
+        precision: layouts_of(forms, own_of(precision, own), fp16=measure.fp16)
+        for precision, forms in by_precision.items()
     }
     return [
         _Timing(precision, name, shape, copies, tokens, layouts[precision])
@@ -145,11 +158,14 @@ def _timings(measure: Measure, name: str) -> list[_Timing]:
     ]
 
 
-def _chosen(measure: Measure) -> str:
-    """The layout that serves this model by default."""
-    shapes, dots = list(measure.shapes.values()), measure.dots and dots_here()
-    way = choose(shapes, measure.layers, threads=measure.threads, pinned=True, dots=dots).way
-    return tiled(way.product, way.tile_rows) if way.ours else FP16
+def _chosen(measure: Measure, own: Mapping[str, Multiplier]) -> dict[str, str]:
+    """The layouts that serve this model by default, by precision."""
+    shapes, found = list(measure.shapes.values()), {}
+    for precision in (BF16, INT8):
+        products, integers = own_of(precision, own), precision == INT8
+        given = choose(shapes, measure.layers, threads=measure.threads, pinned=True, own=products, integers=integers)
+        found[precision] = tiled(given.way.product, given.way.tile_rows) if given.way.ours else FP16
+    return found
 
 
 if __name__ == "__main__":

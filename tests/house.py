@@ -33,7 +33,10 @@ FLOORS: dict[str, str] = {
     "train": "progress optimization heads demo pipeline experiments __main__",
 }
 """The parts of a room, lowest first: each imports only parts before it."""
-HEADERS = "vectors.h dots.h crew.h columns.h kernels.h functions.h tile.h scores.h model.h plans.h step.h head.h"
+HEADERS = (
+    "vectors.h amx.h dots.h crew.h columns.h kernels.h outputs.h functions.h tile.h scores.h model.h plans.h step.h "
+    "head.h"
+)
 """The headers of native/src, lowest first: each includes only headers before it."""
 
 

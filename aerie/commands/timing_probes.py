@@ -107,7 +107,7 @@ def kernels_command(
     config = config_of(target, overrides)
     pieces = resumed(json, config, _PRODUCTS) if resume else Pieces(json, config, rooms=_PRODUCTS)
     model = read_target(config)
-    measure = Measure(shapes_of(model), model.layers, threads=threads, dots=served_in_bf16(config, model))
+    measure = Measure(shapes_of(model), model.layers, threads=threads, rounds=served_in_bf16(config, model))
     if quick:
         measure = replace(measure, tokens=(1, 3), seconds=0.0)
     marches = words(march, list(LEVELS)) if march else [runnable()[0].name]

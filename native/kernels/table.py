@@ -23,7 +23,8 @@ from aerie.native.kernels import compact as moves
 from aerie.native.kernels import mlp as mlps
 from aerie.native.kernels import slots as places
 from aerie.native.library import library_name, missing
-from aerie.native.trials import DOTS, PANELS
+from aerie.native.products import Multiplier
+from aerie.native.trials import AMX, DOTS, PANELS
 from aerie.spec.drafters.frontier import advance, children
 from aerie.spec.round.compact import compact
 from aerie.spec.trees.accept import accept
@@ -36,7 +37,8 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
     layers.
     """
     product = PANELS if choice is None else choice.way.product
-    packs = {PANELS: products.pack, DOTS: products.pack_dots}
+    multiplier = Multiplier.FP32 if choice is None else choice.way.multiplier
+    packs = {PANELS: products.pack, DOTS: products.pack_dots, AMX: products.pack_amx}
     return Kernels(
         "cpp",
         {
@@ -56,7 +58,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
             mlp: mlps.mlp,
             normed: layer.normed,
             **({pack: packs[product]} if product in packs else {}),
-            pack_int8: products.pack_int8,
+            pack_int8: products.pack_int8_for(multiplier),
             publish: future_map.publish,
             select: trees.select,
             slots: places.slots,

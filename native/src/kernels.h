@@ -10,12 +10,20 @@ struct Norm {
   const float *gain, *floor;  // null where there is none
 };
 
+// What multiplies by a matrix. All but the first have panels of pairs of bf16 inputs.
+enum class Multiplier : int32_t {
+  kFp32,     // weights are widened (tile.h)
+  kDots,     // x is rounded to bf16, for dot products (dots.h)
+  kAmx,      // x is split into three numbers of bf16 (amx.cpp)
+  kAmxBf16,  // the same, and x is rounded
+};
+
 struct Matrix {
   const void* panels;
   const float* scales;  // one for each place of the panels, whose weights are 8-bit integers; null if they are bf16
   const float* bias;    // [outputs], or null
   long outputs, inputs;
-  bool dots;  // panels of pairs of bf16 inputs, for dot products (dots.h)
+  Multiplier multiplier;
 };
 
 struct Layer {
@@ -32,6 +40,8 @@ void normed(float* out, const float* x, const float* gain, const float* floor, l
 void gated(float* out, const float* both, long tokens, long inner);
 
 void multiplied(float* out, const float* x, const aerie::Matrix* matrix, long tokens, bool adds);
+
+void multiplied_by_amx(float* out, const float* x, const aerie::Matrix* matrix, long tokens, bool adds);
 
 void rotated_to(float* merged, const float* rotations, void* pool, const int64_t* slots, long tokens, long heads, long kv_heads,
                long dim, bool halves);

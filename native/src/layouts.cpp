@@ -18,7 +18,7 @@ struct Layout {
 const Layout kLayouts[] = {
     {"Norm", {sizeof(Norm), offsetof(Norm, gain), offsetof(Norm, floor), -1}},
     {"Matrix", {sizeof(Matrix), offsetof(Matrix, panels), offsetof(Matrix, scales), offsetof(Matrix, bias),
-     offsetof(Matrix, outputs), offsetof(Matrix, inputs), offsetof(Matrix, dots), -1}},
+     offsetof(Matrix, outputs), offsetof(Matrix, inputs), offsetof(Matrix, multiplier), -1}},
     {"Layer", {sizeof(Layer), offsetof(Layer, embedding), offsetof(Layer, input), offsetof(Layer, query),
      offsetof(Layer, key), offsetof(Layer, post), offsetof(Layer, qkv), offsetof(Layer, output),
      offsetof(Layer, gate_up), offsetof(Layer, down), -1}},

@@ -1,4 +1,5 @@
 // What native/choice measures: products one after the other, as in a step, and the limits of this CPU on one thread.
+#include "amx.h"
 #include "dots.h"
 #include "kernels.h"
 
@@ -39,6 +40,22 @@ extern "C" double dot_products([[maybe_unused]] float* numbers, [[maybe_unused]]
   for (long i = 0; i < count; ++i) total += sums[i];
   store(numbers, total);
   return 2.0 * static_cast<double>(rounds) * count * kLanes;
+#else
+  return 0;
+#endif
+}
+
+// The same of AMX, on tiles of zeros. Returns 0 if this library has none; this process may use them.
+extern "C" double amx_products([[maybe_unused]] long rounds) {
+#ifdef AERIE_AMX
+  const AmxTiles tiles(kTileRows);
+  zero_tile<0>(), zero_tile<1>(), zero_tile<2>(), zero_tile<3>();
+  zero_tile<4>(), zero_tile<5>(), zero_tile<6>(), zero_tile<7>();
+  for (long round = 0; round < rounds; ++round) {
+    add_tile_product<0, 6, 4>(), add_tile_product<1, 6, 5>();
+    add_tile_product<2, 7, 4>(), add_tile_product<3, 7, 5>();
+  }
+  return 4.0 * static_cast<double>(rounds) * kTileRows * kTileInputs * kLanes;
 #else
   return 0;
 #endif

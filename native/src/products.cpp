@@ -8,6 +8,7 @@
 
 #include "crew.h"
 #include "kernels.h"
+#include "outputs.h"
 #include "tile.h"
 
 using namespace aerie;
@@ -24,16 +25,13 @@ struct Product {
   static constexpr long at_once = Arithmetic<Weight>::inputs;
 
   Product(float* out, const float* x, const Matrix& matrix, bool adds)
-      : out(out), x(x), panels(static_cast<const Weight*>(matrix.panels)), scales(matrix.scales), bias(matrix.bias),
-        outputs(matrix.outputs), inputs(matrix.inputs), steps((inputs + at_once - 1) / at_once), adds(adds) {}
+      : outputs(out, matrix, adds), x(x), panels(static_cast<const Weight*>(matrix.panels)), inputs(matrix.inputs),
+        steps((inputs + at_once - 1) / at_once) {}
 
-  float* out;
+  Outputs outputs;
   const float* x;
   const Weight* panels;
-  const float* scales;  // null for unscaled weights
-  const float* bias;    // or null
-  long outputs, inputs, steps;  // as many steps as inputs, or as pairs of them
-  bool adds;
+  long inputs, steps;  // as many steps as inputs, or as pairs of them
 };
 
 std::atomic<long> tile_rows{kMostRows};
@@ -78,21 +76,6 @@ void arrange(std::vector<Factor<Weight>>& blocks, const Product<Weight>& product
       copy(to, product.x + token * product.inputs + first, std::min(depth, product.inputs - first));
 }
 
-// Writes sums [rows, kPitch], whose first row and column are `row` and `output` of the product.
-template <class Weight>
-void put(float* sums, const Product<Weight>& product, long row, long rows, long output, long count) {
-  count = std::min(count, product.outputs - output);
-  float* out = product.out + row * product.outputs + output;
-  for (; rows > 0; --rows, out += product.outputs, sums += kPitch) {
-    for (long i = 0; product.scales && i < count; ++i) sums[i] *= product.scales[output + i];
-    for (long i = 0; product.bias && i < count; ++i) sums[i] += product.bias[output + i];
-    if (product.adds)
-      for (long i = 0; i < count; ++i) out[i] += sums[i];
-    else
-      std::memcpy(out, sums, count * sizeof(float));
-  }
-}
-
 // The steps from `first` on, of all tokens of a cut, for the panels from `panel` on. Sums [tokens, kPitch] are kept
 // between the calls for all steps; the last one puts them.
 template <class Weight>
@@ -112,7 +95,7 @@ void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product
         const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
         float* const own = fresh && done ? sums : sums + row * kPitch + at * kPanel;  // one place stays in the cache
         tile(own, kPitch, fresh, x + row * kStride, weights + at * apart, apart, count);
-        if (done) put(own, product, row, rows, (panel + at) * kPanel, (next - at) * kPanel);
+        if (done) product.outputs.put(own, kPitch, row, rows, (panel + at) * kPanel, (next - at) * kPanel);
       }
     }
   }
@@ -132,7 +115,7 @@ void multiply(const Product<Weight>& product, const Factor<Weight>* blocks, cons
 template <class Weight>
 void multiply(Product<Weight> product, long tokens) {
   static thread_local std::vector<Factor<Weight>> blocks;
-  const long all = (product.outputs + kPanel - 1) / kPanel, blocks_of_tokens = (tokens + kMostTokens - 1) / kMostTokens;
+  const long all = (product.outputs.count + kPanel - 1) / kPanel, blocks_of_tokens = (tokens + kMostTokens - 1) / kMostTokens;
   for (long part = 0; part < blocks_of_tokens; ++part) {
     const Cut cut{(part + 1) * tokens / blocks_of_tokens - part * tokens / blocks_of_tokens};
     arrange(blocks, product, cut.tokens);
@@ -140,7 +123,7 @@ void multiply(Product<Weight> product, long tokens) {
     in_parts(all, kAlone / (kPanel * product.inputs * cut.tokens),
              [&, arranged](long begin, long end) { multiply(product, arranged, cut, begin, end); });
     product.x += cut.tokens * product.inputs;
-    product.out += cut.tokens * product.outputs;
+    product.outputs.out += cut.tokens * product.outputs.count;
   }
 }
 
@@ -167,9 +150,10 @@ extern "C" bool has_dots() {
 // x [tokens, inputs] -> out [tokens, outputs], written or added to.
 extern "C" void multiplied(float* out, const float* x, const Matrix* matrix, long tokens, bool adds) {
   if (tokens == 0) return;
-  if (matrix->scales) return multiply(Product<int8_t>(out, x, *matrix, adds), tokens);
 #ifdef AERIE_DOTS
-  if (matrix->dots) return multiply(Product<Pair>(out, x, *matrix, adds), tokens);
+  if (matrix->multiplier == Multiplier::kDots) return multiply(Product<Pair>(out, x, *matrix, adds), tokens);
 #endif
+  if (matrix->multiplier != Multiplier::kFp32) return multiplied_by_amx(out, x, matrix, tokens, adds);
+  if (matrix->scales) return multiply(Product<int8_t>(out, x, *matrix, adds), tokens);
   multiply(Product<uint16_t>(out, x, *matrix, adds), tokens);
 }

@@ -14,7 +14,7 @@ from aerie.contracts.config import parse_config
 from aerie.native import choice
 from aerie.native.choice import choose
 from aerie.native.library import library
-from aerie.native.products import pack
+from aerie.native.products import Multiplier, pack
 from aerie.native.trials import FP16, PANELS, PanelTrial, Way, least_seconds, steady
 from aerie.native.worker import NativeWorker
 from aerie.worker import build_worker
@@ -24,6 +24,7 @@ from tests.native.cpp_here import needs_cpp
 pytestmark = needs_cpp
 
 SHAPES, LAYERS = [(1024, 256), (256, 512)], 4
+OWN = {PANELS: Multiplier.FP32}
 Times = dict[tuple[str, int], float]
 """Seconds at any number of tokens, by product and threads; one second where there is none."""
 
@@ -70,9 +71,9 @@ def test_the_fastest_serves_and_torch_s_only_if_much_faster(trials: Callable[[Ti
 
 
 def test_threads_go_no_higher_than_allowed() -> None:
-    assert {way.threads for way in choice._ways(5, pinned=False, dots=False, product=None)} == {1, 2, 4, 5}
-    assert {way.threads for way in choice._ways(1, pinned=False, dots=False, product=None)} == {1}
-    assert {way.threads for way in choice._ways(3, pinned=True, dots=False, product=PANELS)} == {3}
+    assert {way.threads for way in choice._ways(5, pinned=False, own=OWN, product=None)} == {1, 2, 4, 5}
+    assert {way.threads for way in choice._ways(1, pinned=False, own=OWN, product=None)} == {1}
+    assert {way.threads for way in choice._ways(3, pinned=True, own=OWN, product=PANELS)} == {3}
 
 
 def test_a_choice_is_kept_for_this_cpu_this_library_and_this_model(
@@ -165,7 +166,7 @@ def test_real_trials_choose(kept_here: Path, caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.INFO)
     chosen = choose(SHAPES, LAYERS, threads=2)
     assert (
-        chosen.way in choice._ways(2, pinned=False, dots=False, product=None)
+        chosen.way in choice._ways(2, pinned=False, own=OWN, product=None)
         and "measured at 1, 4, 16 and 64" in chosen.why
     )
     assert "products were measured" in caplog.text and len(list(kept_here.iterdir())) == 1

@@ -6,8 +6,9 @@ import pytest
 
 from aerie.engine.model.config import Rope
 from aerie.native import rounding
+from aerie.native.products import Multiplier
 from aerie.native.rounding import int8_pays
-from aerie.native.trials import DOTS, FP16, PANELS, Way
+from aerie.native.trials import AMX, DOTS, FP16, PANELS, Way
 from aerie.spec.heads.config import HeadConfig
 from tests.native.cpp_here import needs_cpp
 
@@ -20,17 +21,21 @@ def timed(monkeypatch: pytest.MonkeyPatch, stored: dict[int, float], in_int8: di
     """Trials with given outcomes, of weights that are not multiplied."""
 
     def measured(ways: Mapping[Way, object], counts: Sequence[int], **_: object) -> dict[Way, dict[int, float]]:
-        return {way: {DOTS: stored, "int8": in_int8}[way.product] for way in ways}
+        return {way: in_int8 if way.product == "int8" else stored for way in ways}
 
     monkeypatch.setattr(rounding, "least_seconds", measured)
 
 
+WAYS = [Way(DOTS, 1, 9, Multiplier.DOTS), Way(AMX, 1, 14, Multiplier.AMX_BF16)]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("many", "pays"), [(0.9, True), (1.9, True), (4.5, False)])
 def test_the_faster_of_both_serves_over_all_numbers_of_tokens(
-    monkeypatch: pytest.MonkeyPatch, many: float, pays: bool
+    monkeypatch: pytest.MonkeyPatch, many: float, pays: bool, way: Way
 ) -> None:
     timed(monkeypatch, dict.fromkeys(rounding.COUNTS, 1.0), {1: 0.5, 4: 0.5, 16: many, 64: 1.0})
-    assert int8_pays(SHAPES, Way(DOTS, 1, 9)) is pays
+    assert int8_pays(SHAPES, way) is pays
 
 
 @pytest.mark.parametrize("way", [Way(PANELS, 1, 14), Way(FP16, 1, 0)])
@@ -41,7 +46,7 @@ def test_sums_in_fp32_are_faster_over_fewer_bytes(monkeypatch: pytest.MonkeyPatc
 
 def test_small_heads_are_not_worth_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(rounding, "least_seconds")
-    assert int8_pays([(64, 64)], Way(DOTS, 1, 9))
+    assert all(int8_pays([(64, 64)], way) for way in WAYS)
 
 
 def test_a_head_names_the_matrices_that_it_is_served_with() -> None:

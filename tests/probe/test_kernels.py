@@ -17,9 +17,9 @@ from aerie.native.trials import PanelTrial, shapes_of, tile_sizes
 from aerie.probe import kernels
 from aerie.probe.kernel_cells import Kernels, Timed, cells_of, layer_cells
 from aerie.probe.kernels import measure_marches
-from aerie.probe.layouts import input_dtype, torch_products
+from aerie.probe.layouts import input_dtype, is_ours, torch_products
 from aerie.probe.multiplications import Measure, measure_matrix
-from tests.native.cpp_here import needs_cpp, needs_dots
+from tests.native.cpp_here import needs_amx, needs_cpp, needs_dots
 from tests.spec import models
 
 MARCH = runnable()[0].name
@@ -43,7 +43,7 @@ def test_a_matrix_is_measured_in_both_precisions_and_every_layout(tmp_path: Path
     for cell in cells:
         assert cell["matrix"] == "qkv" and cell["microseconds"] > 0 and cell["gmacs"] > 0
         assert cell["layout"] != "columns" or cell["over_columns"] == 1
-        assert cell["layout"].startswith("panels") or cell["over_torch"] <= 1
+        assert is_ours(cell["layout"]) or cell["over_torch"] <= 1
         assert cell["over_one"] > 0 and (cell["tokens"] > 1 or cell["over_one"] == 1)
 
 
@@ -74,7 +74,7 @@ def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
     """Their share is of the multiply-adds that they can do, and so is that of torch's products of bf16. On some CPUs
     these are fewer than those of fp32.
     """
-    measure = replace(measure_of(tmp_path), dots=True)
+    measure = replace(measure_of(tmp_path), rounds=True)
     cells: dict[str, list[dict[str, Any]]] = {"bf16": [], "int8": []}
     for cell in measure_matrix(measure, "qkv"):
         cells[cell["precision"]].append(cell)
@@ -82,18 +82,34 @@ def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
     assert len(dots) == 2 * 2 and not [cell for cell in cells["int8"] if cell["layout"].startswith("dots")]
     peaks = {cell["layout"]: cell["peak_gmacs"] for cell in cells["bf16"]}
     fp32 = peaks["columns"]
-    assert peaks["bf16"] == dots[0]["peak_gmacs"] != fp32 == peaks[f"panels in tiles of {tile_sizes()[0]}"]
+    assert dots[0]["peak_gmacs"] != fp32 == peaks[f"panels in tiles of {tile_sizes()[0]}"]
+    assert peaks["bf16"] == max(peaks.values())
     assert all(cell["over_torch"] > 0 and cell["kernel_set"] for cell in dots)
 
 
-def test_a_layer_of_dot_products_keeps_their_peak() -> None:
-    limits = Kernels("set", "dots in tiles of 2", 2.0, 8.0, 4.0)
-    seconds = {"columns": 4.0, "panels in tiles of 2": 2.0, "dots in tiles of 2": 1.0, "bf16": 8.0}
+@needs_amx
+@pytest.mark.parametrize("rounds", [True, False])
+def test_amx_is_measured_where_it_may_serve(tmp_path: Path, rounds: bool) -> None:
+    """An activation of fp32 is three of bf16 to it."""
+    cells = measure_matrix(replace(measure_of(tmp_path), rounds=rounds), "qkv")
+    ours = [cell for cell in cells if cell["layout"] == "amx"]
+    assert [(cell["precision"], cell["tokens"]) for cell in ours] == [
+        (precision, tokens) for precision in ("bf16", "int8") for tokens in (1, 3)
+    ]
+    fp32 = next(cell["peak_gmacs"] for cell in cells if cell["layout"] == "columns")
+    assert all(cell["kernel_set"] and cell["peak_gmacs"] > (6 if rounds else 2) * fp32 for cell in ours)
+
+
+def test_a_layer_of_other_products_keeps_their_peaks() -> None:
+    chosen = {"bf16": "dots in tiles of 2", "int8": "panels in tiles of 2"}
+    limits = Kernels("set", chosen, {"panels": 2.0, "dots": 4.0, "amx": 16.0}, 8.0)
+    seconds = {"columns": 4.0, "panels in tiles of 2": 2.0, "dots in tiles of 2": 1.0, "amx": 1.5, "bf16": 8.0}
     parts = [Timed("bf16", name, (2, 1), 2, 1, seconds) for name in ("a", "b")]
     eight = [timed(name, 2, 1, **{"panels in tiles of 2": 2.0}) for name in ("a", "b")]
     whole = layer_cells(cells_of([*parts, *eight], 1, limits))
     shares = {cell["layout"]: cell["of_peak"] for cell in whole if cell["precision"] == "bf16"}
-    assert shares == {name: 4 / (2 * taken) / (2 if name[0] in "cp" else 4) for name, taken in seconds.items()}
+    peaks = dict(zip(seconds, (2, 2, 4, 16, 16), strict=True))
+    assert shares == {name: 4 / (2 * taken) / peaks[name] for name, taken in seconds.items()}
     serving = [(cell["precision"], cell["layout"]) for cell in whole if cell["of_best_choice"] is not None]
     assert serving == [("bf16", "dots in tiles of 2"), ("int8", "panels in tiles of 2")]
 
@@ -121,14 +137,16 @@ def timed(matrix: str, weights: int, tokens: int, **seconds: float) -> Timed:
 
 
 def test_a_layer_is_the_sum_of_its_matrices() -> None:
-    narrow = cells_of([timed("a", 2, 1, panels=1.0, mkl=9.0)], 1, Kernels("set", "panels", 1.0, 8.0))
-    wide = cells_of([timed("b", 6, 1, panels=3.0)], 1, Kernels("set", "panels", 2.0, 4.0))
+    narrow = cells_of(
+        [timed("a", 2, 1, panels=1.0, mkl=9.0)], 1, Kernels("set", {"int8": "panels"}, {"panels": 1.0}, 8.0)
+    )
+    wide = cells_of([timed("b", 6, 1, panels=3.0)], 1, Kernels("set", {"int8": "panels"}, {"panels": 2.0}, 4.0))
     columns, panels = layer_cells(narrow + wide)
     assert panels["layout"] == "panels" and panels["microseconds"] == 4e6 and panels["over_torch"] == 2
     assert panels["of_peak"] == pytest.approx(8 / 4 / 2) and panels["of_bandwidth"] == pytest.approx(8 / 4 / 8)
     assert columns["layout"] == "columns", "a layout that one matrix lacks has no sum"
     assert panels["of_best_choice"] == 1 and columns["of_best_choice"] is None
-    torn = cells_of([timed("b", 6, 1, panels=3.0)], 1, Kernels("set", "columns", 2.0, 4.0))
+    torn = cells_of([timed("b", 6, 1, panels=3.0)], 1, Kernels("set", {"int8": "columns"}, {"panels": 2.0}, 4.0))
     assert all(cell["of_best_choice"] is None for cell in layer_cells(narrow + torn)), "no one layout serves"
     alone = cells_of([timed("b", 6, 1, panels=3.0)], 1, None)
     assert all(cell["of_peak"] is None for cell in layer_cells(alone)), "limits are known from kernels alone"

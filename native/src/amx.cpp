@@ -1,0 +1,215 @@
+// x W^T by AMX: sixteen rows of x at a time with 32 inputs of 32 outputs. W is stored in bf16 as for dot products, with
+// whole tiles of inputs, or in 8 bits, of which some panels at a time are widened to that. x is rounded to bf16, or split
+// into three numbers of bf16 that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs
+// in order, so a row's result does not depend on the number of rows; rows that a tile lacks are zeros.
+#include "amx.h"
+
+#include <vector>
+
+#include "crew.h"
+#include "outputs.h"
+#include "tile.h"
+
+#ifdef AERIE_AMX
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+using namespace aerie;
+
+#ifdef AERIE_AMX
+namespace amx {
+namespace {
+
+constexpr long kMostTokens = 256;     // whose inputs fit the cache
+constexpr long kAlone = 1 << 20;      // multiply-adds, not worth a second thread
+constexpr long kLine = 64;            // bytes of a cache line
+constexpr long kTileOfWeights = kTileInputs * kPanel;
+constexpr long kBytesAhead = 2048;    // of a panel, to prefetch
+constexpr long kPlaces = 2;           // tiles of rows, or panels, whose sums are kept at once
+
+// x in bf16, in tiles of rows and of inputs as they are read: [rows / 16, inputs / 32, Parts, 16, 32].
+template <int Parts>
+class Inputs {
+ public:
+  Inputs(uint16_t* at, long inputs) : at_(at), tiles_((inputs + kTileInputs - 1) / kTileInputs) {}
+
+  static long size(long tokens, long inputs) {
+    const Inputs sized(nullptr, inputs);
+    return (tokens + kTileRows - 1) / kTileRows * sized.tiles_ * kTile * Parts;
+  }
+  long tiles() const { return tiles_; }
+  const uint16_t* of(long tile_of_rows) const { return at_ + tile_of_rows * tiles_ * kTile * Parts; }
+
+  void fill(const float* x, long tokens, long inputs) {
+    const long rows = tokens < kTileRows ? tokens : (tokens + kTileRows - 1) / kTileRows * kTileRows;
+    for (long row = 0; row < rows; ++row)
+      for (long tile = 0; tile < tiles_; ++tile) {
+        float numbers[kTileInputs] = {};
+        if (row < tokens)
+          std::memcpy(numbers, x + row * inputs + tile * kTileInputs,
+                      std::min(kTileInputs, inputs - tile * kTileInputs) * sizeof(float));
+        split(at_ + ((row / kTileRows * tiles_ + tile) * Parts * kTileRows + row % kTileRows) * kTileInputs, numbers);
+      }
+  }
+
+  static constexpr long kTile = kTileRows * kTileInputs;
+
+ private:
+  // The number rounded to bf16, then what is left of it, twice.
+  static void split(uint16_t* to, float* numbers) {
+    for (long i = 0; i < kTileInputs; i += kLanes) {
+      Floats rest = load(numbers + i);
+      for (int part = 0; part < Parts; ++part) {
+        put(to + part * kTile + i, rest);
+        const Floats left = rest - widened(to + part * kTile + i);
+        rest = left == left ? left : Floats{};  // of an infinite number nothing is left
+      }
+    }
+  }
+
+  uint16_t* at_;
+  long tiles_;
+};
+
+// Sums of tiles of rows from `x` on and panels from `weights` on, in tiles: 0 and 1 for the halves of the first panel and
+// rows, 2 and 3 for the second panel or the second rows. What lies `ahead` of them is prefetched, unless that is nothing.
+template <int Parts, int Rows, int Panels>
+void sum_up(const uint16_t* x, const uint16_t* weights, long tiles, long ahead) {
+  static_assert(Rows * Panels <= kPlaces);
+  constexpr long tile = Inputs<Parts>::kTile;
+  const long apart = tiles * kTileOfWeights;
+  zero_tile<0>(), zero_tile<1>();
+  if (Rows * Panels > 1) zero_tile<2>(), zero_tile<3>();
+  for (long step = 0; step < tiles; ++step) {
+    const uint16_t* const own = x + step * Parts * tile;
+    for (int panel = 0; panel < Panels; ++panel) {
+      const uint16_t* const from = weights + panel * apart + step * kTileOfWeights;
+      const uint16_t* const next = from + ahead + (step * kTileOfWeights + ahead < apart ? 0 : (Panels - 1) * apart);
+#pragma GCC unroll 32
+      for (long line = 0; ahead && line < kTileOfWeights * 2 / kLine; ++line)
+        __builtin_prefetch(next + line * kLine / 2);
+      load_tile<4>(from, 2 * kLine);
+      load_tile<5>(from + kLine / 2, 2 * kLine);
+#pragma GCC unroll 3
+      for (int part = 0; part < Parts; ++part) {
+        load_tile<6>(own + part * tile, kLine);
+        if (panel == 0) add_tile_product<0, 6, 4>(), add_tile_product<1, 6, 5>();
+        if (panel == 1) add_tile_product<2, 6, 4>(), add_tile_product<3, 6, 5>();
+        if (Rows == 2) {
+          load_tile<7>(own + (tiles * Parts + part) * tile, kLine);
+          add_tile_product<2, 7, 4>(), add_tile_product<3, 7, 5>();
+        }
+      }
+    }
+  }
+}
+
+// Writes `rows` rows of the sums of a panel, in the tiles First and First + 1 of `whole` rows.
+template <int First>
+void put(const Outputs& outputs, long row, long rows, long whole, long panel) {
+  const long output = panel * kPanel;
+  if (outputs.plain() && rows == whole && output + kPanel <= outputs.count) {
+    const long pitch = outputs.count * static_cast<long>(sizeof(float));
+    store_tile<First>(outputs.at(row, output), pitch), store_tile<First + 1>(outputs.at(row, output + kLanes), pitch);
+    return;
+  }
+  alignas(kLine) float sums[kTileRows * kPanel];
+  store_tile<First>(sums, sizeof(float) * kPanel), store_tile<First + 1>(sums + kLanes, sizeof(float) * kPanel);
+  outputs.put(sums, kPanel, row, rows, output, kPanel);
+}
+
+inline uint16_t* on_a_line(uint16_t* numbers) {
+  return reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(numbers) + kLine - 1) / kLine * kLine);
+}
+
+// The panels of a matrix in pairs of bf16.
+class Panels {
+ public:
+  Panels(const Matrix& matrix, long tiles)
+      : at_(matrix.panels), size_(tiles * kTileOfWeights), integers_(matrix.scales != nullptr) {}
+
+  // `count` panels from `first` on, until the next call on this thread.
+  const uint16_t* of(long first, long count) const {
+    if (!integers_) return static_cast<const uint16_t*>(at_) + first * size_;
+    static thread_local std::vector<uint16_t> wide;
+    wide.resize(kPlaces * size_ + kLine / 2);
+    uint16_t* const to = on_a_line(wide.data());
+    const auto from = static_cast<const int8_t*>(at_) + first * size_;
+    for (long i = 0; i < count * size_; i += 2 * kLanes) {
+      if (i % kLine == 0) __builtin_prefetch(from + i + kBytesAhead);
+      // The first inputs of the pairs, then the second ones: a whole number of bf16 is the upper half of a float.
+      const Words one = same_bits<Words>(widened(from + i)), other = same_bits<Words>(widened(from + i + kLanes));
+      store(to + i, one >> 16 | (other & 0xFFFF0000u));
+    }
+    return to;
+  }
+
+ private:
+  const void* at_;
+  long size_;
+  bool integers_;
+};
+
+// The panels from `begin` to `end` for `tokens` rows.
+template <int Parts>
+void multiply_by(const Panels& panels, const Inputs<Parts>& x, const Outputs& outputs, long tokens, long begin,
+                 long end) {
+  const long whole = std::min(tokens, kTileRows), ahead = outputs.scales ? 0 : kBytesAhead / 2;
+  const AmxTiles tiles(whole);
+  for (long panel = begin, many; panel < end; panel += many) {
+    many = tokens <= kTileRows && panel + 1 < end ? 2 : 1;
+    const uint16_t* const weights = panels.of(panel, many);
+    if (many == 2) {
+      sum_up<Parts, 1, 2>(x.of(0), weights, x.tiles(), ahead / 2);
+      put<0>(outputs, 0, tokens, whole, panel), put<2>(outputs, 0, tokens, whole, panel + 1);
+    }
+    for (long row = 0; many == 1 && row < tokens; row += 2 * kTileRows) {
+      const bool both = row + kTileRows < tokens;
+      const auto sum = both ? sum_up<Parts, 2, 1> : sum_up<Parts, 1, 1>;
+      sum(x.of(row / kTileRows), weights, x.tiles(), ahead);
+      put<0>(outputs, row, std::min(kTileRows, tokens - row), whole, panel);
+      if (both) put<2>(outputs, row + kTileRows, std::min(kTileRows, tokens - row - kTileRows), whole, panel);
+    }
+  }
+}
+
+template <int Parts>
+void multiply(Outputs outputs, const float* x, const Matrix& matrix, long tokens) {
+  static thread_local std::vector<uint16_t> numbers;  // with room to begin on a cache line
+  for (long first = 0, count; first < tokens; first += count) {
+    count = std::min(kMostTokens, tokens - first);
+    numbers.resize(Inputs<Parts>::size(count, matrix.inputs) + kLine / 2);
+    Inputs<Parts> split(on_a_line(numbers.data()), matrix.inputs);
+    split.fill(x + first * matrix.inputs, count, matrix.inputs);
+    const Panels panels(matrix, split.tiles());
+    in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs * count),
+             [&, split](long begin, long end) { multiply_by(panels, split, outputs, count, begin, end); });
+    outputs.out += count * outputs.count;
+  }
+}
+
+}  // namespace
+}  // namespace amx
+#endif
+
+// Whether this process may use tiles: Linux gives a thread room for them only when asked.
+extern "C" bool permit_amx() {
+#ifdef AERIE_AMX
+  constexpr long ask = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, ask, tile_data) == 0;
+#else
+  return false;
+#endif
+}
+
+// x [tokens, inputs] -> out [tokens, outputs], written or added to. `matrix` is in pairs; permit_amx was true.
+extern "C" void multiplied_by_amx([[maybe_unused]] float* out, [[maybe_unused]] const float* x,
+                                  [[maybe_unused]] const Matrix* matrix, [[maybe_unused]] long tokens,
+                                  [[maybe_unused]] bool adds) {
+#ifdef AERIE_AMX
+  const Outputs outputs(out, *matrix, adds);
+  const auto multiply = matrix->multiplier == Multiplier::kAmx ? amx::multiply<3> : amx::multiply<1>;
+  multiply(outputs, x, *matrix, tokens);
+#endif
+}
