@@ -10,7 +10,7 @@ from aerie.native.products import Multiplier
 from aerie.native.rounding import int8_pays
 from aerie.native.trials import AMX, DOTS, FP16, PANELS, Way
 from aerie.spec.heads.config import HeadConfig
-from tests.native.cpp_here import needs_cpp
+from tests.native.cpp_here import needs_amx, needs_cpp
 
 pytestmark = needs_cpp
 
@@ -29,7 +29,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, stored: dict[int, float], in_int8: di
 WAYS = [Way(DOTS, 1, 9, Multiplier.DOTS), Way(AMX, 1, 14, Multiplier.AMX_BF16)]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=needs_amx)])
 @pytest.mark.parametrize(("many", "pays"), [(0.9, True), (1.9, True), (4.5, False)])
 def test_the_faster_of_both_serves_over_all_numbers_of_tokens(
     monkeypatch: pytest.MonkeyPatch, many: float, pays: bool, way: Way
