@@ -1,7 +1,7 @@
 // x W^T by AMX: sixteen rows of x at a time with 32 inputs of 32 outputs. W is stored in bf16 as for dot products, with
-// whole tiles of inputs, or in 8 bits, of which some panels at a time are widened to that. x is rounded to bf16, or split
-// into three numbers of bf16 that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs
-// in order, so a row's result does not depend on the number of rows; rows that a tile lacks are zeros.
+// whole tiles of inputs, or in 8 bits, which are widened tile by tile. x is rounded to bf16, or split into three of its
+// numbers that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs in order, so a
+// row's result does not depend on the number of rows; rows that a tile lacks are zeros.
 #include "amx.h"
 
 #include <vector>
@@ -21,12 +21,12 @@ using namespace aerie;
 namespace amx {
 namespace {
 
-constexpr long kMostTokens = 256;     // whose inputs fit the cache
-constexpr long kAlone = 1 << 20;      // multiply-adds, not worth a second thread
-constexpr long kLine = 64;            // bytes of a cache line
+constexpr long kMostTokens = 256;  // whose inputs fit the cache
+constexpr long kAlone = 1 << 20;   // multiply-adds, not worth a second thread
+constexpr long kLine = 64;         // bytes of a cache line
 constexpr long kTileOfWeights = kTileInputs * kPanel;
-constexpr long kBytesAhead = 2048;    // of a panel, to prefetch
-constexpr long kPlaces = 2;           // tiles of rows, or panels, whose sums are kept at once
+constexpr long kBytesAhead = 2048;  // of all panels at once, to prefetch
+constexpr long kPlaces = 2;         // tiles of rows, or panels, whose sums are kept at once
 
 // x in bf16, in tiles of rows and of inputs as they are read: [rows / 16, inputs / 32, Parts, 16, 32].
 template <int Parts>
@@ -72,23 +72,47 @@ class Inputs {
   long tiles_;
 };
 
-// Sums of tiles of rows from `x` on and panels from `weights` on, in tiles: 0 and 1 for the halves of the first panel and
-// rows, 2 and 3 for the second panel or the second rows. What lies `ahead` of them is prefetched, unless that is nothing.
-template <int Parts, int Rows, int Panels>
-void sum_up(const uint16_t* x, const uint16_t* weights, long tiles, long ahead) {
+// Integers as numbers of bf16, in pairs. Of each 32, the first half are the first inputs of the pairs.
+inline void widen(uint16_t* to, const int8_t* from, long count) {
+  for (long i = 0; i < count; i += 2 * kLanes) {
+    // A whole number of bf16 is the upper half of a float.
+    const Words one = same_bits<Words>(widened(from + i)), other = same_bits<Words>(widened(from + i + kLanes));
+    store(to + i, one >> 16 | (other & 0xFFFF0000u));
+  }
+}
+
+// Prefetches the tile of weights that lies `ahead` bytes behind this one; where only that is `left` of the panel, it is
+// further by the `others` that are computed with it.
+template <class Weight>
+inline void prefetch(const Weight* from, long ahead, long left, long others) {
+  const char* const next = reinterpret_cast<const char*>(from) + ahead + (ahead < left ? 0 : others);
+#pragma GCC unroll 32
+  for (long line = 0; line < kTileOfWeights * static_cast<long>(sizeof(Weight)); line += kLine)
+    __builtin_prefetch(next + line);
+}
+
+// Sums of tiles of rows from `x` on and panels from `weights` on, in tiles: 0 and 1 for the halves of the first panel
+// and rows, 2 and 3 for the second panel or the second rows.
+template <int Parts, int Rows, int Panels, class Weight>
+void sum_up(const uint16_t* x, const Weight* weights, long tiles) {
   static_assert(Rows * Panels <= kPlaces);
-  constexpr long tile = Inputs<Parts>::kTile;
+  constexpr long tile = Inputs<Parts>::kTile, bytes = kTileOfWeights * sizeof(Weight);
   const long apart = tiles * kTileOfWeights;
+  alignas(kLine) uint16_t wide[2 * kPlaces][sizeof(Weight) == 1 ? kTileOfWeights : 1];  // two steps at a time
   zero_tile<0>(), zero_tile<1>();
   if (Rows * Panels > 1) zero_tile<2>(), zero_tile<3>();
   for (long step = 0; step < tiles; ++step) {
     const uint16_t* const own = x + step * Parts * tile;
     for (int panel = 0; panel < Panels; ++panel) {
-      const uint16_t* const from = weights + panel * apart + step * kTileOfWeights;
-      const uint16_t* const next = from + ahead + (step * kTileOfWeights + ahead < apart ? 0 : (Panels - 1) * apart);
-#pragma GCC unroll 32
-      for (long line = 0; ahead && line < kTileOfWeights * 2 / kLine; ++line)
-        __builtin_prefetch(next + line * kLine / 2);
+      const Weight* const stored = weights + panel * apart + step * kTileOfWeights;
+      prefetch(stored, kBytesAhead / Panels, (tiles - step) * bytes, (Panels - 1) * tiles * bytes);
+      const uint16_t* from;
+      if constexpr (sizeof(Weight) == 1) {
+        widen(wide[step % 2 * kPlaces + panel], stored, kTileOfWeights);
+        from = wide[step % 2 * kPlaces + panel];
+      } else {
+        from = stored;
+      }
       load_tile<4>(from, 2 * kLine);
       load_tile<5>(from + kLine / 2, 2 * kLine);
 #pragma GCC unroll 3
@@ -123,51 +147,22 @@ inline uint16_t* on_a_line(uint16_t* numbers) {
   return reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(numbers) + kLine - 1) / kLine * kLine);
 }
 
-// The panels of a matrix in pairs of bf16.
-class Panels {
- public:
-  Panels(const Matrix& matrix, long tiles)
-      : at_(matrix.panels), size_(tiles * kTileOfWeights), integers_(matrix.scales != nullptr) {}
-
-  // `count` panels from `first` on, until the next call on this thread.
-  const uint16_t* of(long first, long count) const {
-    if (!integers_) return static_cast<const uint16_t*>(at_) + first * size_;
-    static thread_local std::vector<uint16_t> wide;
-    wide.resize(kPlaces * size_ + kLine / 2);
-    uint16_t* const to = on_a_line(wide.data());
-    const auto from = static_cast<const int8_t*>(at_) + first * size_;
-    for (long i = 0; i < count * size_; i += 2 * kLanes) {
-      if (i % kLine == 0) __builtin_prefetch(from + i + kBytesAhead);
-      // The first inputs of the pairs, then the second ones: a whole number of bf16 is the upper half of a float.
-      const Words one = same_bits<Words>(widened(from + i)), other = same_bits<Words>(widened(from + i + kLanes));
-      store(to + i, one >> 16 | (other & 0xFFFF0000u));
-    }
-    return to;
-  }
-
- private:
-  const void* at_;
-  long size_;
-  bool integers_;
-};
-
-// The panels from `begin` to `end` for `tokens` rows.
-template <int Parts>
-void multiply_by(const Panels& panels, const Inputs<Parts>& x, const Outputs& outputs, long tokens, long begin,
+// The panels from `begin` to `end` of weights [outputs / kPanel, tiles, kTileOfWeights] for `tokens` rows.
+template <int Parts, class Weight>
+void multiply_by(const Weight* weights, const Inputs<Parts>& x, const Outputs& outputs, long tokens, long begin,
                  long end) {
-  const long whole = std::min(tokens, kTileRows), ahead = outputs.scales ? 0 : kBytesAhead / 2;
+  const long whole = std::min(tokens, kTileRows), apart = x.tiles() * kTileOfWeights;
   const AmxTiles tiles(whole);
   for (long panel = begin, many; panel < end; panel += many) {
     many = tokens <= kTileRows && panel + 1 < end ? 2 : 1;
-    const uint16_t* const weights = panels.of(panel, many);
     if (many == 2) {
-      sum_up<Parts, 1, 2>(x.of(0), weights, x.tiles(), ahead / 2);
+      sum_up<Parts, 1, 2>(x.of(0), weights + panel * apart, x.tiles());
       put<0>(outputs, 0, tokens, whole, panel), put<2>(outputs, 0, tokens, whole, panel + 1);
     }
     for (long row = 0; many == 1 && row < tokens; row += 2 * kTileRows) {
       const bool both = row + kTileRows < tokens;
-      const auto sum = both ? sum_up<Parts, 2, 1> : sum_up<Parts, 1, 1>;
-      sum(x.of(row / kTileRows), weights, x.tiles(), ahead);
+      const auto sum = both ? sum_up<Parts, 2, 1, Weight> : sum_up<Parts, 1, 1, Weight>;
+      sum(x.of(row / kTileRows), weights + panel * apart, x.tiles());
       put<0>(outputs, row, std::min(kTileRows, tokens - row), whole, panel);
       if (both) put<2>(outputs, row + kTileRows, std::min(kTileRows, tokens - row - kTileRows), whole, panel);
     }
@@ -182,9 +177,13 @@ void multiply(Outputs outputs, const float* x, const Matrix& matrix, long tokens
     numbers.resize(Inputs<Parts>::size(count, matrix.inputs) + kLine / 2);
     Inputs<Parts> split(on_a_line(numbers.data()), matrix.inputs);
     split.fill(x + first * matrix.inputs, count, matrix.inputs);
-    const Panels panels(matrix, split.tiles());
     in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs * count),
-             [&, split](long begin, long end) { multiply_by(panels, split, outputs, count, begin, end); });
+             [&, split](long begin, long end) {
+               if (matrix.scales)
+                 multiply_by(static_cast<const int8_t*>(matrix.panels), split, outputs, count, begin, end);
+               else
+                 multiply_by(static_cast<const uint16_t*>(matrix.panels), split, outputs, count, begin, end);
+             });
     outputs.out += count * outputs.count;
   }
 }
