@@ -1,8 +1,9 @@
 // x W^T by AMX: sixteen rows of x at a time with 32 inputs of 32 outputs. W is stored in bf16 as for dot products, with
 // whole tiles of inputs, or in 8 bits, which are widened tile by tile. x is rounded to bf16, or split into three of its
 // numbers that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs in order, so a
-// row's result does not depend on the number of rows; rows that a tile lacks are zeros.
-#include "amx.h"
+// row's result does not depend on the number of rows; rows that a tile lacks are zeros. Vectors multiply one or two
+// rows of rounded x by integers, with the same sums (amx_rows.h).
+#include "amx_rows.h"
 
 #include <vector>
 
@@ -22,6 +23,7 @@ namespace amx {
 namespace {
 
 constexpr long kMostTokens = 256;  // whose inputs fit the cache
+constexpr long kFew = 2;           // rows that vectors multiply by integers faster than tiles do
 constexpr long kAlone = 1 << 20;   // multiply-adds, not worth a second thread
 constexpr long kLine = 64;         // bytes of a cache line
 constexpr long kTileOfWeights = kTileInputs * kPanel;
@@ -169,6 +171,36 @@ void multiply_by(const Weight* weights, const Inputs<Parts>& x, const Outputs& o
   }
 }
 
+// The panels of integers from `begin` to `end` for one or two rows, x [tokens, tiles * kTileInputs], rounded.
+void multiply_rows(const int8_t* weights, const float* x, const Outputs& outputs, long tokens, long tiles, long begin,
+                   long end) {
+  alignas(kLine) float sums[4 * kPanel];
+  const long apart = tiles * kTileOfWeights;
+  for (long panel = begin, many; panel < end; panel += many) {
+    many = panel + 4 / tokens <= end ? 4 / tokens : 1;
+    const auto wide = tokens == 1 ? sum_rows<1, 4> : sum_rows<2, 2>;
+    const auto narrow = tokens == 1 ? sum_rows<1, 1> : sum_rows<2, 1>;
+    {
+      const NoDenormals here;
+      (many > 1 ? wide : narrow)(sums, x, weights + panel * apart, apart, tiles);
+    }
+    outputs.put(sums, many * kPanel, 0, tokens, panel * kPanel, many * kPanel);
+  }
+}
+
+void multiply_few(const Outputs& outputs, const float* x, const Matrix& matrix, long tokens) {
+  static thread_local std::vector<float> rounded;
+  const long tiles = (matrix.inputs + kTileInputs - 1) / kTileInputs, wide = tiles * kTileInputs;
+  rounded.assign(tokens * wide, 0.0f);
+  for (long row = 0; row < tokens; ++row)
+    std::memcpy(rounded.data() + row * wide, x + row * matrix.inputs, matrix.inputs * sizeof(float));
+  settle(rounded.data(), tokens * wide, true);
+  const float* const numbers = rounded.data();
+  const auto panels = static_cast<const int8_t*>(matrix.panels);
+  in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs),
+           [&, numbers](long begin, long end) { multiply_rows(panels, numbers, outputs, tokens, tiles, begin, end); });
+}
+
 template <int Parts>
 void multiply(Outputs outputs, const float* x, const Matrix& matrix, long tokens) {
   static thread_local std::vector<uint16_t> numbers;  // with room to begin on a cache line
@@ -208,7 +240,8 @@ extern "C" void multiplied_by_amx([[maybe_unused]] float* out, [[maybe_unused]] 
                                   [[maybe_unused]] bool adds) {
 #ifdef AERIE_AMX
   const Outputs outputs(out, *matrix, adds);
-  const auto multiply = matrix->multiplier == Multiplier::kAmx ? amx::multiply<3> : amx::multiply<1>;
-  multiply(outputs, x, *matrix, tokens);
+  if (matrix->multiplier == Multiplier::kAmx) return amx::multiply<3>(outputs, x, *matrix, tokens);
+  if (matrix->scales && tokens <= amx::kFew) return amx::multiply_few(outputs, x, *matrix, tokens);
+  amx::multiply<1>(outputs, x, *matrix, tokens);
 #endif
 }
