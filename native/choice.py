@@ -34,6 +34,7 @@ from aerie.native.trials import (
     Shape,
     Trial,
     Way,
+    for_integers,
     least_seconds,
     own_products,
     packed_trial,
@@ -72,7 +73,7 @@ def served_in_bf16(config: Config, model: ModelConfig) -> bool:
 def own_for(config: Config, model: ModelConfig) -> dict[str, Multiplier]:
     """Aerie's own products that a deployment on a CPU can use, the most preferred first."""
     found = own_products(rounds=served_in_bf16(config, model))
-    return {name: own for name, own in found.items() if name != DOTS or config.model.quantization == "none"}
+    return found if config.model.quantization == "none" else for_integers(found)
 
 
 def why_not(product: str, config: Config, model: ModelConfig) -> str | None:
@@ -98,8 +99,8 @@ def choose(
 ) -> Choice:
     """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
     so many. `own` are those of Aerie's own products that may serve, `product` pins the product. With `integers` weights
-    have 8 bits. By default the clock is
-    CPU time if all ways have one thread: what else runs on this machine must not decide.
+    have 8 bits. By default the clock is CPU time if all ways have one thread: what else runs on this machine must not
+    decide.
     """
     ways = _ways(threads, pinned=pinned, own=own, product=product)
     if len({(way.product, way.threads) for way in ways}) == 1:

@@ -59,6 +59,11 @@ def own_products(*, rounds: bool) -> dict[str, Multiplier]:
     return found
 
 
+def for_integers(own: Mapping[str, Multiplier]) -> dict[str, Multiplier]:
+    """Those of Aerie's own products that integers have."""
+    return {name: multiplier for name, multiplier in own.items() if multiplier.of_integers is multiplier}
+
+
 def tile_sizes() -> list[int]:
     """Sizes worth a trial, in tokens: as many as fit the registers, and fewer, which need less of the cache."""
     most = library().most_tile_rows()

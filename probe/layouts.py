@@ -79,11 +79,6 @@ def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bo
     return layouts
 
 
-def own_of(precision: str, own: Mapping[str, Multiplier]) -> dict[str, Multiplier]:
-    """Those of Aerie's products that weights of a precision can have."""
-    return {name: multiplier for name, multiplier in own.items() if name != DOTS or precision == BF16}
-
-
 def input_dtype(name: str) -> torch.dtype:
     """Of torch's product of this name; Aerie's take fp32, and those for dot products round it themselves."""
     return torch.bfloat16 if name in (BF16, INT8) else torch.float32

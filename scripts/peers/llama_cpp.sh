@@ -28,7 +28,8 @@ shape)
     source=$place/llama_cpp_python-$release/vendor/llama.cpp
     # GCC 12's _tile_loadconfig is known to read eight bytes only, so the others may be written after it: with AMX
     # llama.cpp then ends with SIGILL.
-    sed -i 's/^    _tile_loadconfig(&tc);$/    __asm__ volatile("" ::: "memory");\n&/' "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
+    grep -q '__asm__ volatile("" ::: "memory");' "$source/ggml/src/ggml-cpu/amx/mmq.cpp" ||
+        sed -i 's/^    _tile_loadconfig(&tc);$/    __asm__ volatile("" ::: "memory");\n&/' "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
     for march in best x86-64-v3; do
         native=ON
         [ "$march" = best ] || native=OFF # which leaves AVX2, FMA, F16C and BMI2 on

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
+import torch
 
 from aerie.engine.model.config import Rope
+from aerie.engine.model.matrix import rounded
 from aerie.native import rounding
-from aerie.native.products import Multiplier
+from aerie.native.products import Multiplier, Panels, pack_int8_for
 from aerie.native.rounding import int8_pays
-from aerie.native.trials import AMX, DOTS, FP16, PANELS, Way
+from aerie.native.trials import AMX, DOTS, FP16, PANELS, PanelTrial, Way
 from aerie.spec.heads.config import HeadConfig
 from tests.native.cpp_here import needs_amx, needs_cpp
 
@@ -36,6 +38,22 @@ def test_the_faster_of_both_serves_over_all_numbers_of_tokens(
 ) -> None:
     timed(monkeypatch, dict.fromkeys(rounding.COUNTS, 1.0), {1: 0.5, 4: 0.5, 16: many, 64: 1.0})
     assert int8_pays(SHAPES, way) is pays
+
+
+@pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=needs_amx)])
+def test_what_is_timed_is_what_serves(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    """Integers have no dot products, but AMX has them."""
+    timed: list[int] = []
+
+    def measured(ways: Mapping[Way, PanelTrial], counts: Sequence[int], **_: object) -> dict[Way, dict[int, float]]:
+        timed.extend(trial._matrices[0].multiplier for trial in ways.values())
+        return {one: dict.fromkeys(counts, 1.0) for one in ways}
+
+    monkeypatch.setattr(rounding, "least_seconds", measured)
+    int8_pays(SHAPES, way)
+    matrix = rounded(torch.randn(64, 64))
+    served = pack_int8_for(way.multiplier)(matrix)
+    assert isinstance(served, Panels) and timed == [way.multiplier, served.matrix(None).multiplier]
 
 
 @pytest.mark.parametrize("way", [Way(PANELS, 1, 14), Way(FP16, 1, 0)])
