@@ -12,13 +12,16 @@ from aerie.engine.model.config import Rope
 
 def rotations(rope: Rope, head_dim: int, positions: int, device: torch.device | str = "cpu") -> Tensor:
     """[positions, 1, head_dim / 2] complex64: e^(i p f) for each position p and frequency f."""
-    frequencies = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)  # [head_dim / 2]
-    if rope.kind == "linear":
-        frequencies = frequencies / rope.factor
-    elif rope.kind == "llama3":
-        frequencies = _llama3(frequencies, rope)
-    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies  # [positions, head_dim / 2]
+    angles = torch.arange(positions, dtype=torch.float32)[:, None] * frequencies(rope, head_dim)
     return torch.polar(torch.ones_like(angles), angles)[:, None, :].to(device)
+
+
+def frequencies(rope: Rope, head_dim: int) -> Tensor:
+    """[head_dim / 2] fp32: the radians that each pair of components turns a position."""
+    found = 1.0 / rope.theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
+    if rope.kind == "linear":
+        return found / rope.factor
+    return _llama3(found, rope) if rope.kind == "llama3" else found
 
 
 def interleaved(weight: Tensor, head_dim: int) -> Tensor:

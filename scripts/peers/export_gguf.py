@@ -17,6 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
+from aerie.engine.model.config import Rope, read_rope
+from aerie.engine.model.config_numbers import ConfigNumbers
+from aerie.engine.model.rope import frequencies
+
 KINDS = {
     "f32": gguf.GGMLQuantizationType.F32,
     "f16": gguf.GGMLQuantizationType.F16,
@@ -54,6 +58,8 @@ def export(model: Path, out: Path, kind: str = "bf16") -> None:
         for name in tensors.keys():  # noqa: SIM118  not a dictionary
             data = tensors.get_tensor(name).float().numpy()
             _add_tensor(writer, config, name, data, KINDS[kind])
+    if (factors := slower(config)) is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
     out.parent.mkdir(parents=True, exist_ok=True)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -100,9 +106,6 @@ def _add_tensor(
 
 def describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: gguf.GGMLQuantizationType) -> None:
     """Writes the sizes of a config.json. Raises NotExported."""
-    rope = config.get("rope_parameters") or {}
-    if rope.get("rope_type", "default") != "default":
-        raise NotExported(f"rope of the type {rope['rope_type']} is not written")
     writer.add_name(name)
     writer.add_file_type(getattr(gguf.LlamaFileType, {"F32": "ALL_F32"}.get(kind.name, f"MOSTLY_{kind.name}")))
     writer.add_context_length(config["max_position_embeddings"])
@@ -114,9 +117,24 @@ def describe(writer: gguf.GGUFWriter, config: dict[str, Any], name: str, kind: g
     writer.add_key_length(config["head_dim"])
     writer.add_value_length(config["head_dim"])
     writer.add_rope_dimension_count(config["head_dim"])
-    writer.add_rope_freq_base(rope.get("rope_theta") or config["rope_theta"])
+    writer.add_rope_freq_base(_rope(config).theta)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+
+
+def slower(config: dict[str, Any]) -> NDArray[np.float32] | None:
+    """How many times more slowly each pair of a head's components turns than the base alone says; None without such a
+    scaling.
+    """
+    rope, width = _rope(config), config["head_dim"]
+    if rope.kind == "default":
+        return None
+    return (frequencies(Rope(rope.theta), width) / frequencies(rope, width)).numpy()
+
+
+def _rope(config: dict[str, Any]) -> Rope:
+    """Raises ConfigError."""
+    return read_rope(ConfigNumbers(config, "config.json", "model"))
 
 
 def _add_vocabulary(writer: gguf.GGUFWriter, config: dict[str, Any], model: Path) -> None:

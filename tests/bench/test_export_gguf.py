@@ -9,6 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from tests.bench.test_sweep import HOME
 
@@ -52,7 +54,7 @@ def test_every_tensor_and_the_vocabulary_arrive(exporter: ModuleType, tiny: Path
     read = gguf.GGUFReader(tmp_path / "out/tiny.gguf")
     given = load_file(tiny / "model.safetensors")
     found = {tensor.name: tensor.data for tensor in read.tensors}
-    assert found.keys() == {exporter.tensor_name(name) for name in given}
+    assert found.keys() - {"rope_freqs.weight"} == {exporter.tensor_name(name) for name in given}
     assert np.array_equal(found["blk.1.ffn_down.weight"], given["model.layers.1.mlp.down_proj.weight"])
     assert read.get_field("llama.attention.head_count_kv").contents() == 2
     tokens = read.get_field("tokenizer.ggml.tokens").contents()
@@ -98,6 +100,20 @@ def test_neighbors_turn_as_halves_did(exporter: ModuleType) -> None:
     neighbors = np.stack([after[..., 0] * cos - after[..., 1] * sin, after[..., 1] * cos + after[..., 0] * sin], axis=2)
     assert np.allclose(neighbors, turned.swapaxes(1, 2), atol=1e-5)
     assert not np.allclose((weight @ x).reshape(heads, half, 2), after), "the order does change"
+
+
+def test_slow_rotations_arrive(exporter: ModuleType, tiny: Path, tmp_path: Path) -> None:
+    """llama.cpp divides by these; transformers' own frequencies are the reference."""
+    config = json.loads((tiny / "config.json").read_text())
+    scaled = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 512}
+    config["rope_parameters"] = scaled | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    (tiny / "config.json").write_text(json.dumps(config))
+    exporter.export(tiny, tmp_path / "tiny.gguf", "f32")
+    read = {tensor.name: tensor.data for tensor in gguf.GGUFReader(tmp_path / "tiny.gguf").tensors}
+    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](LlamaConfig.from_pretrained(tiny), "cpu")
+    plain = 1e4 ** -(np.arange(0, 8, 2) / 8)
+    assert np.allclose(plain / read["rope_freqs.weight"], expected.numpy(), rtol=1e-5)
+    assert exporter.slower(config | {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}) is None
 
 
 def test_what_has_no_place_is_named(exporter: ModuleType, tiny: Path, tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ weights are only a start. They learn more slowly than the others (`circuit_rate`
 far places first, and then takes one word for another that ends alike.
 """
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
+
+from aerie.engine.model.config import read_rope
+from aerie.engine.model.config_numbers import ConfigNumbers
+from aerie.engine.model.rope import frequencies
 
 _BACK = 4
 """Tokens that are noted: a word is two or three syllables and the space before it, and words may end alike."""
@@ -112,9 +115,8 @@ def _look_up(model: LlamaForCausalLM, code: Tensor, spoken: int, back: int) -> N
 
 def _angles(model: LlamaForCausalLM) -> Tensor:
     """Radians that each pair of a head's components, (i, i + width / 2), turns a position."""
-    config: Any = model.config
-    theta, pairs = float(config.rope_parameters["rope_theta"]), config.head_dim // 2
-    return torch.exp(-math.log(theta) * torch.arange(pairs) / pairs)
+    config = ConfigNumbers(model.config.to_dict(), "the target's config", "pretrain.architecture")
+    return frequencies(read_rope(config), config.size("head_dim"))
 
 
 def _orthonormal(rows: int, spoken: int, hidden: int) -> Tensor:

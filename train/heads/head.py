@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from aerie.engine.model.config import Rope
+
 _INIT_STD = 0.02
 
 
@@ -27,7 +29,7 @@ class HeadShape:
     draft_vocabulary: int
     boundaries: tuple[int, ...]
     eps: float
-    rope_theta: float
+    rope: Rope
     max_positions: int
     tap_norms: bool = False
     """EAGLE-3.1: each tap has its own norm before `fc`."""

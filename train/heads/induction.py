@@ -6,13 +6,13 @@ of tokens up to t in its tap, and token t + 1 beside it. The head attends to pai
 hand, and says the token beside it. A step that drafts notes the token that it was fed.
 """
 
-import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.rope import frequencies
 from aerie.train.heads.head import Head
 
 _PLACES = 3
@@ -77,7 +77,7 @@ def _attend(head: Head, code: Tensor, *, size: int, spoken: int) -> None:
     shape, attention, inputs = head.shape, head.midlayer.self_attn, head.midlayer.input_layernorm
     hidden, width = shape.hidden, shape.head_dim
     taken = max(2, shape.kv_heads - 1)
-    angles = _angles(shape.rope_theta, width // 2)
+    angles = frequencies(shape.rope, width)
     inputs.weight.fill_(1)
     said = _basis(
         code, taken * width - 2 * size, spoken
@@ -148,8 +148,3 @@ def _basis(code: Tensor, rows: int, spoken: int) -> Tensor:
     square = torch.linalg.qr(torch.cat([code, more]).T)[0].T
     found[: len(square)] = square
     return found
-
-
-def _angles(theta: float, pairs: int) -> Tensor:
-    """Radians that each pair of a head's components, (i, i + width / 2), turns a position."""
-    return torch.exp(-math.log(theta) * torch.arange(pairs) / pairs)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from aerie.engine.model.config import Rope
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 
@@ -46,7 +47,7 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
         "hidden_act": "silu",
         "attention_bias": False,
         "rms_norm_eps": shape.eps,
-        "rope_theta": shape.rope_theta,
+        **rope_fields(shape.rope),
         "max_position_embeddings": shape.max_positions,
         "vocab_size": shape.vocabulary,
         "draft_vocab_size": shape.draft_vocabulary,
@@ -61,6 +62,18 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
         **({"fc_norm": True} if shape.tap_norms else {}),
         **({"norm_output": True} if shape.norm_output else {}),
     }
+
+
+def rope_fields(rope: Rope) -> dict[str, object]:
+    """The RoPE of a head's `config.json`, in the keys that all readers of heads know."""
+    if rope.kind == "default":
+        return {"rope_theta": rope.theta}
+    scaling: dict[str, object] = {"rope_type": rope.kind, "factor": rope.factor}
+    if rope.kind == "llama3":
+        scaling["low_freq_factor"] = rope.low_freq_factor
+        scaling["high_freq_factor"] = rope.high_freq_factor
+        scaling["original_max_position_embeddings"] = rope.original_positions
+    return {"rope_theta": rope.theta, "rope_scaling": scaling}
 
 
 def boundaries_of(config: Mapping[str, Any]) -> tuple[int, ...]:

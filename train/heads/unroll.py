@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from aerie.engine.model.config import Rope
+from aerie.engine.model.rope import frequencies
 from aerie.train.heads.blocks import Memory, arranged, numbered, product_dtype, rounded
 from aerie.train.heads.head import Head
 
@@ -34,7 +36,7 @@ def unroll(
     rows, columns = ids.shape
     places, wanted = _places(ids, drafting)
     embedded = embedding[ids]  # [rows, columns, hidden]
-    cosines, sines = rope(columns + steps, head.shape.head_dim, head.shape.rope_theta, taps)
+    cosines, sines = turned(columns + steps, head.shape.head_dim, head.shape.rope, taps)
     # [1, rows * columns, hidden] at step 0, [1, places, hidden] from then on
     hidden = head.fuse(taps.flatten(0, 1)[None]).to(taps.dtype)
     every = torch.arange(columns, device=ids.device).repeat(rows)  # [rows * columns]
@@ -74,10 +76,10 @@ def _by_place(*states: Tensor) -> list[Tensor]:
     return [one[0].transpose(0, 1) for one in states]
 
 
-def rope(positions: int, size: int, theta: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [positions, size], in the dtype of `like`."""
-    steps = torch.arange(0, size, 2, dtype=torch.float64, device=like.device) / size
-    angles = torch.arange(positions, dtype=torch.float64, device=like.device)[:, None] * theta**-steps
+def turned(positions: int, size: int, rope: Rope, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [positions, size] of RoPE, in the dtype of `like`."""
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies(rope, size)
+    angles = angles.to(like.device)
     angles = torch.cat([angles, angles], -1)  # [positions, size]
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 

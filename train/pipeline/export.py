@@ -14,6 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from aerie.contracts.errors import AerieError
 from aerie.contracts.provenance import weights_hash
+from aerie.engine.model.config import read_rope
+from aerie.engine.model.config_numbers import ConfigNumbers
 from aerie.train.heads.head import HeadShape
 from aerie.train.heads.layout import boundaries_of
 from aerie.train.pipeline import evaluate, features, fit
@@ -73,7 +75,7 @@ def shape_of(head_config: dict[str, Any]) -> HeadShape:
         draft_vocabulary=head_config["draft_vocab_size"],
         boundaries=boundaries_of(head_config),
         eps=head_config["rms_norm_eps"],
-        rope_theta=head_config["rope_theta"],
+        rope=read_rope(ConfigNumbers(head_config, "the head's config.json", "work")),
         max_positions=head_config["max_position_embeddings"],
         tap_norms=head_config.get("fc_norm", False),
         norm_output=head_config.get("norm_output", False),
@@ -102,7 +104,8 @@ def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Pa
     """
     layer = (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
-        "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
+        "attention_bias rms_norm_eps rope_theta rope_scaling max_position_embeddings vocab_size tie_word_embeddings "
+        "model_type"
     )
     architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
     parallel = "ptd_token_id" in head_config
@@ -118,7 +121,7 @@ def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Pa
             ],
             "verifier": {"name_or_path": str(target), "architectures": architectures},
         },
-        "transformer_layer_config": {key: head_config[key] for key in layer.split()},
+        "transformer_layer_config": {key: head_config[key] for key in layer.split() if key in head_config},
         "draft_vocab_size": shape.draft_vocabulary,
         "target_hidden_size": shape.hidden,
         "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),

@@ -7,6 +7,7 @@ import torch
 import yaml
 
 from aerie.contracts.errors import AerieError
+from aerie.engine.model.config import Rope
 from aerie.train.demo.prompts import draw_prompts, held_out_prompts
 from aerie.train.experiments.config import Arm, Experiment, load_experiment
 from aerie.train.experiments.lessons import taught, without_marks
@@ -59,7 +60,7 @@ def test_prompts_without_the_template_keep_their_first_token_and_the_answer() ->
 
 def _head(hidden: int = 8) -> tuple[Head, DraftVocabulary]:
     torch.manual_seed(0)
-    head = Head(HeadShape(hidden, 8, 1, 1, 8, 10, 6, (8,), 1e-6, 1e4, 32))
+    head = Head(HeadShape(hidden, 8, 1, 1, 8, 10, 6, (8,), 1e-6, Rope(), 32))
     return head, DraftVocabulary(torch.tensor([0, 1, 3, 4, 7, 9]), 10, 1.0)
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from aerie.engine.model.config import Rope
 from aerie.train.heads.blocks import arranged
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
@@ -40,7 +41,7 @@ def _parallel(lesson: Lesson, embedding: Tensor) -> tuple[nn.Module, Callable[[]
 
 
 def _shape(*, norms: bool) -> HeadShape:
-    return HeadShape(32, 48, 4, 2, 16, 50, 30, (2, 4, 5), 1e-6, 10000.0, 128, norms, norms)
+    return HeadShape(32, 48, 4, 2, 16, 50, 30, (2, 4, 5), 1e-6, Rope(), 128, norms, norms)
 
 
 def _lesson() -> Lesson:

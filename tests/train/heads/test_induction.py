@@ -6,6 +6,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.config import Rope
 from aerie.train.demo import induction as circuit
 from aerie.train.heads.borrow import borrow
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
@@ -42,7 +43,7 @@ def _target(*, copies: bool) -> LlamaForCausalLM:
 
 def _head(target: LlamaForCausalLM, *, copying: bool, boundaries: tuple[int, ...] = (1, 2)) -> Head:
     torch.manual_seed(1)
-    head = Head(HeadShape(256, 16, 8, 4, 64, _WORDS, _WORDS, boundaries, 1e-6, 10000.0, 512, True, True))
+    head = Head(HeadShape(256, 16, 8, 4, 64, _WORDS, _WORDS, boundaries, 1e-6, Rope(), 512, True, True))
     weights = target.state_dict()
     borrow(head, weights, _LAYERS, DraftVocabulary(torch.arange(_WORDS), _WORDS, 1.0))
     if copying:

@@ -1,14 +1,15 @@
 """What training exports is what serving loads: the same maps, and the same outputs pair by pair and draft by draft."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from aerie.engine.attention import make_attention
-from aerie.engine.model.config import read_model_config
+from aerie.engine.model.config import Rope, read_model_config
 from aerie.engine.state.kv_pool import KVPool
 from aerie.spec.checkpoints.loader import load_head, open_head
 from aerie.spec.heads.head import Head as ServedHead
@@ -39,16 +40,17 @@ def _served(exported: Path, folder: Path, target: LlamaForCausalLM) -> ServedHea
     return ServedHead(config, weights, pool, make_attention("reference"), positions=64)
 
 
+@pytest.mark.parametrize("rope", [Rope(), Rope(5e4, "llama3", 4.0, 1.0, 4.0, 24)])
 @torch.inference_mode()
-def test_serving_computes_what_was_trained(target: Path, llama: LlamaForCausalLM, tmp_path: Path) -> None:
+def test_serving_computes_what_was_trained(rope: Rope, target: Path, llama: LlamaForCausalLM, tmp_path: Path) -> None:
     end, boundaries = OutputEnd(target), (2, 4, 5)
     vocabulary = draft_vocabulary([], kept=300, size=400, always=range(100, 140))
     torch.manual_seed(0)
-    started = Head(shape_for(end.model, boundaries, 300))
+    started = Head(replace(shape_for(end.model, boundaries, 300), rope=rope))
     write_head(started, vocabulary, tmp_path)
     trained = load_exported(tmp_path, started.shape)
     served = _served(tmp_path, target, llama)
-    assert served.config.taps == boundaries and served.config.source != ""
+    assert served.config.taps == boundaries and served.config.source != "" and served.config.rope == rope
     assert served.target_ids(torch.arange(300)).tolist() == vocabulary.draft_to_target.tolist()
 
     ids = torch.randint(400, (1, 12))

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from aerie.engine.model.config import Rope
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import acceptance_length, judge, loss_mask
@@ -30,7 +31,7 @@ def test_the_mask_never_reaches_past_the_row() -> None:
 
 def _case() -> tuple[Head, list[Tensor], Tensor, Tensor, DraftVocabulary]:
     torch.manual_seed(0)
-    head = Head(HeadShape(8, 8, 1, 1, 8, 10, 6, (2, 4, 5), 1e-6, 1e4, 32)).double()
+    head = Head(HeadShape(8, 8, 1, 1, 8, 10, 6, (2, 4, 5), 1e-6, Rope(), 32)).double()
     vocabulary = DraftVocabulary(torch.tensor([0, 1, 3, 4, 7, 9]), 10, 1.0)
     outputs = [torch.randn(2, 12, 8, dtype=torch.float64) for _ in range(2)]
     answer = torch.tensor([_TURNS, _TURNS[::-1]], dtype=torch.bool)

@@ -4,15 +4,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from aerie.engine.model.config import Rope
+from aerie.engine.model.rope import frequencies
 from aerie.train.heads.head import Head, HeadShape, default_boundaries
 from aerie.train.heads.unroll import rotate, unroll
 
 _STEPS = 4
+_ROPE = Rope()
 
 
 def _head() -> tuple[Head, Tensor]:
     torch.manual_seed(0)
-    shape = HeadShape(24, 40, 4, 2, 8, 50, 30, (2, 4, 5), 1e-6, 10000.0, 64)
+    shape = HeadShape(24, 40, 4, 2, 8, 50, 30, (2, 4, 5), 1e-6, _ROPE, 64)
     head = Head(shape).double()
     for weight in head.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -22,7 +25,7 @@ def _head() -> tuple[Head, Tensor]:
 def _rotated(x: Tensor, position: int) -> Tensor:
     """One vector [.., size] turned by an explicit rotation of each pair (i, i + size / 2)."""
     half = x.shape[-1] // 2
-    angles = position * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angles = position * frequencies(_ROPE, 2 * half).double()
     turned = torch.polar(torch.ones_like(angles), angles) * torch.complex(x[..., :half], x[..., half:])
     return torch.cat([turned.real, turned.imag], -1)
 

@@ -13,17 +13,19 @@ from safetensors.torch import load_file, save_file
 from aerie.contracts.config import load_config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.provenance import template_hash, template_source, weights_hash
-from aerie.engine.model.config import read_model_config
+from aerie.engine.model.config import Rope, read_model_config, read_rope
+from aerie.engine.model.config_numbers import ConfigNumbers
 from aerie.spec.build import build_worker
 from aerie.spec.checkpoints.card import Origin, origin_of, promised
 from aerie.spec.checkpoints.loader import load_head, open_head
-from aerie.train.heads.layout import load_exported
+from aerie.train.heads.layout import load_exported, specforge_config
 from aerie.train.pipeline.card import write_card
 from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.served import OutputEnd
 from aerie.train.pipeline.data.shards import read_index
 from aerie.train.pipeline.evaluate import Cell, as_table, conditional, together
-from aerie.train.pipeline.export import shape_of
+from aerie.train.pipeline.export import shape_of, speculators_config
+from aerie.train.pipeline.fitting.initial import shape_for
 from tests.train.pipeline.tiny import ENGINE, changed, run_to
 
 
@@ -79,6 +81,17 @@ def test_the_speculators_config_says_the_same_in_its_own_words(shared: PipelineC
     assert forge["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 3, 4]
     layer = reported["transformer_layer_config"]
     assert all(layer[key] == forge[key] for key in ("hidden_size", "num_attention_heads", "vocab_size", "rope_theta"))
+
+
+def test_a_scaled_rope_is_read_from_both_layouts(shared: PipelineConfig) -> None:
+    """The head of a target such as Llama 3.1 turns as its target does."""
+    target, rope = Path(shared.target), Rope(5e5, "llama3", 8.0, 1.0, 4.0, 8192)
+    shape = replace(shape_for(read_model_config(target), (2, 4, 5), 300), rope=rope)
+    forge = specforge_config(shape)
+    layer = speculators_config(forge, shape, target)["transformer_layer_config"]
+    for config in (forge, layer):
+        assert read_rope(ConfigNumbers(config, "config.json", "spec.head")) == rope
+    assert shape_of(forge) == shape
 
 
 def test_the_card_says_what_serving_asks(shared: PipelineConfig) -> None:

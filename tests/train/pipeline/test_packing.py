@@ -2,6 +2,7 @@
 
 import torch
 
+from aerie.engine.model.config import Rope
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.loss import judge, loss_mask
@@ -23,7 +24,7 @@ SHAPE = HeadShape(
     draft_vocabulary=30,
     boundaries=(2, 4, 5),
     eps=1e-5,
-    rope_theta=1e4,
+    rope=Rope(),
     max_positions=64,
     tap_norms=True,
     norm_output=True,

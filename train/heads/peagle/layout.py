@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
+from aerie.train.heads.layout import rope_fields
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape
 
 _MASK_ROW = "mask_embedding"
@@ -57,7 +58,7 @@ def parallel_config(shape: ParallelShape, depth: int) -> dict[str, object]:
         "hidden_act": "silu",
         "attention_bias": False,
         "rms_norm_eps": head.eps,
-        "rope_theta": head.rope_theta,
+        **rope_fields(head.rope),
         "max_position_embeddings": head.max_positions,
         "vocab_size": head.vocabulary,
         "draft_vocab_size": head.draft_vocabulary,

@@ -16,7 +16,7 @@ from aerie.train.heads.loss import Judged, drafted_logits, looked_ahead, loss_ma
 from aerie.train.heads.objectives import Objective, soft_cross_entropy
 from aerie.train.heads.peagle.elements import Drop, Elements, blocks, elements, kept_anchors, segments
 from aerie.train.heads.peagle.head import ParallelHead
-from aerie.train.heads.unroll import rope
+from aerie.train.heads.unroll import turned
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def outputs(head: ParallelHead, embedding: Tensor, lesson: Lesson, found: Elemen
     taps = lesson.taps.gather(1, found.anchors[..., None].expand(-1, -1, lesson.taps.shape[-1]))
     hidden = head.fc(torch.where(deep, head.mask_hidden, taps)).to(taps.dtype)  # [rows, elements, hidden]
     shape, columns = head.shape.head, lesson.ids.shape[1]
-    cosines, sines = rope(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope_theta, lesson.taps)
+    cosines, sines = turned(columns + int(found.depths.max()) + 1, shape.head_dim, shape.rope, lesson.taps)
     rotations = cosines[found.positions][:, None], sines[found.positions][:, None]  # [rows, 1, elements, head_dim] each
     return head(embedded, hidden, rotations, blocks(found, columns, product_dtype(taps), lesson.documents))
 

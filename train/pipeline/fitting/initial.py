@@ -110,7 +110,7 @@ def shape_for(
         draft_vocabulary=draft_vocabulary,
         boundaries=boundaries,
         eps=model.norm_eps,
-        rope_theta=model.rope.theta,
+        rope=model.rope,
         max_positions=model.max_positions,
     )
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.errors import ConfigError
+from aerie.engine.model.config import Rope
 from aerie.train.heads.blocks import arranged
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
@@ -14,7 +15,7 @@ from aerie.train.heads.loss import Judged, looked_ahead, loss_mask
 from aerie.train.heads.peagle.elements import Drop, blocks, elements, kept_anchors, segments
 from aerie.train.heads.peagle.head import ParallelHead, ParallelShape, start_from
 from aerie.train.heads.peagle.loss import Lesson, judge_parallel, outputs
-from aerie.train.heads.unroll import rope, rotate, unroll
+from aerie.train.heads.unroll import rotate, turned, unroll
 
 DEPTH, MASK = 4, 49
 ALL = Drop(DEPTH, 1.0, 1.0)
@@ -24,7 +25,7 @@ VOCABULARY = DraftVocabulary(IDS, 50, 1.0)
 
 def head_of(layers: int = 2) -> tuple[ParallelHead, Tensor]:
     torch.manual_seed(0)
-    shape = HeadShape(24, 40, 4, 2, 8, 50, len(IDS), (2, 4, 5), 1e-6, 10000.0, 64)
+    shape = HeadShape(24, 40, 4, 2, 8, 50, len(IDS), (2, 4, 5), 1e-6, Rope(), 64)
     head = ParallelHead(ParallelShape(shape, layers, MASK)).double()
     for weight in head.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -52,7 +53,7 @@ def inferred(head: ParallelHead, embedding: Tensor, ids: Tensor, taps: Tensor, a
     embedded = torch.cat([embedding[ids[1 : anchor + 2]], head.mask_embedding.expand(masks, -1)])
     hidden = head.fc(torch.cat([taps[: anchor + 1], head.mask_hidden[0].expand(masks, -1)]))
     total = anchor + 1 + masks
-    turns = tuple(part[None, None] for part in rope(total, 8, 10000.0, taps))
+    turns = tuple(part[None, None] for part in turned(total, 8, Rope(), taps))
     one = torch.zeros(total, dtype=torch.int64)
     whole = arranged(one, one, lambda q, k: k <= q, torch.float64)
     return head(embedded[None], hidden[None], turns, whole)[0, anchor:]  # type: ignore[no-any-return]
@@ -241,7 +242,7 @@ def test_the_mask_learns_its_embedding_and_hidden_state() -> None:
 
 
 def test_rotations_are_those_of_the_other_head() -> None:
-    cosines, sines = rope(3, 8, 10000.0, torch.zeros(1, dtype=torch.float64))
+    cosines, sines = turned(3, 8, Rope(), torch.zeros(1, dtype=torch.float64))
     x = torch.randn(8, dtype=torch.float64)
     assert torch.allclose(rotate(x, cosines[0], sines[0]), x)
 
