@@ -1,9 +1,10 @@
 // x W^T for a few rows of x, bound by reading W once, and for many, bound by arithmetic. W is stored as bf16 or as
 // 8-bit integers with a scale for each output, and widened in registers (tile.h), or multiplied in pairs of bf16 (dots.h),
-// for which x is rounded. Every output of every row is summed over the inputs in order, so a row's result does not depend
-// on the number of rows.
+// for which x is rounded. For many rows integers become bf16 first, once for all of them. Every output of every row is
+// summed over the inputs in order, so a row's result does not depend on the number of rows.
 #include <atomic>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "crew.h"
@@ -18,6 +19,7 @@ namespace {
 constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // their sums over a strip fit the cache
 constexpr long kStrip = 512 / kPanel;                                 // panels
 constexpr long kAlone = 1 << 17;                                     // multiply-adds, not worth a second thread
+constexpr long kTilesToWidenFor = 3;                                 // each would convert the integers once more
 constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded against cache conflicts
 
 template <class Weight>
@@ -76,8 +78,45 @@ void arrange(std::vector<Factor<Weight>>& blocks, const Product<Weight>& product
       copy(to, product.x + token * product.inputs + first, std::min(depth, product.inputs - first));
 }
 
-// The steps from `first` on, of all tokens of a cut, for the panels from `panel` on. Sums [tokens, kPitch] are kept
-// between the calls for all steps; the last one puts them.
+// Some steps of a product, for all tokens of a cut. Sums [tokens, kPitch] are kept between the calls for all steps; the
+// last one puts them.
+template <class Weight>
+struct Part {
+  // The panels from `begin` to `end` of a strip, which itself begins with panel `strip`; `weights` are those of `begin`,
+  // each panel `apart` from the one before.
+  void add(const Weight* weights, long apart, long strip, long begin, long end) const {
+    for (long tile_row = 0; tile_row < cut.tiles; ++tile_row) {
+      const long row = cut.first(tile_row), rows = cut.rows(tile_row), many = panels_at_once(rows);
+      for (long at = begin, next; at < end; at = next) {
+        const bool wide = at + many <= end;
+        next = at + (wide ? many : 1);
+        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
+        float* const own = fresh && done ? sums : sums + row * kPitch + at * kPanel;  // one place stays in the cache
+        tile(own, kPitch, fresh, x + row * kStride, weights + (at - begin) * apart, apart, count);
+        if (done) outputs.put(own, kPitch, row, rows, (strip + at) * kPanel, (next - at) * kPanel);
+      }
+    }
+  }
+
+  float* sums;
+  const Factor<Weight>* x;
+  const Outputs& outputs;
+  const Cut& cut;
+  long count;        // of steps
+  bool fresh, done;  // whether they are the first ones, and the last
+};
+
+// `count` inputs of `panels` panels of integers, as bf16, which has them all.
+const uint16_t* in_bf16(const int8_t* from, long apart, long panels, long count) {
+  static thread_local std::vector<uint16_t> kept;
+  kept.resize(panels * count * kPanel);
+  uint16_t* to = kept.data();
+  for (long panel = 0; panel < panels; ++panel)
+    for (long i = 0; i < count; ++i, to += kPanel) bf16_pair(to, from + panel * apart + i * kPanel);
+  return kept.data();
+}
+
+// The steps from `first` on, of all tokens of a cut, for the panels from `panel` on.
 template <class Weight>
 void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product, const Cut& cut, long panel, long panels,
             long first) {
@@ -85,19 +124,16 @@ void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product
   const Weight* weights = product.panels + panel * apart + first * kPanel;
   const long group = panels_at_once(cut.rows(cut.tiles - 1));  // panels that stay in the cache for all rows
   const bool fresh = first == 0, done = first + count == product.steps;
-  for (long begin = 0; begin < panels; begin += group) {
+  const Part<Weight> part{sums, x, product.outputs, cut, count, fresh, done};
+  for (long begin = 0; begin < panels; begin += group, weights += group * apart) {
     const long end = std::min(begin + group, panels);
-    for (long part = 0; part < cut.tiles; ++part) {
-      const long row = cut.first(part), rows = cut.rows(part), many = panels_at_once(rows);
-      for (long at = begin, next; at < end; at = next) {
-        const bool wide = at + many <= end;
-        next = at + (wide ? many : 1);
-        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
-        float* const own = fresh && done ? sums : sums + row * kPitch + at * kPanel;  // one place stays in the cache
-        tile(own, kPitch, fresh, x + row * kStride, weights + at * apart, apart, count);
-        if (done) product.outputs.put(own, kPitch, row, rows, (panel + at) * kPanel, (next - at) * kPanel);
+    if constexpr (std::is_same_v<Weight, int8_t>)
+      if (cut.tiles >= kTilesToWidenFor) {
+        const Part<uint16_t> same{sums, x, product.outputs, cut, count, fresh, done};
+        same.add(in_bf16(weights, apart, end - begin, count), count * kPanel, panel, begin, end);
+        continue;
       }
-    }
+    part.add(weights, apart, panel, begin, end);
   }
 }
 

@@ -47,6 +47,12 @@ void widen(Floats* pair, const int8_t* from) {
   pair[1] = widened(from + kLanes);
 }
 
+// The kPanel integers of an input as bf16, side by side as a panel of bf16 has them.
+inline void bf16_pair(uint16_t* to, const int8_t* from) {
+  const Words lower = same_bits<Words>(widened(from)), upper = same_bits<Words>(widened(from + kLanes));
+  store(to, upper | lower >> 16);  // the lower halves of such floats are zero
+}
+
 template <int Panels>
 void widen(Words* pair, const Pair* from) {
   pair[0] = load<Words>(from);
