@@ -23,14 +23,16 @@ RECIPE = "configs/train/demo.yaml"
 
 
 def train_target(out: Path, device: str, *, steps: int, tokens: int) -> None:
-    """Trains the recipe's target for so many steps, a quarter of them thin; keeps a finished one."""
+    """Trains the recipe's target for so many steps, a quarter of them thin, without a longer end; keeps a finished
+    one.
+    """
     if (out / "model.safetensors").exists():
         return
     loaded = load_pipeline(HOME / RECIPE)
     given = loaded.pretrain
     assert given is not None
     thin = given.thin.model_copy(update={"steps": steps // 4})
-    run = given.model_copy(update={"thin": thin, "steps": steps, "tokens_per_batch": tokens})
+    run = given.model_copy(update={"thin": thin, "steps": steps, "tokens_per_batch": tokens, "longer": None})
     with torch.device(device):  # everything that training creates is created there
         pretrain(run, out, seed=loaded.seed)
 
@@ -42,6 +44,7 @@ def train_head(target: Path, work: Path, device: str, settings: list[str]) -> Pa
         RECIPE,
         f"target={target}",
         f"work={work}",
+        "pretrain.longer=null",
         f"features.device={device}",
         f"train.device={device}",
         f"evaluate.settings=[engine.device={device},engine.kv_tokens=32768]",

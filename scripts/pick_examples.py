@@ -48,7 +48,7 @@ class Kind:
 KINDS = (
     Kind("Tools, three turns", "tools", turns=3),
     Kind("JSON", "extraction", least=60),
-    Kind("A long edit", "edits", size=1.2, least=160, most=330),
+    Kind("A long edit", "edits", size=2.0, least=290, most=360),
     Kind("A table", "tables", least=60),
     Kind("Python", "code", least=60),
     Kind("Thinking first", "stories"),
