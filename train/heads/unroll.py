@@ -78,8 +78,8 @@ def _by_place(*states: Tensor) -> list[Tensor]:
 
 def turned(positions: int, size: int, rope: Rope, like: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines [positions, size] of RoPE, in the dtype of `like`."""
-    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies(rope, size)
-    angles = angles.to(like.device)
+    places = torch.arange(positions, dtype=torch.float64, device=like.device)
+    angles = places[:, None] * frequencies(rope, size).to(like.device)  # [positions, size / 2]
     angles = torch.cat([angles, angles], -1)  # [positions, size]
     return angles.cos().to(like.dtype), angles.sin().to(like.dtype)
 
