@@ -24,7 +24,8 @@ def test_every_batch_has_its_cost() -> None:
     masked = {cell["batch"]: cell["masks_a_step"] for cell in cells}
     assert masked["schemas of something else"] > 0 < masked["schemas that prompts name"]
     assert masked["free"] == masked["penalised rows"] == 0
-    assert all(2 < cell["steps"] <= SIZES.tokens - 2 for cell in cells), "steps of a calibration count, too"
+    # One step may commit all tokens after the first one.
+    assert all(1 <= cell["steps"] <= SIZES.tokens - 2 for cell in cells), "steps of a calibration count, too"
     assert all(cell["token_ms"] > 0 and cell["token_lower"] <= cell["token_over_free"] for cell in cells)
     assert all(cell["lower"] <= cell["over_free"] <= cell["upper"] for cell in cells)
     arrivals = measure_arrival(config, PROMPTS, lambda one: InlineLane(build_worker(one)), SIZES)
