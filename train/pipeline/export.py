@@ -104,9 +104,9 @@ def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Pa
     """
     layer = (
         "hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
-        "attention_bias rms_norm_eps rope_theta rope_scaling max_position_embeddings vocab_size tie_word_embeddings "
-        "model_type"
+        "attention_bias rms_norm_eps rope_theta max_position_embeddings vocab_size tie_word_embeddings model_type"
     )
+    scaling = {key: head_config[key] for key in ("rope_scaling",) if key in head_config}
     architectures = json.loads((target / "config.json").read_text(encoding="utf-8")).get("architectures")
     parallel = "ptd_token_id" in head_config
     kind, name = ("peagle", "PEagleSpeculator") if parallel else ("eagle3", "Eagle3Speculator")
@@ -121,7 +121,7 @@ def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Pa
             ],
             "verifier": {"name_or_path": str(target), "architectures": architectures},
         },
-        "transformer_layer_config": {key: head_config[key] for key in layer.split() if key in head_config},
+        "transformer_layer_config": {key: head_config[key] for key in layer.split()} | scaling,
         "draft_vocab_size": shape.draft_vocabulary,
         "target_hidden_size": shape.hidden,
         "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),
