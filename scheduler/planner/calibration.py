@@ -25,11 +25,16 @@ from aerie.contracts.step import (
     StepPlan,
 )
 from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.samples import Alike, SettledSteps
+from aerie.scheduler.planner.samples import Alike, Settled, SettledSteps, without_pauses
 
 SECONDS = 1.5
-"""Calibration stops after the step that passes this."""
-_ROUNDS = 4
+"""Calibration stops after the cell of steps that passes this."""
+_PASSES, _ROUNDS = 4, 2
+"""Each cell is timed in several passes over all of them: a machine may slow down for a while, which must not look like
+a cost of the cell that ran then.
+"""
+_FIRST = 4
+"""Steps whose median says how long a step is, about."""
 _PAUSE = 5e-4
 """Seconds before each step, as a serving loop and its clients leave them: of steps that follow one another at once, the
 weights of a small model stay in the caches.
@@ -49,49 +54,79 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     ends, numbers = time.monotonic() + SECONDS, itertools.count()
     sizes = sorted({min(size, rows) for size in _ROWS})
     _run(lane, _placed(next(numbers), sizes[-1], 1))
-    first = [_run(lane, _plan(next(numbers), 1, 0)) for _ in range(_ROUNDS)]
+    first = [_run(lane, _plan(next(numbers), 1, 0)) for _ in range(_FIRST)]
     verify = statistics.median(output.phase_seconds.get("verify", 0.0) for output in first)
     costs = StepCosts(most_tokens, unit=verify or 2e-3)
     if not verify:
         return costs
     few = min(_LONG_ROWS, rows)
     long = _longest(lane.capacity, few)
+    cells = [_Cell(size, depth) for size, depth in _order(sizes, depths)]
     if long > 1:
-        _observe(lane, costs, numbers, few, 0)
-        _run(lane, _placed(next(numbers), few, long, _pages(lane.capacity, few, long)))
-        _observe(lane, costs, numbers, few, 0, length=long)
-        _run(lane, _placed(next(numbers), few, 1))
-    for size, depth in _order(sizes, depths):
-        _observe(lane, costs, numbers, size, depth)
+        cells = [_Cell(few, 0), *(_Cell(few, depth, long) for depth in (0, *depths[-1:])), *cells]
+    prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
+    for cell in [*cells, *prompts] * _PASSES:
+        cell.run(lane, numbers)
         if time.monotonic() > ends:
             break
-    else:
-        for prompt in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts else ():
-            _observe_prompt(lane, costs, numbers, prompt)
-        _run(lane, _placed(next(numbers), 1, 1))
+    for cell in [*cells, *prompts]:
+        cell.teach(costs)
     costs.anchor()
     return costs
 
 
-def _observe(lane: Lane, costs: StepCosts, numbers: Iterator[int], rows: int, depth: int, *, length: int = 1) -> None:
-    """Costs take in a few steps of rows of this length."""
-    steps = SettledSteps()
-    for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
-        plan = _plan(next(numbers), *((rows, depth) if number <= _ROUNDS else (1, 0)), length=length)
-        time.sleep(_PAUSE)
-        steps.take(plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), _run(lane, plan), waited=False)
-    for step in steps.whole[1:]:  # the first of a shape touches memory, and is left out
-        costs.observe(Alike([step]).work(), step.phases, None)
+class _Cell:
+    """Decode steps of rows of one length, and what they took."""
+
+    def __init__(self, rows: int, depth: int, length: int = 1) -> None:
+        self._rows = rows
+        self._depth = depth
+        self._length = length
+        self._steps: list[Settled] = []
+
+    def run(self, lane: Lane, numbers: Iterator[int]) -> None:
+        if self._length > 1:
+            _run(
+                lane, _placed(next(numbers), self._rows, self._length, _pages(lane.capacity, self._rows, self._length))
+            )
+        steps = SettledSteps()
+        for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
+            shape = (self._rows, self._depth) if number <= _ROUNDS else (1, 0)
+            plan = _plan(next(numbers), *shape, length=self._length)
+            time.sleep(_PAUSE)
+            steps.take(
+                plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), _run(lane, plan), waited=False
+            )
+        self._steps += steps.whole[1:]  # the first of a shape touches memory, and is left out
+        if self._length > 1:
+            _run(lane, _placed(next(numbers), self._rows, 1))
+
+    def teach(self, costs: StepCosts) -> None:
+        """The mean of its steps counts as one sample."""
+        if self._steps:
+            group = Alike(self._steps)
+            costs.observe(group.work(), group.times()[0], None)
 
 
-def _observe_prompt(lane: Lane, costs: StepCosts, numbers: Iterator[int], tokens: int) -> None:
-    """Costs take in what the head's KV of a few prompts takes."""
-    pages = _pages(lane.capacity, 1, tokens)
-    for number in range(_ROUNDS):
-        _run(lane, _placed(next(numbers), 1, tokens, pages, run=tokens, headed=True))
-        seconds = _run(lane, _plan(next(numbers), 1, 0, length=tokens)).phase_seconds.get("extend", 0.0)
-        if number and seconds:
-            costs.observe_catch_up(tokens, seconds)
+class _Prompt:
+    """Prompts of so many tokens, and what their head's KV took."""
+
+    def __init__(self, tokens: int) -> None:
+        self._tokens = tokens
+        self._seconds: list[float] = []
+
+    def run(self, lane: Lane, numbers: Iterator[int]) -> None:
+        tokens, pages = self._tokens, _pages(lane.capacity, 1, self._tokens)
+        for number in range(_ROUNDS + 1):
+            _run(lane, _placed(next(numbers), 1, tokens, pages, run=tokens, headed=True))
+            seconds = _run(lane, _plan(next(numbers), 1, 0, length=tokens)).phase_seconds.get("extend", 0.0)
+            if number and seconds:
+                self._seconds.append(seconds)
+        _run(lane, _placed(next(numbers), 1, 1))
+
+    def teach(self, costs: StepCosts) -> None:
+        if self._seconds:
+            costs.observe_catch_up(self._tokens, without_pauses(self._seconds))
 
 
 def _longest(capacity: Capacity, rows: int) -> int:

@@ -16,6 +16,8 @@ _TILE = 16.0
 _KILO = 1024.0
 _CERTAIN = 0.3
 """By this share may a weight differ from what the calibration has found."""
+_GAP_NOISE = 0.5
+"""Standard deviation of a gap, as a share of the prediction."""
 
 
 @dataclass(slots=True)
@@ -46,17 +48,18 @@ class StepCosts:
         self._hats = _hats(most_tokens + 1)
         knots = self._hats.shape[1]
         self._verify = Regression(
-            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 2)]),
-            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 0.3]]),
+            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 3)]),
+            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 0.3]]),
         )
         # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
         # chains early, so a calibration may see few levels.
         self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), np.full(4, 0.2 * unit))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         self._catch_up = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
-        # Until plain steps were seen, what the gaps of drafting ones show is put down to the drafts.
-        self._gap = Regression(unit * np.array([0.05, 0.0, 0.0]), unit * np.array([0.5, 0.5, 2]))
-        self._features = np.zeros(knots + 4)
+        # What the host, the server and clients take from a machine differs from step to step, and is much the same
+        # whether a step drafts.
+        self._gap = Regression(unit * np.array([0.05, 0.0, 0.0]), unit * np.array([1, 0.5, 0.5]), noise=_GAP_NOISE)
+        self._features = np.zeros(knots + 5)
         self._four, self._three, self._two = np.zeros(4), np.zeros(3), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
         self._ramp = np.arange(most_tokens + 1) / _TILE
@@ -71,9 +74,9 @@ class StepCosts:
 
     def anchor(self) -> None:
         """What a calibration has shown holds by and large: live samples change it by a share."""
-        unit, knots = self._unit, len(self._features) - 4
-        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.1]]) * unit
-        for part, least in ((slice(2), 0.02), (-2, 0.1)):
+        unit, knots = self._unit, len(self._features) - 5
+        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.0, 0.1]]) * unit
+        for part, least in ((slice(2), 0.02), (slice(-3, -1), 0.1)):
             verify[part] = _CERTAIN * np.abs(self._verify.weights[part]) + least * unit
         self._verify.anchor(verify)
         for one in (self._extend, self._catch_up):
@@ -130,18 +133,21 @@ class StepCosts:
         verify = self._verify
         if self._rising_samples != verify.samples + self._extend.samples:
             self._rise()
-        context_weight, drafting_weight = verify.weights[-2:].tolist()
+        context_weight, sight_weight, drafting_weight = verify.weights[-3:].tolist()
+        sight = context / max(rows, 1) / _KILO * max(sight_weight, 0.0)  # what a node takes to see its row's tokens
         fixed = float(verify.weights[0]) + drafting_weight + context / _KILO * max(context_weight, 0.0)
-        fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * self.pair
+        fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * (self.pair + sight)
         table = self._table[:count]
-        np.add(self._rising[:count], fixed, out=table)
+        np.multiply(self._ramp[:count], _TILE * sight, out=table)
+        table += self._rising[:count]
+        table += fixed
         np.maximum(table, 1e-7, out=table)
         return table
 
     def _rise(self) -> None:
         """What the nodes of a step add, made anew after each sample; never falls."""
         weights, rising, line = self._verify.weights, self._rising, self._table
-        np.dot(self._hats, weights[2:-2], out=rising)
+        np.dot(self._hats, weights[2:-3], out=rising)
         np.multiply(self._ramp, weights[1] + _TILE * self.pair, out=line)
         rising += line
         np.maximum.accumulate(rising, out=rising)
@@ -177,8 +183,9 @@ class StepCosts:
     def _verify_features(self, work: StepWork, drafts: bool) -> Doubles:
         features = self._features
         features[0], features[1] = 1.0, work.tokens / _TILE
-        features[2:-2] = self._hats[min(round(work.tokens), self.most_tokens)]
-        features[-2], features[-1] = work.context / _KILO, float(drafts)
+        features[2:-3] = self._hats[min(round(work.tokens), self.most_tokens)]
+        features[-3], features[-1] = work.context / _KILO, float(drafts)
+        features[-2] = (work.tokens / max(work.rows, 1) - 1.0) * work.context / _KILO
         return features
 
     def _draft_features(self, work: StepWork) -> Doubles:

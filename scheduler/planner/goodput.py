@@ -32,9 +32,11 @@ from aerie.scheduler.planner.trials import PROBE_STEPS, TRIED, Trials
 NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
 COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 128, 1.15
-"""After so many drafting steps, twice as many each time up to a most, a plain one shows what those cost by now.
-Then it comes less often if drafting is so much ahead.
+"""After so many drafting steps, twice as many each time up to a most, plain ones show what those cost by now. Then they
+come less often if drafting is so much ahead.
 """
+COMPARED = 2
+"""So many plain steps: only after one like it does a step show the time between two."""
 
 
 class Goodput:
@@ -170,7 +172,7 @@ class Goodput:
         sure = gain >= SURE and self._compare == COMPARE_STEPS
         if self._drafted >= self._compare * (4 if sure else 1):
             self._compare = min(2 * self._compare, COMPARE_STEPS)
-            return self._resting(batch, plain, "measures plain steps", gain, 1)
+            return self._resting(batch, plain, "measures plain steps", gain, COMPARED)
         allowed = self.guard.allows(rows)
         trial = not allowed or gain <= 1.0 + (MARGIN if self._trials.since else 0.0)
         nodes = self._candidates.nodes(chosen, shape, batch)

@@ -16,13 +16,15 @@ Doubles = NDArray[np.float64]
 WANDERING, ANCHORED = 1e-5, 1e-3
 """By this share weights return to their home with each sample, and their variances to those of the home."""
 NOISE = 0.1
-"""Standard deviation of a sample, as a share of the prediction."""
+"""Standard deviation of a sample of what the lane computes, as a share of the prediction."""
 OUTLIER = 2.0
 """Deviations from the prediction at which a sample is cut, to both sides: were late ones cut sooner, the fit would lie
 below what steps take on average, and most where they differ most.
 """
 CHANGED = 4
 """So many outliers in a row, all too long or all too short, mean that the machine has changed."""
+CHANGE = 0.5
+"""By this share, then."""
 MOST_SECONDS = 60.0
 """A longer sample is a machine that slept, not a step."""
 
@@ -34,13 +36,14 @@ class Regression:
     samples disagree.
     """
 
-    def __init__(self, weights: Doubles, spreads: Doubles) -> None:
+    def __init__(self, weights: Doubles, spreads: Doubles, *, noise: float = NOISE) -> None:
         self.weights = weights.astype(np.float64)
         self.samples = 0
         self._covariance = np.diag(np.square(spreads.astype(np.float64)))  # [n, n]
         self._start = self._covariance.copy()
         self._home = self.weights.copy()
         self._return = WANDERING
+        self._noise = noise
         self._streak = 0
         self._gain = np.zeros(len(weights))
         self._product = np.zeros(len(weights))
@@ -55,7 +58,7 @@ class Regression:
             return
         predicted = float(np.dot(self.weights, features))
         np.dot(self._covariance, features, out=self._product)
-        noise = NOISE * max(abs(predicted), 1e-6)
+        noise = self._noise * max(abs(predicted), 1e-6)
         variance = float(np.dot(features, self._product)) + noise * noise
         if not 0.0 < variance < math.inf:  # rounding has eaten the covariance
             np.copyto(self._covariance, self._start)
@@ -96,4 +99,14 @@ class Regression:
         self._streak = self._streak + sign if self._streak * sign >= 0 else sign
         if abs(self._streak) >= CHANGED:
             self._streak = 0
+            self._doubt()
+
+    def _doubt(self) -> None:
+        """The machine has changed: all weights may be wrong by the same share and, once there is a home, each by as
+        much as it may differ from that. Before, its spread would say nothing.
+        """
+        np.multiply.outer(self.weights, self.weights, out=self._outer)
+        self._outer *= CHANGE * CHANGE
+        self._covariance += self._outer
+        if self._return == ANCHORED:
             self._covariance += self._start

@@ -48,7 +48,7 @@ class Settled:
     planned: Planned | None
     phases: dict[str, float]
     gap: float | None = None
-    """Seconds in which the lane waited before the step, if they are known."""
+    """Seconds from the answer before to its own beside all phases, if they are known."""
 
     @property
     def depth(self) -> int:
@@ -90,11 +90,13 @@ class SettledSteps:
         *,
         waited: bool,
     ) -> None:
-        """Takes steps in order. `waited` says whether the step was launched while another was in flight, so that the
-        lane's pause before it was the loop's own. The gap counts after a step that drafted as this one does, or not:
-        at a change the host does the work of both.
+        """Takes steps in order. `waited` says whether the step was launched while another was in flight, so that what
+        passed beside the phases was the loop's own: work between them, and what the host, the server and its clients
+        took from a busy machine. The gap counts after a step that drafted as this one does, or not: at a change the
+        host does the work of both.
         """
         phases = dict(output.phase_seconds)
+        worked = sum(phases.values())
         late = phases.pop("extend", None)
         successive = output.number == self._number + 1
         if self._last is not None and successive:
@@ -102,9 +104,9 @@ class SettledSteps:
                 self._last.phases["extend"] = late
             self.whole.append(self._last)
         step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
-        known = successive and waited and output.began > 0.0 and self._ended > 0.0
+        known = successive and waited and output.ended > 0.0 and self._ended > 0.0
         if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
-            step.gap = output.began - self._ended
+            step.gap = max(output.ended - self._ended - worked, 0.0)
         self._last = step
         self._number, self._ended = output.number, output.ended
 
@@ -167,7 +169,7 @@ class Alike:
             for name in sorted(names)
         }
         gaps = [step.gap for step in self.steps if step.gap is not None]
-        return phases, statistics.median(gaps) if gaps else None
+        return phases, without_pauses(gaps) if gaps else None
 
 
 def extending(plan: StepPlan, output: StepOutput) -> int:

@@ -37,7 +37,7 @@ FORMS: dict[str, tuple[dict[str, Any], str]] = {
     "grammar": ({"extra_body": {"guided_grammar": 'root ::= "(" [0-9]+ ")"'}}, r"\([0-9]+\)"),
 }
 AT_ONCE = {"chat_template_kwargs": {"enable_thinking": False}}
-"""SGLang masks what follows the reasoning alone: held to a form that it does not know, the demo would think without end."""
+"""SGLang masks only what follows the reasoning: held to a form that it does not know, the demo would think on."""
 SHOWN_TOOLS = "{% if tools %}{% for tool in tools %}{{ tool.function.name }}{% endfor %}<tool_call>{% endif %}"
 
 

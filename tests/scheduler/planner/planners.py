@@ -17,8 +17,8 @@ SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
 CHAINS = [DraftShape(4, 1, 5)]
 
 
-def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64):
-    """Costs that have seen a simple machine."""
+def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, gap=1e-5, most=64):
+    """Costs that have seen a simple machine, whose host takes `gap` seconds of each step."""
     known = StepCosts(most)
     for rows in (1, 2, 4, 8):
         for levels in (0, 1, 4):
@@ -28,7 +28,7 @@ def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, most=64
             if levels:
                 phases |= {"draft": levels * (level + node * rows), "extend": level + pair * work.pairs}
             for _ in range(20):
-                known.observe(work, phases, 1e-5)
+                known.observe(work, phases, gap)
     return known
 
 
@@ -76,11 +76,9 @@ def step(number, rows, depth=0, *, accepted=0, began=0.0, ended=0.0, decodes=Tru
 
 def settled(*each):
     """Settled steps, each (rows, depth, seconds, gap)."""
-    steps = SettledSteps()
+    steps, ended = SettledSteps(), 1.0
     for number, (rows, depth, seconds, gap) in enumerate(each):
-        steps.take(
-            *step(number, rows, depth, accepted=min(depth, 1), began=number + gap, ended=number + 1.0, verify=seconds),
-            waited=True,
-        )
+        ended += gap + seconds
+        steps.take(*step(number, rows, depth, accepted=min(depth, 1), ended=ended, verify=seconds), waited=True)
     steps.take(*step(len(each), 1), waited=True)
     return steps.whole

@@ -12,11 +12,13 @@ from tests import fakes
 class ClockedLane:
     """Answers every plan with the times of a simple machine, and keeps the plans. An extend comes one step late."""
 
-    def __init__(self, *, clocked=True, capacity=None):
+    def __init__(self, *, clocked=True, capacity=None, pace=lambda seconds: seconds):
+        """`pace` says what work takes that takes so many seconds on a quiet machine."""
         self.capacity = capacity or fakes.capacity(rows=64, pages=1024, max_length=1024)
         self.plans = []
         self.lengths = np.zeros((2, 64), dtype=np.int32)
         self._clocked = clocked
+        self._pace = pace
         self._late = 0.0
 
     def launch(self, plan):
@@ -35,11 +37,13 @@ class ClockedLane:
             before = self.lengths[plan.generations, plan.rows]
             assert np.array_equal(before, plan.decode.bounds)
             depth, lengths = plan.decode.depth, before + 1
-            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * int(before.sum())
+            sees = int((plan.decode.nodes * before).sum())
+            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * sees
         if depth:
             phases["draft"] = depth * (2e-4 + 1e-5 * rows)
             late = 3e-4
-        self._late = late
+        phases = {name: seconds if name == "extend" else self._pace(seconds) for name, seconds in phases.items()}
+        self._late = self._pace(late)
         self.lengths[1 - plan.generations, plan.rows] = lengths
         ones = np.ones(rows, dtype=np.int32)
         return StepOutput(
@@ -59,11 +63,42 @@ def test_costs_are_known_before_the_first_request():
     assert costs.ready
     for rows, context in ((1, 1), (8, 8), (64, 64), (4, 1400), (16, 5000)):
         assert costs.plain(rows, context) == pytest.approx(1e-3 + 1e-5 * rows + 1e-6 * context, rel=0.2)
+    for rows, nodes, context in ((1, 7, 400), (4, 28, 2000), (8, 32, 1600)):
+        table = costs.table(rows, context, nodes + 1)
+        added = 1e-5 * (nodes - rows) + 1e-6 * context * (nodes / rows - 1)
+        assert table[nodes] - table[rows] == pytest.approx(added + costs.pair * (nodes - rows), rel=0.3)
     for rows in (1, 8, 64):
         assert costs.draft(6, rows) == pytest.approx(6 * (2e-4 + 1e-5 * rows), rel=0.2)
     assert costs.extend_pass + 2 * costs.pair == pytest.approx(3e-4, rel=0.5)
     for prompt in (10, 100):
         assert costs.catch_up(prompt) == pytest.approx(2e-4 + 2e-6 * prompt, rel=0.2)
+
+
+class Flipping:
+    """A machine that is half as fast for a while, as beside a neighbour, then as fast as ever."""
+
+    def __init__(self, seed):
+        self._random = np.random.default_rng(seed)
+        self._left, self._slower = 0.0, 2.0
+
+    def __call__(self, seconds):
+        taken = 0.0
+        while seconds > 0.0:
+            if self._left <= 0.0:
+                self._left, self._slower = self._random.exponential(0.05), 3.0 - self._slower
+            span = min(seconds * self._slower, self._left)
+            taken, seconds, self._left = taken + span, seconds - span / self._slower, self._left - span
+        return taken * float(np.exp(self._random.normal(0.0, 0.05)))
+
+
+def test_a_machine_whose_speed_changes_looks_slower_and_not_other(monkeypatch):
+    monkeypatch.setattr(calibration, "_PAUSE", 0.0)
+    slower = []
+    for seed in range(20):
+        costs = calibrated(ClockedLane(pace=Flipping(seed)), 64, (1, 3, 6), 64 * 7)
+        for rows in (1, 4, 16, 64):
+            slower.append(costs.plain(rows, rows) / (1e-3 + 1.1e-5 * rows))
+    assert min(slower) > 0.8 and max(slower) < 2.5
 
 
 def test_it_stops_in_time(monkeypatch):

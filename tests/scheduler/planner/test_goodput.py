@@ -141,6 +141,13 @@ def test_full_batches_on_a_machine_bound_by_tokens_draft_nothing():
     assert decided(free, rows=8, steps=3, accepted=1)[-1].drafts
 
 
+def test_drafts_spare_the_host_steps():
+    """The server's, the loop's and the clients' time counts, too: it is the same for many tokens as for one."""
+    idle, busy = (planner(verify=1e-5, per_token=1e-3, level=1e-3, node=1e-4, gap=gap) for gap in (1e-5, 1e-2))
+    assert decided(idle, rows=4, steps=3, accepted=1)[-1] == NO_DRAFT
+    assert decided(busy, rows=4, steps=3, accepted=1)[-1].drafts
+
+
 def test_a_useless_head_is_tried_ever_less_than_a_hundredth_of_the_time():
     goodput = planner(level=5e-4, shapes=CHAINS)
     decided(goodput, steps=100, accepted=0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
+from aerie.scheduler.planner.goodput import COMPARED
 from aerie.scheduler.planner.held import HELD, HOLD, REST, Held
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.trials import PROBE_STEPS
@@ -59,8 +60,8 @@ def test_a_choice_holds_while_the_same_rows_run_and_suits_others_for_few_steps()
     chosen = []
     choice = goodput._choice
     goodput._choice = lambda batch: chosen.append(batch) or choice(batch)
-    shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + 1 + 4 + 8)
-    assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "a plain step between two measures what those cost"
+    shapes = decided(goodput, rows=4, steps=4 + 8 + 16 + COMPARED + 4 + 8)
+    assert len(chosen) == 6 and shapes.index(NO_DRAFT) == 28, "plain steps between two measure what those cost"
     goodput.begin(2, 0.0, headed=True)
     decided(goodput, rows=4)
     assert len(chosen) == 7, "the row came when the choice had held for long"
