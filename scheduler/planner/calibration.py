@@ -65,12 +65,13 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     if long > 1:
         cells = [_Cell(few, 0), *(_Cell(few, depth, long) for depth in (0, *depths[-1:])), *cells]
     prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
-    for cell in [*cells, *prompts] * _PASSES:
-        cell.run(lane, numbers)
+    timed: list[_Cell | _Prompt] = [*cells, *prompts]
+    for one in timed * _PASSES:
+        one.run(lane, numbers)
         if time.monotonic() > ends:
             break
-    for cell in [*cells, *prompts]:
-        cell.teach(costs)
+    for one in timed:
+        one.teach(costs)
     costs.anchor()
     return costs
 
