@@ -1,6 +1,6 @@
 // Attention over paged keys and values: every query sees its row's prefix and the nodes in its ancestor word. A row's
-// prefix is read once for all its queries, but each query is computed separately in the order of positions, so its
-// result does not depend on the rest of the batch.
+// prefix is read once for all its queries, but each query has sums of its own in the order of positions, so its result
+// does not depend on the rest of the batch.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -28,9 +28,10 @@ struct Rows {
 template <class Number>
 struct Sight {
   std::vector<const Number*> slots;  // the prefix, then the row's nodes
+  std::vector<float> asked;          // [some queries, heads, dim] scaled
   std::vector<float> scores;         // [some queries, heads, stride]: of seen slots, -infinity, and a factor at the end
+  std::vector<Line> lines;           // [kv heads, some queries, heads of each]
   std::vector<long> nodes;           // those that one query sees
-  std::vector<long> keys;            // offset in a slot of each head's key
   long stride;
 };
 
@@ -54,129 +55,138 @@ class Ahead {
   const long last_, offset_, size_;
 };
 
-// The queries of one row, some at a time.
+// The queries of one row, some at a time. Lines are kept together by the keys that they share, so that each key and
+// value is widened once for several.
 template <class Number, int Parts>
 class Gaze {
  public:
   // out and query [queries, heads, dim], query with token stride `stride`; words [queries], or null for causal.
   Gaze(float* out, const float* query, long stride, long prefix, const int64_t* words, const Rows& rows,
        Sight<Number>& sight)
-      : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), heads_(rows.heads),
-        to_values_(rows.kv_heads * kDim), at_once_((2 * kLanes + heads_ - 1) / heads_), sight_(sight) {}
+      : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), kv_heads_(rows.kv_heads),
+        each_(rows.heads / rows.kv_heads), to_values_(rows.kv_heads * kDim),
+        at_once_((kLanes + rows.kv_heads - 1) / rows.kv_heads), sight_(sight) {}
 
   void look(long begin, long end) {
-    begin_ = begin;
-    over_prefix(0, [&](long first, long count, Ahead<Number>& ahead) {
-      for (long node = begin; node < end; ++node)
-        score_all(node, first, count, [&](long i) { return sight_.slots[first + i]; }, [&] { ahead.some(at_once_); });
-    });
-    for (long node = begin; node < end; ++node) weigh_own(node);
-    over_prefix(to_values_, [&](long first, long count, Ahead<Number>& ahead) {
-      for (long node = begin; node < end; ++node)
-        mix_all(node, first, count, [&](long i) { return sight_.slots[first + i]; }, [&] { ahead.some(at_once_); });
-    });
-    for (long node = begin; node < end; ++node) mix_own(node);
+    lay(begin, end);
+    over_shared<Scores>(0);
+    for (long node = begin; words_ && node < end; ++node) over_own<Scores>(node, node - begin, 0);
+    for (const Line& line : sight_.lines) weigh_all(line);
+    over_shared<Mixes>(to_values_);
+    for (long node = begin; words_ && node < end; ++node) over_own<Mixes>(node, node - begin, to_values_);
+    for (const Line& line : sight_.lines)
+      for (float* at = line.mixed; at < line.mixed + kDim; at += kLanes)
+        store(at, load(at) * line.scores[sight_.stride - 1]);
   }
 
  private:
   static constexpr long kDim = Parts * kLanes;
 
-  float* scores(long node, long head) const {
-    return &sight_.scores[((node - begin_) * heads_ + head) * sight_.stride];
+  // What runs over lines and positions; one form for each number of lines that share these.
+  struct Scores {
+    template <int Lines, class Slot>
+    static void run(const Line* lines, long first, long count, long offset, Slot slot) {
+      score<Number, Parts, Lines>(lines, first, count, offset, slot);
+    }
+  };
+
+  struct Mixes {
+    template <int Lines, class Slot>
+    static void run(const Line* lines, long first, long count, long offset, Slot slot) {
+      mix<Number, Parts, Lines>(lines, first, count, offset, slot);
+    }
+  };
+
+  void lay(long begin, long end) {
+    const long nodes = end - begin, all = static_cast<long>(sight_.slots.size());
+    sight_.asked.resize(nodes * kv_heads_ * each_ * kDim);
+    sight_.scores.resize(nodes * kv_heads_ * each_ * sight_.stride);
+    sight_.lines.clear();
+    for (long group = 0; group < kv_heads_; ++group)
+      for (long node = begin; node < end; ++node)
+        for (long head = group * each_; head < (group + 1) * each_; ++head) {
+          const long place = (node - begin) * kv_heads_ * each_ + head;
+          float* asked = &sight_.asked[place * kDim];
+          float* mixed = out_ + (node * kv_heads_ * each_ + head) * kDim;
+          scale(asked, query_ + node * stride_ + head * kDim, kDim);
+          std::fill_n(mixed, kDim, 0.0f);
+          sight_.lines.push_back({asked, &sight_.scores[place * sight_.stride], mixed,
+                                  words_ ? prefix_ : std::min(prefix_ + node + 1, all)});
+        }
+    lines_ = nodes * each_;
   }
 
-  float& share(long node, long head) const { return scores(node, head)[sight_.stride - 1]; }
-
-  float* mixed(long node, long head) const { return out_ + (node * heads_ + head) * kDim; }
-
-  // Takes as many positions at a time as there are lanes; `work` prefetches what comes after them.
-  template <class Work>
-  void over_prefix(long offset, Work work) const {
-    for (long first = 0; first < prefix_; first += kLanes) {
-      Ahead<Number> ahead(sight_, first + kLanes, offset, to_values_);
-      work(first, std::min(kLanes, prefix_ - first), ahead);
+  // `count` lines that see the same `positions`, in tiles of about equally many.
+  template <class Work, class Slot>
+  static void in_tiles(const Line* lines, long count, long first, long positions, long offset, Slot slot) {
+    for (long tiles = (count + kLines - 1) / kLines; tiles > 0; --tiles) {
+      const long some = (count + tiles - 1) / tiles;
+      at_once<Work, kLines>(some, lines, first, positions, offset, slot);
+      lines += some, count -= some;
     }
   }
 
-  // The nodes of the row that a query sees, including itself.
+  template <class Work, int Lines, class Slot>
+  static void at_once(long some, const Line* lines, long first, long positions, long offset, Slot slot) {
+    if (some == Lines) return Work::template run<Lines>(lines, first, positions, offset, slot);
+    if constexpr (Lines > 1) at_once<Work, Lines - 1>(some, lines, first, positions, offset, slot);
+  }
+
+  // What all lines see but for the nodes of a tree: takes as many positions at a time as there are lanes, and
+  // prefetches what comes after them.
+  template <class Work>
+  void over_shared(long offset) const {
+    const auto shared = [&](const Line& line) { return words_ ? prefix_ : line.seen; };
+    for (long first = 0; first < shared(sight_.lines[lines_ - 1]); first += kLanes) {  // the last query sees the most
+      Ahead<Number> ahead(sight_, first + kLanes, offset, to_values_);
+      const auto slot = [&](long i) { return sight_.slots[first + i]; };
+      const auto positions = [&](const Line& line) { return std::min(kLanes, shared(line) - first); };
+      for (long group = 0; group < kv_heads_; ++group) {
+        const Line* lines = &sight_.lines[group * lines_];
+        ahead.some(at_once_);
+        for (long begin = 0, end; begin < lines_; begin = end) {
+          const long count = positions(lines[begin]);
+          for (end = begin + 1; end < lines_ && positions(lines[end]) == count; ++end) {}
+          if (count > 0) in_tiles<Work>(lines + begin, end - begin, first, count, offset + group * kDim, slot);
+        }
+      }
+    }
+  }
+
+  // The nodes of a tree that a query sees, including itself: after the prefix.
+  template <class Work>
+  void over_own(long node, long place, long offset) const {
+    see(node);
+    for (long group = 0; group < kv_heads_; ++group) {
+      Line* lines = &sight_.lines[group * lines_ + place * each_];
+      for (long line = 0; line < each_; ++line) lines[line].seen = prefix_ + static_cast<long>(sight_.nodes.size());
+      for (long first = 0; first < static_cast<long>(sight_.nodes.size()); first += kLanes)
+        in_tiles<Work>(lines, each_, prefix_ + first, std::min<long>(kLanes, sight_.nodes.size() - first),
+                       offset + group * kDim,
+                       [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; });
+    }
+  }
+
   void see(long node) const {
     sight_.nodes.clear();
     const long own = static_cast<long>(sight_.slots.size()) - prefix_;
-    if (words_ == nullptr) {
-      for (long other = 0; other <= node && other < own; ++other) sight_.nodes.push_back(other);
-    } else {
-      for (uint64_t word = static_cast<uint64_t>(words_[node]); word; word &= word - 1)
-        if (const long other = __builtin_ctzll(word); other < own) sight_.nodes.push_back(other);
-    }
+    for (uint64_t word = static_cast<uint64_t>(words_[node]); word; word &= word - 1)
+      if (const long other = __builtin_ctzll(word); other < own) sight_.nodes.push_back(other);
   }
 
-  // Processes heads that share keys in pairs, with `between` before each.
-  template <class Slot, class Between>
-  void score_all(long node, long first, long count, Slot slot, Between between) const {
-    for (long head = 0; head < heads_;) {
-      between();
-      const bool two = pairs(head);
-      Floats asked[2][Parts];
-      float* const found[] = {scores(node, head) + first, scores(node, head + two) + first};
-      for (long one = 0; one <= two; ++one) scaled<Parts>(asked[one], query_ + node * stride_ + (head + one) * kDim);
-      if (two)
-        score<Number, Parts, 2>(found, asked, count, sight_.keys[head], slot);
-      else
-        score<Number, Parts, 1>(found, asked, count, sight_.keys[head], slot);
-      head += two ? 2 : 1;
-    }
-  }
-
-  bool pairs(long head) const { return head + 1 < heads_ && sight_.keys[head + 1] == sight_.keys[head]; }
-
-  void weigh_own(long node) const {
-    see(node);
-    const long own = static_cast<long>(sight_.nodes.size()), seen = prefix_ + own;
-    const long padded = std::max((seen + kLanes - 1) / kLanes * kLanes, kLanes);
-    for (long first = 0; first < own; first += kLanes)
-      score_all(node, prefix_ + first, std::min(kLanes, own - first),
-                [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; }, [] {});
-    for (long head = 0; head < heads_; ++head) {
-      float* found = scores(node, head);
-      std::fill(found + seen, found + padded, -INFINITY);
-      share(node, head) = weigh(found, padded);
-      std::fill_n(mixed(node, head), kDim, 0.0f);
-    }
-  }
-
-  // As score_all: the sums of one head wait for each other.
-  template <class Slot, class Between>
-  void mix_all(long node, long first, long count, Slot slot, Between between) const {
-    for (long head = 0; head < heads_;) {
-      between();
-      const long offset = to_values_ + sight_.keys[head];
-      const bool two = pairs(head);
-      float* const outs[] = {mixed(node, head), mixed(node, head + two)};
-      const float* const weights[] = {scores(node, head) + first, scores(node, head + two) + first};
-      if (two)
-        mix<Number, Parts, 2>(outs, weights, count, offset, slot);
-      else
-        mix<Number, Parts, 1>(outs, weights, count, offset, slot);
-      head += two ? 2 : 1;
-    }
-  }
-
-  void mix_own(long node) const {
-    see(node);
-    mix_all(node, prefix_, static_cast<long>(sight_.nodes.size()),
-            [&](long i) { return sight_.slots[prefix_ + sight_.nodes[i]]; }, [] {});
-    for (long head = 0; head < heads_; ++head)
-      for (float* at = mixed(node, head); at < mixed(node, head) + kDim; at += kLanes)
-        store(at, load(at) * share(node, head));
+  void weigh_all(const Line& line) const {
+    const long padded = std::max((line.seen + kLanes - 1) / kLanes * kLanes, kLanes);
+    std::fill(line.scores + line.seen, line.scores + padded, -INFINITY);
+    line.scores[sight_.stride - 1] = weigh(line.scores, padded);
   }
 
   float* const out_;
   const float* const query_;
   const int64_t* const words_;
-  const long stride_, prefix_, heads_, to_values_;
-  const long at_once_;  // positions to prefetch beside the work of two heads
+  const long stride_, prefix_, kv_heads_, each_, to_values_;
+  const long at_once_;  // positions to prefetch beside the work of a head of keys
   Sight<Number>& sight_;
-  long begin_ = 0;
+  long lines_ = 0;  // of each head of keys
 };
 
 // The queries from `first` to `last` of a row, as many at a time as have their scores in the cache.
@@ -185,7 +195,6 @@ void look(float* out, const float* query, long stride, long prefix, long first, 
           const Rows& rows, Sight<Number>& sight) {
   Gaze<Number, Parts> gaze(out, query, stride, prefix, words, rows, sight);
   const long most = std::max(kScores / (rows.heads * sight.stride), 1L);
-  sight.scores.resize(std::min(most, last - first) * rows.heads * sight.stride);
   for (long begin = first; begin < last; begin += most) gaze.look(begin, std::min(begin + most, last));
 }
 
@@ -230,8 +239,6 @@ template <class Number>
 void attend(float* out, const float* query, long stride, const Number* pool, const Rows& rows) {
   in_parts(rows.qo_indptr[rows.count], kAlone, [=, &rows](long begin, long end) {
     static thread_local Sight<Number> sight;
-    sight.keys.resize(rows.heads);
-    for (long head = 0; head < rows.heads; ++head) sight.keys[head] = head / (rows.heads / rows.kv_heads) * rows.dim;
     for (long row = 0; row < rows.count; ++row)
       if (rows.qo_indptr[row] < end && begin < rows.qo_indptr[row + 1])
         attend(out, query, stride, pool, rows, row, begin, end, sight);

@@ -8,78 +8,88 @@
 
 namespace aerie {
 
-// `dim` numbers of each of Heads queries times those of one key, as vectors still to be summed.
-template <class Number, int Parts, int Heads>
-inline void multiply(Floats* products, const Floats (*asked)[Parts], const Number* key) {
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head) products[head] = Floats{};  // so that all products are fused with sums alike
+// A query's head: what it asks, its scores by position, and the values that they mix.
+struct Line {
+  const float* asked;  // scaled
+  float *scores, *mixed;
+  long seen;  // positions that it sees, from the first on
+};
+
+// As many lines at a time as have their sums in registers, beside what they share.
+constexpr int kLines = 6;
+
+// `dim` numbers of each of Lines queries times those of one key, as vectors still to be summed.
+template <class Number, int Parts, int Lines>
+inline void multiply(Floats* products, const Line* lines, const Number* key) {
+#pragma GCC unroll 8
+  for (int line = 0; line < Lines; ++line) products[line] = Floats{};  // so that all products are fused with sums alike
 #pragma GCC unroll 16
   for (int part = 0; part < Parts; ++part) {
     const Floats read = floats(key + part * kLanes);
-#pragma GCC unroll 2
-    for (int head = 0; head < Heads; ++head) products[head] += asked[head][part] * read;
+#pragma GCC unroll 8
+    for (int line = 0; line < Lines; ++line) products[line] += load(lines[line].asked + part * kLanes) * read;
   }
 }
 
-// Scores of the keys [count], at most as many as there are lanes, at `offset` after slot(i), for Heads heads that share
-// them.
-template <class Number, int Parts, int Heads, class Slot>
-inline void score(float* const* found, const Floats (*asked)[Parts], long count, long offset, Slot slot) {
-  Floats each[Heads][kLanes], products[Heads];
+// Scores from `first` on of the keys [count], at most as many as there are lanes, at `offset` after slot(i), for Lines
+// lines that share them.
+template <class Number, int Parts, int Lines, class Slot>
+inline void score(const Line* lines, long first, long count, long offset, Slot slot) {
+  Floats each[Lines][kLanes], products[Lines];
   if (count < kLanes) {
     for (long i = 0; i < count; ++i) {
-      multiply<Number, Parts, Heads>(products, asked, slot(i) + offset);
-      for (int head = 0; head < Heads; ++head) found[head][i] = sum(products[head]);
+      multiply<Number, Parts, Lines>(products, lines, slot(i) + offset);
+      for (int line = 0; line < Lines; ++line) lines[line].scores[first + i] = sum(products[line]);
     }
     return;
   }
-#pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) {
-    multiply<Number, Parts, Heads>(products, asked, slot(i) + offset);
-#pragma GCC unroll 2
-    for (int head = 0; head < Heads; ++head) each[head][i] = products[head];
+    multiply<Number, Parts, Lines>(products, lines, slot(i) + offset);
+#pragma GCC unroll 8
+    for (int line = 0; line < Lines; ++line) each[line][i] = products[line];
   }
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head) store(found[head], sums(each[head]));
+#pragma GCC unroll 8
+  for (int line = 0; line < Lines; ++line) store(lines[line].scores + first, sums(each[line]));
 }
 
 // Adds Count vectors of each of the values [count], from vector First on.
-template <class Number, int First, int Count, int Heads, class Slot>
-inline void mix_some(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
-  Floats kept[Heads][Count];
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head)
+template <class Number, int First, int Count, int Lines, class Slot>
+inline void mix_some(const Line* lines, long first, long count, long offset, Slot slot) {
+  Floats kept[Lines][Count];
+#pragma GCC unroll 8
+  for (int line = 0; line < Lines; ++line)
 #pragma GCC unroll 16
-    for (int part = 0; part < Count; ++part) kept[head][part] = load(mixed[head] + (First + part) * kLanes);
+    for (int part = 0; part < Count; ++part) kept[line][part] = load(lines[line].mixed + (First + part) * kLanes);
   for (long i = 0; i < count; ++i) {
     const Number* value = slot(i) + offset + First * kLanes;
+    Floats read[Count];
 #pragma GCC unroll 16
-    for (int part = 0; part < Count; ++part) {
-      const Floats read = floats(value + part * kLanes);
-#pragma GCC unroll 2
-      for (int head = 0; head < Heads; ++head) kept[head][part] += read * weights[head][i];
+    for (int part = 0; part < Count; ++part) read[part] = floats(value + part * kLanes);
+#pragma GCC unroll 8
+    for (int line = 0; line < Lines; ++line) {
+      const float weight = lines[line].scores[first + i];
+#pragma GCC unroll 16
+      for (int part = 0; part < Count; ++part) kept[line][part] += read[part] * weight;
     }
   }
-#pragma GCC unroll 2
-  for (int head = 0; head < Heads; ++head)
+#pragma GCC unroll 8
+  for (int line = 0; line < Lines; ++line)
 #pragma GCC unroll 16
-    for (int part = 0; part < Count; ++part) store(mixed[head] + (First + part) * kLanes, kept[head][part]);
+    for (int part = 0; part < Count; ++part) store(lines[line].mixed + (First + part) * kLanes, kept[line][part]);
 }
 
-// Adds the weighted values [count] at `offset` after slot(i), for Heads heads that share them, with as many of their
-// vectors at a time as fit in registers.
-template <class Number, int Parts, int Heads, int First = 0, class Slot>
-inline void mix(float* const* mixed, const float* const* weights, long count, long offset, Slot slot) {
-  constexpr int some = std::min<int>(kRegisters / 2 / Heads, Parts - First);
-  mix_some<Number, First, some, Heads>(mixed, weights, count, offset, slot);
-  if constexpr (First + some < Parts) mix<Number, Parts, Heads, First + some>(mixed, weights, count, offset, slot);
+// Adds the values [count] at `offset` after slot(i), weighted by the scores from `first` on, for Lines lines that share
+// them, with as many of their vectors at a time as fit in registers.
+template <class Number, int Parts, int Lines, int First = 0, class Slot>
+inline void mix(const Line* lines, long first, long count, long offset, Slot slot) {
+  constexpr int some = std::clamp<int>((kRegisters - 3) / (Lines + 1), 1, Parts - First);
+  mix_some<Number, First, some, Lines>(lines, first, count, offset, slot);
+  if constexpr (First + some < Parts) mix<Number, Parts, Lines, First + some>(lines, first, count, offset, slot);
 }
 
-template <int Parts>
-inline void scaled(Floats* asked, const float* query) {
-  const float scale = 1.0f / std::sqrt(static_cast<float>(Parts * kLanes));
-#pragma GCC unroll 16
-  for (int part = 0; part < Parts; ++part) asked[part] = load(query + part * kLanes) * scale;
+inline void scale(float* asked, const float* query, long dim) {
+  const float by = 1.0f / std::sqrt(static_cast<float>(dim));
+  for (long i = 0; i < dim; i += kLanes) store(asked + i, load(query + i) * by);
 }
 
 // Softmax weights of what a query's head sees, from its scores [count], which end in -infinity.

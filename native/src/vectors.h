@@ -52,8 +52,10 @@ inline To same_bits(From lanes) {
 
 // bf16 numbers: the upper halves of floats.
 inline Floats widened(const uint16_t* from) {
-#ifdef __AVX512F__  // GCC would do it in halves
+#if defined(__AVX512F__)  // GCC would do it in halves
   return same_bits<Floats>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load<__m256i>(from)), 16));
+#elif defined(__AVX2__)  // and here in quarters
+  return same_bits<Floats>(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load<__m128i>(from)), 16));
 #else
   return same_bits<Floats>(__builtin_convertvector(load<Halves>(from), Words) << 16);
 #endif
@@ -136,20 +138,24 @@ inline Vector shuffled(Vector one, Vector other) {
   return shuffled<Order>(one, other, std::make_index_sequence<kLanes>());
 }
 
-// Of two vectors in blocks: the first blocks of both, interleaved, and their second blocks.
+// Of two vectors in blocks, the first blocks of one and the second blocks of the other, each at its place.
 template <int Block>
-struct FirstBlocks {
-  static constexpr int of(int lane) { return lane & Block ? kLanes + lane - Block : lane; }
+struct FirstAndSecond {
+  static constexpr int of(int lane) { return lane & Block ? kLanes + lane : lane; }
 };
 
+// The two blocks of each pair change places.
 template <int Block>
-struct SecondBlocks {
-  static constexpr int of(int lane) { return lane & Block ? kLanes + lane : lane + Block; }
+struct Exchanged {
+  static constexpr int of(int lane) { return lane ^ Block; }
 };
 
+// The sums of each two blocks of one vector, and at the places of the second ones those of the other. Only one shuffle
+// crosses lanes; the others keep them, and have more ports.
 template <int Block>
 inline Floats folded(Floats one, Floats other) {
-  return shuffled<FirstBlocks<Block>>(one, other) + shuffled<SecondBlocks<Block>>(one, other);
+  const Floats moved = shuffled<FirstAndSecond<Block>>(other, one);
+  return shuffled<FirstAndSecond<Block>>(one, other) + shuffled<Exchanged<Block>>(moved, moved);
 }
 
 // In halves, always in the same order.

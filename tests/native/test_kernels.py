@@ -204,6 +204,23 @@ def test_a_query_s_attention_does_not_depend_on_what_runs_beside_it() -> None:
 
 
 @needs_cpp
+@pytest.mark.parametrize("heads", [2, 4, 14])
+@pytest.mark.parametrize("queries", range(1, 9))
+def test_lines_that_share_keys_are_computed_as_alone(heads: int, queries: int) -> None:
+    """Bit for bit, however many of them fit the registers at once."""
+    inputs, pool = case([21], [queries], page=16, tree=False, head_dim=64, dtype=torch.bfloat16)
+    query = torch.randn(queries, heads, 64)
+    attention = make_attention("cpp", AttentionShape(heads, 2, 64, 16, torch.bfloat16, CPU), CPP)
+    together = attention.run(attention.plan(inputs), query, pool, 0)
+    for place in range(queries):
+        alone = replace(
+            inputs, qo_indptr=torch.tensor([0, 1], dtype=torch.int32), prefix_lens=torch.tensor([21 + place])
+        )
+        found = attention.run(attention.plan(alone), query[place : place + 1].contiguous(), pool, 0)
+        assert torch.equal(found, together[place : place + 1])
+
+
+@needs_cpp
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("cut", [1, 16, 33, 46])
 def test_a_prompt_s_attention_does_not_depend_on_its_chunks(cut: int, dtype: torch.dtype) -> None:
