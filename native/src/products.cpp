@@ -80,10 +80,11 @@ void arrange(std::vector<Factor<Weight>>& blocks, const Product<Weight>& product
 
 // Some steps of a product, for all tokens of a cut. Sums [tokens, kPitch] are kept between the calls for all steps; the
 // last one puts them.
-template <class Weight>
+template <class Factor>
 struct Part {
   // The panels from `begin` to `end` of a strip, which itself begins with panel `strip`; `weights` are those of `begin`,
   // each panel `apart` from the one before.
+  template <class Weight>
   void add(const Weight* weights, long apart, long strip, long begin, long end) const {
     for (long tile_row = 0; tile_row < cut.tiles; ++tile_row) {
       const long row = cut.first(tile_row), rows = cut.rows(tile_row), many = panels_at_once(rows);
@@ -99,7 +100,7 @@ struct Part {
   }
 
   float* sums;
-  const Factor<Weight>* x;
+  const Factor* x;
   const Outputs& outputs;
   const Cut& cut;
   long count;        // of steps
@@ -124,13 +125,12 @@ void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product
   const Weight* weights = product.panels + panel * apart + first * kPanel;
   const long group = panels_at_once(cut.rows(cut.tiles - 1));  // panels that stay in the cache for all rows
   const bool fresh = first == 0, done = first + count == product.steps;
-  const Part<Weight> part{sums, x, product.outputs, cut, count, fresh, done};
+  const Part<Factor<Weight>> part{sums, x, product.outputs, cut, count, fresh, done};
   for (long begin = 0; begin < panels; begin += group, weights += group * apart) {
     const long end = std::min(begin + group, panels);
     if constexpr (std::is_same_v<Weight, int8_t>)
       if (cut.tiles >= kTilesToWidenFor) {
-        const Part<uint16_t> same{sums, x, product.outputs, cut, count, fresh, done};
-        same.add(in_bf16(weights, apart, end - begin, count), count * kPanel, panel, begin, end);
+        part.add(in_bf16(weights, apart, end - begin, count), count * kPanel, panel, begin, end);
         continue;
       }
     part.add(weights, apart, panel, begin, end);
