@@ -72,6 +72,8 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
             break
     for one in timed:
         one.teach(costs)
+    known = [prompt for prompt in prompts if prompt.passes]
+    costs.like_prompts([one.tokens for one in known], [without_pauses(one.passes) for one in known])
     costs.anchor()
     return costs
 
@@ -110,24 +112,26 @@ class _Cell:
 
 
 class _Prompt:
-    """Prompts of so many tokens, and what their head's KV took."""
+    """Prompts of so many tokens, and what they and their head's KV took."""
 
     def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
-        self._seconds: list[float] = []
+        self.tokens = tokens
+        self.passes: list[float] = []
+        self._extends: list[float] = []
 
     def run(self, lane: Lane, numbers: Iterator[int]) -> None:
-        tokens, pages = self._tokens, _pages(lane.capacity, 1, self._tokens)
+        tokens, pages = self.tokens, _pages(lane.capacity, 1, self.tokens)
         for number in range(_ROUNDS + 1):
-            _run(lane, _placed(next(numbers), 1, tokens, pages, run=tokens, headed=True))
-            seconds = _run(lane, _plan(next(numbers), 1, 0, length=tokens)).phase_seconds.get("extend", 0.0)
-            if number and seconds:
-                self._seconds.append(seconds)
+            read = _run(lane, _placed(next(numbers), 1, tokens, pages, run=tokens, headed=True))
+            after = _run(lane, _plan(next(numbers), 1, 0, length=tokens))
+            if number and "extend" in after.phase_seconds:
+                self.passes.append(read.phase_seconds.get("prefill", 0.0))
+                self._extends.append(after.phase_seconds["extend"])
         _run(lane, _placed(next(numbers), 1, 1))
 
     def teach(self, costs: StepCosts) -> None:
-        if self._seconds:
-            costs.observe_catch_up(self._tokens, without_pauses(self._seconds))
+        if self._extends:
+            costs.observe_catch_up(self.tokens, without_pauses(self._extends))
 
 
 def _longest(capacity: Capacity, rows: int) -> int:

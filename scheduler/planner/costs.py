@@ -5,6 +5,7 @@ and refreshed by each step's times from the lane's own clock. Verification has a
 line, since a pass does not grow smoothly: kernels take tokens in tiles, graphs in buckets.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,10 @@ _TILE = 16.0
 _KILO = 1024.0
 _CERTAIN = 0.3
 """By this share may a weight differ from what the calibration has found."""
+_PROMPTS = 0.3, 2.0
+"""Bounds of what a pass over prompts takes beside one that verifies as many tokens: it leaves out the target's output
+for most of them, and more of them see each other.
+"""
 _GAP_NOISE = 0.5
 """Standard deviation of a gap, as a share of the prediction."""
 
@@ -60,6 +65,8 @@ class StepCosts:
         # whether a step drafts.
         self._gap = Regression(unit * np.array([0.05, 0.0, 0.0]), unit * np.array([1, 0.5, 0.5]), noise=_GAP_NOISE)
         self._features = np.zeros(knots + 5)
+        self._prompts = 0.0
+        """Seconds of a pass over prompts, as a share of one that verifies as many tokens; 0 if unknown."""
         self._four, self._three, self._two = np.zeros(4), np.zeros(3), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
         self._ramp = np.arange(most_tokens + 1) / _TILE
@@ -96,6 +103,21 @@ class StepCosts:
             self._extend.update(self._extend_features(work), phases["extend"])
         if gap is not None:
             self._gap.update(self._gap_features(work.rows, drafts), max(gap, 0.0))
+
+    def observe_prompts(self, work: StepWork, seconds: float) -> None:
+        """Takes in a pass over prompts: what tokens cost by now, where steps verify few. `work` counts their tokens,
+        and as context what these see on average. Without `like_prompts` it says nothing.
+        """
+        if self._prompts and seconds > 0.0 and work.tokens <= self.most_tokens:
+            self._verify.update(self._verify_features(work, False), seconds / self._prompts)
+
+    def like_prompts(self, tokens: Sequence[float], seconds: Sequence[float]) -> None:
+        """What passes over so many tokens of one prompt take, beside passes that verify as many."""
+        if not tokens or min(seconds) <= 0.0:
+            return
+        verify = sum(self._verify.predict(self._verify_features(StepWork(1, own, own / 2), False)) for own in tokens)
+        low, high = _PROMPTS
+        self._prompts = min(max(sum(seconds) / verify, low), high) if verify > 0.0 else 0.0
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
         """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""

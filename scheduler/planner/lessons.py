@@ -8,10 +8,10 @@ trial is among them.
 import math
 
 from aerie.contracts.shape import DraftShape
-from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
+from aerie.contracts.step import Bools, Longs, PrefillWork, StepOutput, StepPlan
 from aerie.scheduler.planner.accepted import labels_of, levels_of
 from aerie.scheduler.planner.chains import Chains
-from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.places import Places
 from aerie.scheduler.planner.samples import Alike, Planned, Settled, SettledSteps, alike
@@ -68,7 +68,11 @@ class Lessons:
         *,
         steady: bool,
     ) -> None:
-        """Keeps a step; `live` says which rows still have the owner that they were planned for."""
+        """Keeps a step; `live` says which rows still have the owner that they were planned for. What prompts take is
+        learned at once: they are few.
+        """
+        if plan.prefill is not None:
+            self._learn_prompts(plan.prefill, output.phase_seconds.get("prefill", 0.0))
         if plan.decode is not None and plan.decode.depth:
             rows = self._places.of(rows)
             self.labels += len(rows)
@@ -76,6 +80,10 @@ class Lessons:
         self._steps.take(plan, rows, live, output, planned, waited=steady)
         if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
             self.learn()
+
+    def _learn_prompts(self, work: PrefillWork, seconds: float) -> None:
+        tokens = int(work.counts.sum())
+        self._costs.observe_prompts(StepWork(len(work.counts), tokens, int(work.starts.sum()) + tokens / 2), seconds)
 
     @property
     def _enough(self) -> int:

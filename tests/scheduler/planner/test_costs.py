@@ -114,3 +114,25 @@ def test_late_samples_count_as_much_as_early_ones():
         costs.observe(StepWork(1, 1, 0), {"verify": (real - 1e-4) * source.choice([0.5, 1.5])}, 1e-4)
         predictions.append(costs.plain(1, 0))
     assert np.mean(predictions[-200:]) == pytest.approx(real, rel=0.1)
+
+
+def test_prompts_show_what_tokens_cost_by_now_where_steps_verify_few():
+    """A neighbour that slows a core's arithmetic slows what verifies many tokens, and hardly a plain step."""
+
+    def verify(tokens, token):
+        return 1e-3 + token * tokens
+
+    def taught(prompts):
+        costs = StepCosts(64)
+        for tokens in (1, 2, 4, 8, 16, 64):
+            costs.observe(StepWork(tokens, tokens, 0), {"verify": verify(tokens, 3e-4)}, 1e-5)
+        if prompts:
+            costs.like_prompts([16, 64], [0.8 * verify(tokens, 3e-4) for tokens in (16, 64)])
+        costs.anchor()
+        for _ in range(60):
+            costs.observe(StepWork(1, 1, 0), {"verify": verify(1, 1e-4)}, 1e-5)
+            costs.observe_prompts(StepWork(1, 24, 12), 0.8 * verify(24, 1e-4))
+        return costs.table(1, 0, 17)[16]
+
+    assert taught(prompts=True) == pytest.approx(verify(16, 1e-4), rel=0.25)
+    assert taught(prompts=False) > 1.5 * verify(16, 1e-4)
