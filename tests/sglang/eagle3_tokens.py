@@ -10,6 +10,8 @@ import multiprocessing
 import sys
 from typing import Any
 
+import tests.sglang.pools  # noqa: F401
+
 
 def main() -> None:
     import sglang

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import tests.sglang.pools  # noqa: F401  forks may run torch in threads
 from aerie.contracts.child import begin
 
 _BEFORE_FORKS = (

@@ -33,6 +33,7 @@ LOADED = (
     "sglang.srt.layers.attention.torch_native_backend",
     "sglang.srt.layers.attention.intel_amx_backend",
     "aerie.bridge.process",
+    "tests.sglang.pools",
 )
 
 
