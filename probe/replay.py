@@ -16,8 +16,8 @@ from aerie.contracts.step import Capacity, DecodeWork, Ending, Ints, Longs, Pref
 from aerie.engine.lanes.preparing import NoGrammars
 from aerie.probe.clocks import Clock
 from aerie.probe.recording import Recording
+from aerie.scheduler.planner.alike import extending
 from aerie.scheduler.planner.costs import StepWork
-from aerie.scheduler.planner.samples import extending
 
 Price = Callable[[StepWork], Mapping[str, float]]
 """Seconds of a step's phases: verify, and draft and extend if it drafts."""

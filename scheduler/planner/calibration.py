@@ -24,8 +24,9 @@ from aerie.contracts.step import (
     StepOutput,
     StepPlan,
 )
+from aerie.scheduler.planner.alike import Alike, without_pauses
 from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.samples import Alike, Settled, SettledSteps, without_pauses
+from aerie.scheduler.planner.samples import Settled, SettledSteps
 
 SECONDS = 1.5
 """Calibration stops after the cell of steps that passes this."""
@@ -63,7 +64,7 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     long = _longest(lane.capacity, few)
     cells = [_Cell(size, depth) for size, depth in _order(sizes, depths)]
     if long > 1:
-        cells = [_Cell(few, 0), *(_Cell(few, depth, long) for depth in (0, *depths[-1:])), *cells]
+        cells = [*(_Cell(few, depth, long) for depth in (0, *depths[-1:])), *cells]
     prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
     timed: list[_Cell | _Prompt] = [*cells, *prompts]
     for one in timed * _PASSES:

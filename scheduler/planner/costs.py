@@ -21,8 +21,8 @@ _PROMPTS = 0.3, 2.0
 """Bounds of what a pass over prompts takes beside one that verifies as many tokens: it leaves out the target's output
 for most of them, and more of them see each other.
 """
-_GAP_NOISE = 0.5
-"""Standard deviation of a gap, as a share of the prediction."""
+_GAP_NOISE = 0.25
+"""Standard deviation of a gap, in units: first ones say little of later ones, so all count the same."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,9 @@ class StepCosts:
         self._catch_up = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         # What the host, the server and clients take from a machine differs from step to step, and is much the same
         # whether a step drafts.
-        self._gap = Regression(unit * np.array([0.05, 0.0, 0.0]), unit * np.array([1, 0.5, 0.5]), noise=_GAP_NOISE)
+        self._gap = Regression(
+            unit * np.array([0.05, 0.0, 0.0]), unit * np.array([1, 0.5, 0.5]), noise=0.0, least=_GAP_NOISE * unit
+        )
         self._features = np.zeros(knots + 5)
         self._prompts = 0.0
         """Seconds of a pass over prompts, as a share of one that verifies as many tokens; 0 if unknown."""

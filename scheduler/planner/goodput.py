@@ -49,12 +49,12 @@ class Goodput:
         trees = list(dict.fromkeys(shape for shape in shapes if shape.topk > 1 and shape.drafts))
         depths = chain_depths(shapes)
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
-        self.survival = Survival(2 * rows, 1 + len(trees), deepest, most=8 * max(rows, 8))
+        self._places = Places(rows)
+        self.survival = Survival(self._places.count, 1 + len(trees), deepest, most=8 * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._places = Places(rows)
         self._lessons = Lessons(costs, self.survival, self._places, self.guard, self._trials, self.chains, trees)
         self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest)
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
@@ -87,7 +87,10 @@ class Goodput:
 
     def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
         """Whether a request keeps head KV: see `keeping`."""
-        return self._keeping.pays(rows, temperature, context, prompt=prompt, answer=answer, headed=headed)
+        drafting = headed if self._held is not None and self._held.planned.shape.drafts else 0
+        return self._keeping.pays(
+            rows, temperature, context, prompt=prompt, answer=answer, headed=headed, drafting=drafting
+        )
 
     def rests(self, headed: Longs, rows: int) -> bool:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still

@@ -45,10 +45,13 @@ class Held:
     settled: int = 0
     above: float = 0.0
     """Tokens that its settled steps committed beyond those expected."""
+    usual: int = field(init=False)
+    """Nodes of a row that comes."""
     _last: Planned = field(init=False)
     """What was expected of the last step."""
 
     def __post_init__(self) -> None:
+        self.usual = round(float(self.nodes.mean())) if len(self.nodes) else 1
         self._last = self.planned
 
     def holds(self, headed: Longs, rows: int) -> bool:
@@ -66,11 +69,6 @@ class Held:
         """Whether its drafts will do for few steps of such rows, of which some have come or left since."""
         drafts = self.planned.shape.drafts and len(headed) > 0
         return drafts and self.left > 0 and self.age < self._patience and self._near(rows)
-
-    @property
-    def usual(self) -> int:
-        """Nodes of a row that comes."""
-        return round(float(self.nodes.mean())) if len(self.nodes) else 1
 
     def planned_for(self, rows: int) -> Planned:
         """What is expected of a step of so many rows."""

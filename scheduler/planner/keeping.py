@@ -2,6 +2,11 @@
 
 Used by `goodput` when a request is admitted. What drafts promise fresh rows holds for as many steps as have been
 learned from, and no longer than a choice may: the first steps teach the most.
+
+Requests are not judged one by one, as if others did not matter. Beside rows that draft, one without a head takes all
+their long steps for a token each, so it holds its row several times as long: if only prompts for whose own answer a
+head pays had one, most rows would soon be the others'. So while nothing is drafted, a head must pay if all requests
+have one; beside rows that draft, it must pay in the time for which it frees its row.
 """
 
 from collections.abc import Callable
@@ -12,8 +17,12 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.held import HELD
 from aerie.scheduler.planner.predictions import MARGIN, Predictions
+from aerie.scheduler.planner.sizes import size_of
 from aerie.scheduler.planner.survival import Survival, temperature_class
 from aerie.scheduler.planner.trials import LUCK, LUCKY, Trials
+
+_RATE = 1 / 32
+"""What one more prompt counts for in their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,14 @@ class _Promise:
     """Steps take so many times what the costs say."""
     until: int
     """The step until which it holds."""
+
+    def saved(self, tokens: float, drafting: float) -> float:
+        """Seconds, times rows, that head KV saves over an answer of so many tokens, beside rows of which this share
+        drafts; 0 is the share before all begin to.
+        """
+        slower = self.tokens * self.plain / self.gain - self.plain  # a drafting step than a plain one
+        steps = (tokens + (self.tokens - 1.0) / 2.0) / self.tokens  # the last one commits half
+        return tokens * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
 
 
 class Keeping:
@@ -53,30 +70,45 @@ class Keeping:
         self._learn = learn
         self.answers = Answers()
         self._promises: dict[tuple[int, int], _Promise] = {}
-        """By the number of rows and the temperature class."""
+        """By the size of the batch and the temperature class."""
+        self._usual = 0.0
+        """Decayed mean of the tokens of prompts; 0 before the first."""
 
-    def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, beside others of `context` tokens, of which `headed` do:
-        if drafting for `rows` fresh rows of its kind gains more over an answer, of at most `answer` tokens, than the
-        head's KV of the prompt costs; or may for this one alone, since it may be better than the mean; or if no other
-        row does and trials can pay for it: else nobody notices that a head has become better.
+    def pays(
+        self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int, drafting: int = 0
+    ) -> bool:
+        """Whether a request of `prompt` tokens keeps head KV, as one of `rows` rows. The others have `context` tokens;
+        `headed` of them keep head KV, and `drafting` draft now.
+
+        It does if drafting gains more over an answer, of at most `answer` tokens, than head KV costs; or may for this
+        one alone, since it may be better than the mean; or if no other row does and trials can pay for it: else nobody
+        notices that a head has become better.
         """
         if not self._costs.ready:
             return True
+        self._usual += (_RATE if self._usual else 1.0) * (prompt - self._usual)
         guard, tokens = self._guard, self.answers.expected(answer)
         context += prompt + round(tokens / 2)  # half of its answer, on average
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
         if guard.allows(rows) and guard.keeps():
-            gain = promise.gain * tokens / (tokens + (promise.tokens - 1.0) / 2.0)  # the last step commits half
-            pays = tokens * plain / rows * (1.0 - 1.0 / max(gain, 1.0) - MARGIN) > seconds
+            pays = self._pays(promise, tokens, prompt, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
                 guard.keep(seconds / plain)
                 return True
         return not headed and self._trials.keep(seconds / plain)
 
+    def _pays(self, promise: _Promise, tokens: float, prompt: int, others: int, drafting: int) -> bool:
+        """Whether head KV of a prompt saves time over an answer of so many tokens, beside so many others."""
+        usual, own = (promise.slower * self._costs.catch_up(round(each)) for each in (self._usual, prompt))
+        least = MARGIN * tokens * promise.plain
+        if drafting:
+            return promise.saved(tokens, min(drafting / max(others, 1), 1.0)) - least > (1 + others) * own
+        all_begin = promise.saved(tokens, 0.0) - least > own + others * usual
+        return all_begin and (not others or promise.saved(tokens, 1.0) - least > (1 + others) * own)
+
     def _promise(self, rows: int, temperature: float, context: int) -> _Promise:
-        kind, now = (rows, temperature_class(temperature)), self._survival.offsets.now
+        kind, now = (size_of(rows), temperature_class(temperature)), self._survival.offsets.now
         known = self._promises.get(kind)
         if known is not None and now < known.until:
             return known

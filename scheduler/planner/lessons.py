@@ -6,19 +6,21 @@ trial is among them.
 """
 
 import math
+from dataclasses import dataclass
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Longs, PrefillWork, StepOutput, StepPlan
 from aerie.scheduler.planner.accepted import labels_of, levels_of
+from aerie.scheduler.planner.alike import Alike, alike, without_pauses
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.places import Places
-from aerie.scheduler.planner.samples import Alike, Planned, Settled, SettledSteps, alike
+from aerie.scheduler.planner.samples import Planned, Settled, SettledSteps
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 
-FIRST, ENOUGH, AT_REST = 64, 8, 32
+FIRST, ENOUGH, AT_REST = 64, 16, 32
 """The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no
 choice hangs on what plain steps take to a percent.
 """
@@ -26,6 +28,31 @@ MOST = 64
 """Steps that are kept at most: no choice comes where no row may draft."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
+
+
+@dataclass(slots=True)
+class _Prompts:
+    """Sums over passes that read prompts, taught as one pass of the mean."""
+
+    passes: int = 0
+    rows: int = 0
+    tokens: int = 0
+    context: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, work: PrefillWork, seconds: float) -> None:
+        tokens = int(work.counts.sum())
+        self.passes += 1
+        self.rows += len(work.counts)
+        self.tokens += tokens
+        self.context += int(work.starts.sum()) + tokens / 2
+        self.seconds += seconds
+
+    def teach(self, costs: StepCosts) -> None:
+        count = self.passes
+        if count:
+            work = StepWork(round(self.rows / count), self.tokens / count, self.context / count)
+            costs.observe_prompts(work, self.seconds / count)
 
 
 class Lessons:
@@ -51,6 +78,7 @@ class Lessons:
         self._chains = chains
         self._families = {shape.topk: family for family, shape in reversed(list(enumerate(trees, start=1)))}
         self._steps = SettledSteps()
+        self._prompts = _Prompts()
         self._labelled = 0
         """Of the steps that are kept, so many have taught what rows accept."""
         self._drafted = False
@@ -68,11 +96,9 @@ class Lessons:
         *,
         steady: bool,
     ) -> None:
-        """Keeps a step; `live` says which rows still have the owner that they were planned for. What prompts take is
-        learned at once: they are few.
-        """
+        """Keeps a step; `live` says which rows still have the owner that they were planned for."""
         if plan.prefill is not None:
-            self._learn_prompts(plan.prefill, output.phase_seconds.get("prefill", 0.0))
+            self._prompts.add(plan.prefill, output.phase_seconds.get("prefill", 0.0))
         if plan.decode is not None and plan.decode.depth:
             rows = self._places.of(rows)
             self.labels += len(rows)
@@ -80,10 +106,6 @@ class Lessons:
         self._steps.take(plan, rows, live, output, planned, waited=steady)
         if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
             self.learn()
-
-    def _learn_prompts(self, work: PrefillWork, seconds: float) -> None:
-        tokens = int(work.counts.sum())
-        self._costs.observe_prompts(StepWork(len(work.counts), tokens, int(work.starts.sum()) + tokens / 2), seconds)
 
     @property
     def _enough(self) -> int:
@@ -104,8 +126,17 @@ class Lessons:
         if tried or self._timed < FIRST or len(steps) >= self._enough:
             self._steps.whole, self._labelled, self._drafted = [], 0, False
             self._timed += len(steps)
+            self._prompts.teach(self._costs)
+            self._prompts = _Prompts()
+            self._learn_head_kv()
             for group in alike(steps):
                 self._learn_times(group)
+
+    def _learn_head_kv(self) -> None:
+        kept, self._steps.kept = self._steps.kept, []
+        if kept:
+            tokens, seconds = zip(*kept, strict=True)
+            self._costs.observe_catch_up(sum(tokens) / len(kept), without_pauses(seconds))
 
     def _learn_times(self, group: Alike) -> None:
         costs, guard = self._costs, self._guard

@@ -33,17 +33,18 @@ class Regression:
     """Seconds as a weighted sum of features [n].
 
     `spreads` [n] says how far each weight may lie from `weights` before any sample: a small one keeps it there until
-    samples disagree.
+    samples disagree. A sample has a standard deviation of `noise` predictions, or of `least` seconds if these are more:
+    where predictions may be far too small, samples beside them are not exact.
     """
 
-    def __init__(self, weights: Doubles, spreads: Doubles, *, noise: float = NOISE) -> None:
+    def __init__(self, weights: Doubles, spreads: Doubles, *, noise: float = NOISE, least: float = 1e-7) -> None:
         self.weights = weights.astype(np.float64)
         self.samples = 0
         self._covariance = np.diag(np.square(spreads.astype(np.float64)))  # [n, n]
         self._start = self._covariance.copy()
         self._home = self.weights.copy()
         self._return = WANDERING
-        self._noise = noise
+        self._noise, self._least = noise, least
         self._streak = 0
         self._gain = np.zeros(len(weights))
         self._product = np.zeros(len(weights))
@@ -58,7 +59,7 @@ class Regression:
             return
         predicted = float(np.dot(self.weights, features))
         np.dot(self._covariance, features, out=self._product)
-        noise = self._noise * max(abs(predicted), 1e-6)
+        noise = max(self._noise * abs(predicted), self._least)
         variance = float(np.dot(features, self._product)) + noise * noise
         if not 0.0 < variance < math.inf:  # rounding has eaten the covariance
             np.copyto(self._covariance, self._start)

@@ -1,22 +1,17 @@
-"""Settled steps, kept until the planner learns from several at once, and what a group of like steps shows.
+"""Settled steps, kept until the planner learns from several at once.
 
 Used by `lessons` and `calibration`. Keeping a step costs a few microseconds; numpy's calls cost as much for one step as
-for many, and a step of a small model takes less than a millisecond.
+for many, and a step of a small model takes less than a millisecond. `alike` says what a group of them shows.
 """
 
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from aerie.contracts.shape import DraftShape
-from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
-from aerie.scheduler.planner.costs import StepWork
+from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
 
 _NONE: Longs = np.zeros(0, dtype=np.int64)
-_PAUSE = 3.0
-"""A time of so many medians is cut there: the machine paused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +62,15 @@ class Settled:
 @dataclass(slots=True)
 class SettledSteps:
     """Joins the outputs of consecutive steps: a step answers before it extends the head, so its extend comes with the
-    next step's times. `whole` are the steps whose times are complete.
+    next step's times.
     """
 
     whole: list[Settled] = field(default_factory=list)
+    """The decode steps whose times are complete."""
+    kept: list[tuple[int, float]] = field(default_factory=list)
+    """Of steps that read prompts: tokens whose head KV was kept, and seconds."""
+    _reading: int = 0
+    """Such tokens of the last step, whose extend is still to come."""
     _last: Settled | None = None
     _number: int = -1
     _ended: float = 0.0
@@ -103,93 +103,12 @@ class SettledSteps:
             if late is not None:
                 self._last.phases["extend"] = late
             self.whole.append(self._last)
+        if self._reading and successive and late is not None:
+            self.kept.append((self._reading, late))
+        self._reading = 0 if plan.prefill is None else int(plan.prefill.counts[plan.drafting].sum())
         step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
         known = successive and waited and output.ended > 0.0 and self._ended > 0.0
         if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
             step.gap = max(output.ended - self._ended - worked, 0.0)
         self._last = step
         self._number, self._ended = output.number, output.ended
-
-
-class Alike:
-    """Settled steps of equally many rows, all of which drafted or none."""
-
-    def __init__(self, steps: Sequence[Settled]) -> None:
-        self.steps = steps
-        self.count = len(steps)
-        self.rows = len(steps[0].rows)
-        self.drafts = steps[0].depth > 0
-        self.topk = steps[0].topk
-        self.counts = np.array([step.output.counts for step in steps])  # [steps, rows]
-
-    @property
-    def tokens(self) -> int:
-        return int(self.counts.sum())
-
-    @property
-    def late_steps(self) -> int:
-        """Steps before which heads caught up."""
-        return sum(step.behind > 0 for step in self.steps)
-
-    @property
-    def behind(self) -> float:
-        """Mean tokens with which heads caught up, of those steps."""
-        return sum(step.behind for step in self.steps) / max(self.late_steps, 1)
-
-    def work(self) -> StepWork:
-        """The mean."""
-        rows, count = self.rows, self.count
-        context = (self.steps[0].output.lengths.sum() + self.steps[-1].output.lengths.sum()) / 2
-        if not self.drafts:
-            return StepWork(rows, rows, float(context))
-        drafted = np.array([step.output.drafted for step in self.steps])
-        levels = drafted.max(axis=1).mean() if self.topk == 1 else sum(step.depth for step in self.steps) / count
-        return StepWork(
-            rows=rows,
-            tokens=rows + float(drafted.sum()) / count,
-            context=float(context),
-            levels=float(levels),
-            frontier=float(np.count_nonzero(self._nodes() > 1)) / count * self.topk,
-            pairs=sum(extending(step.plan, step.output) for step in self.steps) / count,
-        )
-
-    def _nodes(self) -> Ints:
-        """[steps, rows] nodes that were planned; 1 in rows that do not draft."""
-        return np.array(
-            [np.where(s.plan.drafting, s.plan.decode.nodes, 1) for s in self.steps if s.plan.decode is not None]
-        )
-
-    def times(self) -> tuple[dict[str, float], float | None]:
-        """Mean seconds by phase, and of the gap before a step; pauses are cut."""
-        if self.count == 1:
-            return dict(self.steps[0].phases), self.steps[0].gap
-        names = {name for step in self.steps for name in step.phases}
-        phases = {
-            name: without_pauses([step.phases[name] for step in self.steps if name in step.phases])
-            for name in sorted(names)
-        }
-        gaps = [step.gap for step in self.steps if step.gap is not None]
-        return phases, without_pauses(gaps) if gaps else None
-
-
-def extending(plan: StepPlan, output: StepOutput) -> int:
-    """Tokens of the pass that extends the head after a decode step: all nodes of chains, one path of each tree."""
-    work = plan.decode
-    assert work is not None
-    if work.topk > 1:
-        return int(np.count_nonzero(plan.drafting)) * (1 + work.depth)
-    return int((1 + output.drafted[plan.drafting]).sum())
-
-
-def alike(steps: Sequence[Settled]) -> list[Alike]:
-    """Groups steps of equally many rows and children, drafting or not."""
-    groups: dict[tuple[int, int], list[Settled]] = {}
-    for step in steps:
-        groups.setdefault((len(step.rows), step.topk if step.depth else 0), []).append(step)
-    return [Alike(group) for group in groups.values()]
-
-
-def without_pauses(seconds: Sequence[float]) -> float:
-    """The mean of times, each cut at a few medians."""
-    most = _PAUSE * statistics.median(seconds)
-    return sum(min(one, most) for one in seconds) / len(seconds)

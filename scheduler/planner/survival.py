@@ -168,10 +168,8 @@ class Survival:
 
     def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
         depth = residuals.shape[1]
-        for kind in range(family * CLASSES, (family + 1) * CLASSES):
+        for kind in sorted(set(kinds.tolist())):
             chosen = kinds == kind
-            if not chosen.any():
-                continue
             own = self._weights[kind, :depth]  # [depth]
             own *= _MEMORY**steps
             np.maximum(own, _PRIOR, out=own)

@@ -136,3 +136,11 @@ def test_prompts_show_what_tokens_cost_by_now_where_steps_verify_few():
 
     assert taught(prompts=True) == pytest.approx(verify(16, 1e-4), rel=0.25)
     assert taught(prompts=False) > 1.5 * verify(16, 1e-4)
+
+
+def test_the_first_gaps_are_soon_forgotten():
+    """A gap far from the first guess was believed as if it were exact, and thousands of steps had to undo it."""
+    costs = StepCosts(64, unit=1e-3)
+    for seconds in (1.4e-3, 0.9e-3, *20 * [0.3e-3]):
+        costs.observe(StepWork(1, 4, 100, 3, 1, 4), {"verify": 1e-3, "draft": 4e-4, "extend": 2e-4}, seconds)
+    assert costs.gap(StepWork(1, 4, 100, 3, 1, 4)) < 0.45e-3

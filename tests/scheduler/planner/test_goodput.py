@@ -10,6 +10,7 @@ from aerie.contracts.messages import Abort, Finished
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.places import EACH
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
@@ -106,9 +107,9 @@ def test_a_clock_that_lies_neither_stalls_nor_crashes_a_step():
     assert np.isfinite(goodput.costs.table(8, 100, 40)).all() and np.isfinite(goodput.guard.account(8))
 
 
-@pytest.mark.parametrize("owners", [1, 2, 3])
+@pytest.mark.parametrize("owners", [1, 2, EACH, EACH + 1])
 def test_what_a_row_has_shown_is_not_its_next_owners(owners: int) -> None:
-    """It is learned when the next one has begun; at once where the one after that takes the first one's place."""
+    """It is learned when the next ones have begun; at once where one of them takes the first one's place."""
     goodput, row = planner(level=1e-5, shapes=CHAINS), np.array([6])
     goodput.begin(6, 0.0, headed=True)
     goodput._lessons.learn()
@@ -118,10 +119,10 @@ def test_what_a_row_has_shown_is_not_its_next_owners(owners: int) -> None:
     goodput.settle(*step(8, 1, decodes=False), steady=True)
     for owner in range(owners):
         goodput.begin(6, 0.0, headed=True)
-        assert (goodput._lessons.labels == 0) == (owner > 0)
+        assert (goodput._lessons.labels == 0) == (owner >= EACH - 1)
     goodput._lessons.learn()
     own, former = (goodput.survival.offsets.current(places)[0] for places in (goodput._places.of(row), first))
-    assert own == 0.0 and (former > 0.0) == (owners == 1)
+    assert own == 0.0 and (former > 0.0) == (owners < EACH)
 
 
 def test_cheap_drafts_that_are_accepted_go_deep():

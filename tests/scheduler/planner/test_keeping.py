@@ -1,5 +1,7 @@
 """Head KV: what drafts promise is asked again as steps teach, and learned from even while no row may draft."""
 
+import pytest
+
 from aerie.contracts.shape import chain_depths
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
@@ -12,13 +14,35 @@ from aerie.scheduler.planner.trials import Trials
 from tests.scheduler.planner.planners import CHAINS, costs
 
 
+def kept(learn=lambda: None, rows=4, **fields):
+    """What keeps head KV on a simple machine, and the clock of its steps."""
+    known, depths = costs(**fields), chain_depths(CHAINS)
+    chains, survival = Chains(known, depths, Objective.GOODPUT, rows=rows), Survival(rows, 1, depths[-1])
+    return Keeping(known, chains, survival, Predictions(known, Guard()), Trials(), learn), survival.offsets
+
+
 def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():
-    known, depths, learned = costs(), chain_depths(CHAINS), []
-    chains, survival = Chains(known, depths, Objective.GOODPUT, rows=4), Survival(4, 1, depths[-1])
-    predicted, now = Predictions(known, Guard()), survival.offsets
-    keeping = Keeping(known, chains, survival, predicted, Trials(), lambda: learned.append(now.now))
+    learned = []
+    keeping, now = kept(lambda: learned.append(now.now))
     for now.now in range(3 * HELD):
         keeping.pays(4, 0.0, 800, prompt=40, answer=400, headed=0)
     assert learned == [0, 1, 2, 4, 8, 16, 32, 64]
     keeping.pays(2, 0.0, 800, prompt=40, answer=400, headed=0)
     assert len(learned) == 9, "other numbers of rows are asked for themselves"
+
+
+def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_row():
+    keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
+    asked = {"prompt": 600, "answer": 40, "headed": 7}
+    assert not keeping.pays(8, 0.0, 800, **asked), "if all began to draft, heads would cost more than they gain"
+    assert keeping.pays(8, 0.0, 800, **asked, drafting=7)
+    assert not keeping.pays(8, 0.0, 800, **asked | {"prompt": 6000}, drafting=7)
+
+
+@pytest.mark.parametrize(("usual", "pays"), [(20, True), (150, False)])
+def test_at_rest_all_requests_begin_to_draft_or_none(usual, pays):
+    """Else the rows that have no head would hold up those that do: the mean of prompts decides."""
+    keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
+    asked = {"answer": 40, "headed": 7}
+    assert keeping.pays(8, 0.0, 800, prompt=usual, **asked) == pays
+    assert [keeping.pays(8, 0.0, 800, prompt=prompt, **asked) for prompt in (20, 150)] == [pays, pays]

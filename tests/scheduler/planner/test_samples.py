@@ -1,8 +1,13 @@
 """Settled steps: times joined with those of the next step, and groups whose means pauses do not move."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
-from aerie.scheduler.planner.samples import SettledSteps, alike
+from aerie.contracts.step import PrefillWork
+from aerie.scheduler.planner.alike import alike
+from aerie.scheduler.planner.samples import SettledSteps
 from tests.scheduler.planner.planners import settled, step
 
 
@@ -48,3 +53,14 @@ def test_the_work_of_a_group():
     work = group.work()
     assert (work.rows, work.tokens, work.context, work.levels) == (4, 4 + 7.5, 40, 2.5)
     assert (work.frontier, work.pairs, group.tokens) == (3, 3 + 7.5, 16)
+
+
+def test_head_kv_of_prompts_takes_what_the_next_step_says():
+    steps, (plan, rows, live, output) = SettledSteps(), step(0, 3, decodes=False, prefill=0.2)
+    counts = np.array([5, 7, 9], dtype=np.int32)
+    read = PrefillWork(np.zeros(21, dtype=np.int32), 0 * counts, counts, counts > 0, counts)
+    drafting = np.array([False, True, True])
+    steps.take(replace(plan, prefill=read, drafting=drafting), rows, live, output, waited=True)
+    steps.take(*step(1, 2, extend=0.3, verify=0.1), waited=True)
+    steps.take(*step(2, 2, 1, extend=0.4, verify=0.1), waited=True)
+    assert steps.kept == [(16, 0.3)]

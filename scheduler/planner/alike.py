@@ -1,0 +1,96 @@
+"""What a group of like steps shows: its mean work, and what that took.
+
+Used by `lessons` and `calibration`.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+
+from aerie.contracts.step import StepOutput, StepPlan
+from aerie.scheduler.planner.accepted import levels_of
+from aerie.scheduler.planner.costs import StepWork
+from aerie.scheduler.planner.samples import Settled
+from aerie.scheduler.planner.sizes import size_of
+
+_PAUSE = 3.0
+"""A time of so many medians is cut there: the machine paused."""
+
+
+class Alike:
+    """Settled steps of about equally many rows, all of which drafted or none."""
+
+    def __init__(self, steps: Sequence[Settled]) -> None:
+        self.steps = steps
+        self.count = len(steps)
+        rows = sum(len(step.rows) for step in steps)
+        self._rows = rows / self.count
+        self.rows = round(self._rows)
+        self.drafts = steps[0].depth > 0
+        self.topk = steps[0].topk
+        self.tokens = int(np.concatenate([step.output.counts for step in steps]).sum())
+
+    @property
+    def late_steps(self) -> int:
+        """Steps before which heads caught up."""
+        return sum(step.behind > 0 for step in self.steps)
+
+    @property
+    def behind(self) -> float:
+        """Mean tokens with which heads caught up, of those steps."""
+        return sum(step.behind for step in self.steps) / max(self.late_steps, 1)
+
+    def work(self) -> StepWork:
+        """The mean."""
+        steps, count = self.steps, self.count
+        context = float(steps[0].output.lengths.sum() + steps[-1].output.lengths.sum()) / 2
+        if not self.drafts:
+            return StepWork(self.rows, self._rows, context)
+        planned, levels = levels_of(steps)
+        nodes = np.concatenate([step.plan.decode.nodes for step in steps if step.plan.decode is not None])
+        drafting = np.concatenate([step.plan.drafting for step in steps])
+        drafted = np.concatenate([step.output.drafted for step in steps])
+        return StepWork(
+            rows=self.rows,
+            tokens=self._rows + float(drafted.sum()) / count,
+            context=context,
+            levels=float((levels if self.topk == 1 else planned).mean()),
+            frontier=float(np.count_nonzero(drafting & (nodes > 1))) / count * self.topk,
+            pairs=sum(extending(step.plan, step.output) for step in steps) / count,
+        )
+
+    def times(self) -> tuple[dict[str, float], float | None]:
+        """Mean seconds by phase, and of the gap before a step; pauses are cut."""
+        if self.count == 1:
+            return dict(self.steps[0].phases), self.steps[0].gap
+        names = {name for step in self.steps for name in step.phases}
+        phases = {
+            name: without_pauses([step.phases[name] for step in self.steps if name in step.phases])
+            for name in sorted(names)
+        }
+        gaps = [step.gap for step in self.steps if step.gap is not None]
+        return phases, without_pauses(gaps) if gaps else None
+
+
+def extending(plan: StepPlan, output: StepOutput) -> int:
+    """Tokens of the pass that extends the head after a decode step: all nodes of chains, one path of each tree."""
+    work = plan.decode
+    assert work is not None
+    if work.topk > 1:
+        return int(np.count_nonzero(plan.drafting)) * (1 + work.depth)
+    return int((1 + output.drafted[plan.drafting]).sum())
+
+
+def alike(steps: Sequence[Settled]) -> list[Alike]:
+    """Groups steps of about equally many rows and of equally many children, drafting or not."""
+    groups: dict[tuple[int, int], list[Settled]] = {}
+    for step in steps:
+        groups.setdefault((size_of(len(step.rows)), step.topk if step.depth else 0), []).append(step)
+    return [Alike(group) for group in groups.values()]
+
+
+def without_pauses(seconds: Sequence[float]) -> float:
+    """The mean of times, each cut at a few medians."""
+    most = _PAUSE * statistics.median(seconds)
+    return sum(min(one, most) for one in seconds) / len(seconds)
