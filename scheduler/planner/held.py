@@ -21,8 +21,10 @@ REST = 16
 """Steps for which a choice to draft nothing holds for about as many rows, whoever leaves or comes without a head:
 meanwhile nothing is learned that could change it. It holds for HOLD steps for any number.
 """
-_MANY = 4
-"""Rows from which one that comes waits for twice HOLD: a choice costs more, and rows come more often."""
+_MANY, _MOST = 4, 16
+"""Rows from which one that comes waits for twice HOLD, and for four times as long: a choice costs more, and rows come
+more often.
+"""
 _NEAR = 8
 """A choice suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
@@ -84,7 +86,8 @@ class Held:
     @property
     def _patience(self) -> int:
         """Steps for which rows that come wait, or draft as the others do."""
-        return HOLD if self.planned.rows < _MANY else 2 * HOLD
+        rows = self.planned.rows
+        return HOLD if rows < _MANY else 2 * HOLD if rows < _MOST else 4 * HOLD
 
     def _near(self, rows: int) -> bool:
         return abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR
