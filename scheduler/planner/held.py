@@ -25,7 +25,7 @@ _MANY, _MOST = 4, 16
 """Rows from which one that comes waits for twice HOLD, and for four times as long: a choice costs more, and rows come
 more often.
 """
-_NEAR = 8
+_NEAR = 4
 """A choice suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
 """Standard deviations of the committed tokens, about, at which a choice ends early."""

@@ -1,6 +1,6 @@
 """Whether the head's KV of a prompt is worth what it costs: without it a request cannot draft.
 
-Used by `goodput` when a request is admitted. What drafts promise fresh rows holds for as many steps as have been
+Used by `goodput` when a request is admitted. What drafts promise fresh rows holds for half as many steps as have been
 learned from, and at most twice as long as a choice: the first steps teach the most.
 
 Requests are not judged one by one, as if others did not matter. Beside rows that draft, one without a head takes all
@@ -122,6 +122,6 @@ class Keeping:
             self._predicted.gain(lucky, rows, plain),
             plain,
             self._guard.corrected(1.0, rows, drafts=False),
-            now + min(max(now, 1), 2 * HELD),
+            now + min(max(now // 2, 1), 2 * HELD),
         )
         return promise

@@ -26,9 +26,9 @@ def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():
     keeping, now = kept(lambda: learned.append(now.now))
     for now.now in range(3 * HELD):
         keeping.pays(4, 0.0, 800, prompt=40, answer=400, headed=0)
-    assert learned == [0, 1, 2, 4, 8, 16, 32, 64]
+    assert learned == [0, 1, 2, 3, 4, 6, 9, 13, 19, 28, 42, 63, 94]
     keeping.pays(2, 0.0, 800, prompt=40, answer=400, headed=0)
-    assert len(learned) == 9, "other numbers of rows are asked for themselves"
+    assert len(learned) == 14, "other numbers of rows are asked for themselves"
 
 
 def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_row():
