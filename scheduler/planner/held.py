@@ -87,7 +87,9 @@ class Held:
     def _patience(self) -> int:
         """Steps for which rows that come wait, or draft as the others do."""
         rows = self.planned.rows
-        return HOLD if rows < _MANY else 2 * HOLD if rows < _MOST else 4 * HOLD
+        if rows < _MANY:
+            return HOLD
+        return 4 * HOLD if rows >= _MOST and self.planned.shape.drafts else 2 * HOLD
 
     def _near(self, rows: int) -> bool:
         return abs(rows - self.planned.rows) <= 1 + self.planned.rows // _NEAR
