@@ -1,4 +1,4 @@
-"""Settled steps: times joined with those of the next step, and groups whose means pauses do not move."""
+"""Settled steps: times joined with those of the next step."""
 
 from dataclasses import replace
 
@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from aerie.contracts.step import PrefillWork
-from aerie.scheduler.planner.alike import alike
 from aerie.scheduler.planner.samples import SettledSteps
-from tests.scheduler.planner.planners import settled, step
+from tests.scheduler.planner.planners import step
 
 
 def test_a_steps_extend_and_pause_are_joined_with_it():
@@ -25,15 +24,6 @@ def test_a_steps_extend_and_pause_are_joined_with_it():
     ]
 
 
-def test_pauses_do_not_move_a_mean():
-    [group] = alike(
-        settled((2, 1, 1e-3, 0.1), (2, 1, 1e-3, 0.1), (2, 1, 1e-3, 0.2), (2, 1, 9.0, 0.1), (2, 1, 1e-3, 7.0))
-    )
-    phases, gap = group.times()
-    assert phases["verify"] == pytest.approx((4 * 1e-3 + 3e-3) / 5), "cut at three medians"
-    assert gap == pytest.approx((0.1 + 0.2 + 0.1 + 0.45) / 4), "nothing is known of the first"
-
-
 def test_what_passes_beside_the_phases_is_the_hosts_wherever_it_falls():
     steps = SettledSteps()
     steps.take(*step(0, 2, 1, ended=1.0, verify=0.1), waited=True)
@@ -41,18 +31,6 @@ def test_what_passes_beside_the_phases_is_the_hosts_wherever_it_falls():
     steps.take(*step(2, 1, 1, began=2.0, ended=2.1, verify=0.3), waited=True)
     steps.take(*step(3, 1, 1), waited=True)
     assert [one.gap for one in steps.whole] == [None, pytest.approx(0.4), 0.0]
-
-
-def test_only_like_steps_share_a_group():
-    groups = alike(settled((2, 1, 1.0, 0.1), (3, 1, 2.0, 0.1), (2, 0, 3.0, 0.1), (2, 2, 4.0, 0.1)))
-    assert [[one.phases["verify"] for one in group.steps] for group in groups] == [[1.0, 4.0], [2.0], [3.0]]
-
-
-def test_the_work_of_a_group():
-    [group] = alike(settled((4, 2, 1.0, 0.1), (4, 3, 1.0, 0.1)))
-    work = group.work()
-    assert (work.rows, work.tokens, work.context, work.levels) == (4, 4 + 7.5, 40, 2.5)
-    assert (work.frontier, work.pairs, group.tokens) == (3, 3 + 7.5, 16)
 
 
 def test_head_kv_of_prompts_takes_what_the_next_step_says():
