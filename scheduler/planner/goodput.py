@@ -19,7 +19,7 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HOLD, REST, Held
+from aerie.scheduler.planner.held import HOLD, REST, Held, rest
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
@@ -142,10 +142,13 @@ class Goodput:
         if plan.decode is not None and self._planned:
             planned, tokens = self._planned.popleft(), int(output.counts.sum())
             self.outcome.settle(planned, len(rows), tokens, output, drafted=plan.decode.depth > 0, steady=steady)
-            held = self._held
-            own = held if held is not None and held.planned is planned else None
-            if planned.trial or (own is not None and own.surprised(tokens)):
-                self._held = None  # its outcome counts at once
+            if planned.trial:
+                drafted = int((plan.decode.nodes - 1).sum())
+                counts = self._trials.show(planned.tokens - planned.rows, tokens - len(rows), drafted)
+            else:
+                counts = self._held is not None and self._held.planned is planned and self._held.surprised(tokens)
+            if counts:
+                self._held = None  # the next choice is made at once
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
     def _learn_at_rest(self) -> None:
@@ -186,7 +189,8 @@ class Goodput:
             found = self._trial(nodes, batch, plain)
             if found is None:
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
-                return self._resting(batch, plain, reason, gain, REST)
+                steps = REST if self._trials.heads > 1 else rest(rows)
+                return self._resting(batch, plain, reason, gain, steps)
             chosen, nodes, lost = found
             shape = TRIED
         if shape.topk == 1:
@@ -211,6 +215,8 @@ class Goodput:
             nodes = own
         elif not (batch.last or self._trials.since >= PROBE_STEPS):
             return None
+        elif self._trials.heads > 1:  # all say more than the best one
+            nodes = batch.most + 1
         nodes = np.minimum(nodes, np.int32(TRIED.nodes))
         chosen = self._candidates.shallow(nodes, batch)
         lost = 0.0 if chosen is None else max(self._lost(chosen, batch, plain), 0.0)

@@ -19,16 +19,22 @@ HELD.
 """
 REST = 16
 """Steps for which a choice to draft nothing holds for about as many rows, whoever leaves or comes without a head:
-meanwhile nothing is learned that could change it. It holds for HOLD steps for any number.
+meanwhile nothing is learned that could change it. It holds for HOLD steps for any number, and for twice as long where
+many rows run: the choice and the trial that follow cost the host more.
 """
 _MANY, _MOST = 4, 16
-"""Rows from which one that comes waits for twice HOLD, and for four times as long: a choice costs more, and rows come
-more often.
+"""Rows from which one that comes waits for twice HOLD, and beside rows that draft for four times as long: a choice
+costs more, and rows come more often.
 """
 _NEAR = 4
 """A choice suits a batch that differs by one row, and one more in so many."""
 SURPRISE = 2.0
 """Standard deviations of the committed tokens, about, at which a choice ends early."""
+
+
+def rest(rows: int) -> int:
+    """Steps for which so many rows rest by one choice."""
+    return REST if rows < _MOST else 2 * REST
 
 
 @dataclass(slots=True)
@@ -65,7 +71,7 @@ class Held:
         if self.left <= 0 or self.planned.shape.drafts:
             return False
         no_head = not len(headed) and not len(self.headed)
-        return no_head or self.age < (REST if self._near(rows) else HOLD) or self.holds(headed, rows)
+        return no_head or self.age < (rest(self.planned.rows) if self._near(rows) else HOLD) or self.holds(headed, rows)
 
     def suits(self, headed: Longs, rows: int) -> bool:
         """Whether its drafts will do for few steps of such rows, of which some have come or left since."""

@@ -23,6 +23,8 @@ from aerie.scheduler.planner.trials import LUCK, LUCKY, Trials
 
 _RATE = 1 / 32
 """What one more prompt counts for in their mean."""
+_LEAST = 1e-3
+"""A gain below is as bad: drafting steps then take longer than any that could be worth it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class _Promise:
         """Seconds, times rows, that head KV saves over an answer of so many tokens, beside rows of which this share
         drafts; 0 is the share before all begin to.
         """
-        slower = self.tokens * self.plain / self.gain - self.plain  # a drafting step than a plain one
+        slower = self.tokens * self.plain / max(self.gain, _LEAST) - self.plain  # a drafting step than a plain one
         steps = (tokens + (self.tokens - 1.0) / 2.0) / self.tokens  # the last one commits half
         return tokens * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
 
@@ -81,7 +83,7 @@ class Keeping:
         `headed` of them keep head KV, and `drafting` draft now.
 
         It does if drafting gains more over an answer, of at most `answer` tokens, than head KV costs; or may for this
-        one alone, since it may be better than the mean; or if no other row does and trials can pay for it: else nobody
+        one alone, since it may be better than the mean; or if few rows do and trials can pay for it: else nobody
         notices that a head has become better.
         """
         if not self._costs.ready:
@@ -92,20 +94,22 @@ class Keeping:
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
         if guard.allows(rows) and guard.keeps():
-            pays = self._pays(promise, tokens, prompt, rows - 1, drafting)
+            pays = self._pays(promise, tokens, seconds, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
                 guard.keep(seconds / plain)
                 return True
-        return not headed and self._trials.keep(seconds / plain)
+        return headed < self._trials.heads and self._trials.keep(seconds / plain)
 
-    def _pays(self, promise: _Promise, tokens: float, prompt: int, others: int, drafting: int) -> bool:
-        """Whether head KV of a prompt saves time over an answer of so many tokens, beside so many others."""
-        usual, own = (promise.slower * self._costs.catch_up(round(each)) for each in (self._usual, prompt))
+    def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:
+        """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others."""
         least = MARGIN * tokens * promise.plain
         if drafting:
             return promise.saved(tokens, min(drafting / max(others, 1), 1.0)) - least > (1 + others) * own
-        all_begin = promise.saved(tokens, 0.0) - least > own + others * usual
-        return all_begin and (not others or promise.saved(tokens, 1.0) - least > (1 + others) * own)
+        left = promise.saved(tokens, 0.0) - least - own
+        if left <= 0.0 or not others:
+            return left > 0.0
+        usual = promise.slower * self._costs.catch_up(round(self._usual))
+        return left > others * usual and promise.saved(tokens, 1.0) - least > (1 + others) * own
 
     def _promise(self, rows: int, temperature: float, context: int) -> _Promise:
         kind, now = (size_of(rows), temperature_class(temperature)), self._survival.offsets.now

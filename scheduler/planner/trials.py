@@ -5,6 +5,10 @@ rest, and before a row that has rested long loses its head's KV. And rows of whi
 drafting would pay for luckier rows than the mean one. A trial drafts one level: whether that is accepted says most of
 what a deep chain would say, for a fraction of its cost. What a trial really loses is what it takes from the budget, so
 a head that is worse than predicted is tried less.
+
+While nothing is drafted, few requests keep the head KV that a trial needs: one at a time, as long as trials show what
+is expected. One row's drafts say little among many, so the more nodes trials have lately accepted beyond those
+expected, the more requests keep it. That is a cumulative sum, which finds a change soon (Page, 1954).
 """
 
 from aerie.contracts.shape import DraftShape
@@ -22,6 +26,12 @@ KEPT = 4.0
 _LEFT = 0.5
 """Plain steps that must be left then for trials of the request's row."""
 _START, _LEAST, _MOST = 0.5, -2.0, 8.0
+_HEADS, _EACH = 8, 0.5
+"""The most requests that keep head KV for trials; one more does for so many nodes that were accepted beyond those
+expected.
+"""
+_CHANCE = 0.1
+"""Of each drafted node, so much is expected beyond what is predicted: so luck alone soon adds up to nothing."""
 _FIRST = 3.0
 """Plain steps that head KV of the first prompts may cost beside the budget: nothing else tells what a head is worth."""
 
@@ -32,6 +42,10 @@ class Trials:
         """Steps since the last draft."""
         self.budget = _START
         """Plain steps that trials may lose by now."""
+        self._beyond = 0.0
+        """Nodes that trials have accepted beyond those expected; never below 0, as what was before a change counts for
+        nothing.
+        """
         self._first = _FIRST
         """What is left for the first prompts."""
 
@@ -50,6 +64,17 @@ class Trials:
     def settle(self, reserved: float, lost: float) -> None:
         """A trial for which so many plain steps were paid has lost so many. One that gained pays for others."""
         self.budget = min(max(self.budget + reserved - lost, _LEAST), _MOST)
+
+    @property
+    def heads(self) -> int:
+        """Requests that may keep head KV at a time so that it can be tried."""
+        return min(1 + int(self._beyond / _EACH), _HEADS)
+
+    def show(self, expected: float, accepted: float, drafted: int) -> bool:
+        """A trial has accepted so many of the nodes that it drafted. Whether that is more than was expected."""
+        above = accepted - expected
+        self._beyond = min(max(self._beyond + above - _CHANCE * drafted, 0.0), _EACH * _HEADS)
+        return above > 0.0
 
     def keep(self, lost: float) -> bool:
         """Pays for the head's KV of a short prompt, if something is left for trials of its row."""

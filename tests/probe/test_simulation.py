@@ -64,6 +64,7 @@ def passages(number, chances):
 
 
 CHEAP = machine("made up, with cheap drafts", verify=(1e-3, 5e-5), draft=(5e-5, 1e-5), extend=(6e-5, 1e-5))
+WIDE = machine("made up, where many rows draft", verify=(2e-3, 1e-5), draft=(5e-5, 2e-6), extend=(6e-5, 2e-6))
 LOSS, REGRET = 0.03, 0.03
 """What the planner may be behind no speculation, and behind the best fixed chain of each cell in hindsight, while it
 gets to know the head in so short a run.
@@ -139,4 +140,14 @@ def test_a_better_head_is_used_soon(machine: Machine, rows: int, prompt: int, mo
     """
     recordings = [recorded(number, 0.9, length=80 + 37 * number % 120, prompt=prompt) for number in range(6 + 3 * rows)]
     found = [recovery_steps(Config(), recordings, machine, DEPTH, rows, 250 + 43 * swap) for swap in range(3)]
+    assert all(steps is not None and steps <= most for steps in found)
+
+
+@pytest.mark.parametrize(("rows", "chance", "most"), [(16, 0.8, 80), (64, 0.9, 125)])
+def test_a_better_head_is_used_soon_by_many_short_answers(rows: int, chance: float, most: int) -> None:
+    """While nothing is drafted, one request at a time keeps head KV: among many its drafts alone would say too little,
+    until far more of them are accepted than before.
+    """
+    recordings = [recorded(number, chance, length=14 + 5 * number % 28, prompt=20) for number in range(34 * rows)]
+    found = [recovery_steps(Config(), recordings, WIDE, DEPTH, rows, 300 + 43 * swap) for swap in range(3)]
     assert all(steps is not None and steps <= most for steps in found)

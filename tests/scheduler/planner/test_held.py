@@ -5,7 +5,7 @@ import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.scheduler.planner.goodput import COMPARED
-from aerie.scheduler.planner.held import HELD, HOLD, REST, Held
+from aerie.scheduler.planner.held import HELD, HOLD, REST, Held, rest
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests.scheduler.planner.planners import CHAINS, decided, planner
@@ -35,6 +35,12 @@ def test_to_draft_nothing_holds_for_some_steps_whoever_comes_or_leaves():
     choice = taken(held(), REST)
     assert not choice.rests(others, 3) and not choice.rests(ROWS, 4) and choice.rests(ROWS, 3)
     assert not taken(choice, HELD - REST).rests(ROWS, 3)
+
+
+def test_many_rows_rest_for_twice_as_long():
+    planned = Planned(NO_DRAFT, 16, 16.0, 1e-3, 1e-3)
+    many = [Held(planned, ROWS, np.ones(2, np.int32), rest(16)).after(None) for _ in range(2)]
+    assert taken(many[0], 2 * REST - 1).rests(NONE, 15) and not taken(many[1], 2 * REST).rests(NONE, 15)
 
 
 def test_where_no_row_may_draft_it_holds_for_any_number_of_rows():

@@ -1,4 +1,8 @@
-"""Trials lose no more than a share of the time."""
+"""Trials lose no more than a share of the time, and let more requests be tried where more is accepted."""
+
+import random
+
+import pytest
 
 from aerie.scheduler.planner.trials import SAVED, Trials
 
@@ -55,3 +59,28 @@ def test_a_head_is_kept_only_if_its_row_can_be_tried_too():
     assert not trials.keep(4.1) and trials.keep(4.0), "a long prompt may find less in the prefix cache"
     assert not trials.keep(3.6) and trials.keep(3.5)
     assert trials.afford(0.5)
+
+
+def test_the_more_trials_accept_beyond_what_is_expected_the_more_requests_keep_head_kv():
+    trials = Trials()
+    seen = []
+    for _ in range(4):
+        assert trials.show(0.2 * trials.heads, trials.heads, trials.heads)
+        seen.append(trials.heads)
+    assert seen == [2, 5, 8, 8]
+    assert not trials.show(1.6, 1.0, 8) and 4 <= trials.heads < 8
+    for _ in range(20):
+        assert not trials.show(0.2, 0.0, 1)
+    assert trials.heads == 1
+    trials.show(0.2, 1.0, 1)
+    assert trials.heads == 2, "what was before a change counts for nothing"
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.5, 0.8])
+def test_what_is_accepted_as_often_as_expected_lets_few_more_requests_keep_head_kv(chance: float):
+    source, trials, heads = random.Random(0), Trials(), []
+    for _ in range(4000):
+        tried = trials.heads
+        trials.show(chance * tried, sum(source.random() < chance for _ in range(tried)), tried)
+        heads.append(tried)
+    assert sum(heads) / len(heads) < 2
