@@ -19,6 +19,8 @@ from aerie.engine.grammars.matcher import GrammarFailed
 from aerie.engine.sampling.masks import FREE, MISSING
 
 _POLL_SECONDS = 1e-4
+_SAMPLED = 256
+"""So many bytes of a mask say which others may equal it: to hash a whole one takes longer than to compare two."""
 
 
 class Filling:
@@ -33,7 +35,11 @@ class Filling:
         self._of = of
         self._counts = counts
         self._firsts = firsts
-        self._indices: dict[bytes, int] = {}
+        self._made: list[bytes] = []
+        """The distinct masks."""
+        self._alike: dict[bytes, list[int]] = {}
+        """Indices of those that may be equal."""
+        self._stride = max(words.shape[1] * words.itemsize // _SAMPLED, 1)
         self._lock = Lock()
         self._closed = False
         self._late: set[int] = set()
@@ -45,7 +51,7 @@ class Filling:
     @property
     def used(self) -> int:
         """Distinct masks."""
-        return len(self._indices)
+        return len(self._made)
 
     def begin(self, pool: Executor) -> None:
         """Begins with the roots. Call it once the step before has been settled."""
@@ -63,7 +69,7 @@ class Filling:
             count = int(self._counts[place])
             if count > 1:
                 row = self._rows[place]
-                own = [list(map(int, nodes[place, :count])) for nodes in (tokens, parents)]
+                own = tokens[place, :count].tolist(), parents[place, :count].tolist()
                 self._tasks[place] = row.task = pool.submit(self._nodes, place, row, root, *own)
 
     def finish(self, over: Callable[[], bool]) -> None:
@@ -81,7 +87,7 @@ class Filling:
             if row.guided.over:
                 continue
             count = int(output.counts[place])
-            row.commit([int(token) for token in output.token_ids[place, :count]])
+            row.commit(output.token_ids[place, :count].tolist())
             if row.fault is not None:
                 faults[place] = row.fault
             row.guided.over = place in faults or output.endings[place] != Ending.OPEN
@@ -124,17 +130,28 @@ class Filling:
     def put(self, node: int, words: bytes, seconds: float) -> bool:
         """Takes the mask of a place; False if it comes too late or finds no room."""
         with self._lock:
-            index = self._indices.get(words, self.used)
-            if self._closed or index == len(self._words):
+            index = None if self._closed else self._index(words)
+            if index is None:
                 return False
-            if index == self.used:
-                self._words[index] = np.frombuffer(words, dtype=np.int32)
-                self._indices[words] = index
             self._of[node] = index
             self._masking.masks += 1
             self._masking.choices += 1
             self._masking.seconds += seconds
             return True
+
+    def _index(self, words: bytes) -> int | None:
+        """Index of a mask, which is written where it is new; None without room."""
+        alike = self._alike.setdefault(words[:: self._stride], [])
+        for index in alike:
+            if self._made[index] == words:
+                return index
+        index = len(self._made)
+        if index == len(self._words):
+            return None
+        self._made.append(words)
+        alike.append(index)
+        self._words[index] = np.frombuffer(words, dtype=np.int32)
+        return index
 
 
 class _Walk:

@@ -51,6 +51,8 @@ class Vocabulary:
         self._added = {token.content: id for id, token in tokenizer.get_added_tokens_decoder().items()}
         self.size = size
         self.mask_bytes = 4 * mask_words(size)
+        self.nothing = bytes(self.mask_bytes)
+        """The mask that allows no token."""
         self.end_ids = frozenset(end_ids)
         try:
             self._tokens = LLTokenizer(vocabulary_of(tokenizer.to_str()), n_vocab=size, eos_token=list(end_ids))
@@ -99,7 +101,7 @@ class _Matcher:
         if self._words is None:
             words: bytes = self._matcher.compute_bitmask()[: self._vocabulary.mask_bytes]
             self._check()  # at a limit the mask allows the end tokens alone
-            if not any(words):
+            if words == self._vocabulary.nothing:
                 raise GrammarFailed("no token of the model continues the text so far")
             self._words = words
         return self._words

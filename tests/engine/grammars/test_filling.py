@@ -210,3 +210,17 @@ def test_an_end_token_is_not_followed(vocabulary: Vocabulary, tokens: list[int])
     output = committed(1, Ending.STOP_ID)
     output.token_ids[1, 0] = END
     assert not step.filling.settled(output).faults and row.guided.over and not row.due
+
+
+def test_equal_masks_share_a_place_and_those_that_differ_in_a_byte_do_not() -> None:
+    """Only one byte in so many of a mask as long as this is hashed."""
+    words, of = np.zeros((3, 4096), np.int32), np.zeros(5, np.int64)
+    filling = Filling({}, words, of, np.zeros(0, np.int32), np.zeros(0, np.int32))
+    masks = [bytearray(words[0].nbytes) for _ in range(4)]
+    masks[1][-1] = masks[2][5] = masks[3][6] = 1
+    assert [filling.put(place, bytes(masks[mask]), 0.0) for place, mask in enumerate([0, 1, 0, 2, 3])] == [
+        *[True] * 4,
+        False,
+    ]
+    assert of.tolist() == [0, 1, 0, 2, FREE] and filling.used == 3
+    assert [words[place].tobytes() for place in range(3)] == [bytes(mask) for mask in masks[:3]]
