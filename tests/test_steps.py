@@ -43,6 +43,8 @@ HOST_FACTS = {
 """What a tensor says of itself without asking its device."""
 ON_THE_HOST = {"torch.from_numpy", "torch.device", "torch.get_num_threads"}
 """Calls of torch whose result asks no device."""
+HOST_TYPES = {"Ints", "Longs", "Bools", "StepOutput"}
+"""Annotations of arguments that lie on the host."""
 MAY_SYNC = {
     "engine/state/pinned.py",
     "engine/step/skip_finished.py",
@@ -99,8 +101,9 @@ def device_syncs(source: Source) -> Iterator[str]:
     """Calls that wait for a device, in code that runs within its steps."""
     if not in_steps(source):
         return
+    on_the_host = set(_host_calls(source.tree))
     for node in ast.walk(source.tree):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)) or node in on_the_host:
             continue
         if node.func.attr in HOST_SYNCS and ast.unparse(node.func.value) not in ("np", "numpy"):
             yield f"{source.place}:{node.lineno} calls .{node.func.attr}(), which waits for the device"
@@ -135,10 +138,36 @@ def _given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
+def _host_calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Calls of methods of arguments, or of their parts, that lie on the host by their annotation."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            set_anew = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and _is_set(node)}
+            own = {name for name, kind in _arguments(function).items() if kind in HOST_TYPES} - set_anew
+            calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+            yield from (node for node in calls if isinstance(node.func, ast.Attribute) and _root(node.func) in own)
+
+
+def _is_set(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
+
+
+def _root(node: ast.expr) -> str | None:
+    """The name whose attribute or part an expression is."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _arguments(function: ast.FunctionDef) -> dict[str, str]:
+    """Names of its arguments with their annotations."""
+    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+    return {one.arg: ast.unparse(one.annotation) for one in arguments if one.annotation}
+
+
 def _tensors_of(function: ast.FunctionDef) -> dict[str, bool]:
     """Names of a function that hold tensors, each with whether it is a mask."""
-    arguments = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
-    tensors = {a.arg: False for a in arguments if a.annotation and ast.unparse(a.annotation).startswith("Tensor")}
+    tensors = {name: False for name, kind in _arguments(function).items() if kind.startswith("Tensor")}
     for node in ast.walk(function):
         match node:
             case ast.Assign(targets=[ast.Name(name)]) if _is_value_of(node.value, tensors):
@@ -225,6 +254,8 @@ def test_no_step_waits(rule: Rule) -> None:
         (device_syncs, "engine/model/decoder.py", "torch.cuda.synchronize()"),
         (device_syncs, "spec/round/verify.py", "a = b.to(device='cpu')"),
         (device_syncs, "spec/round/verify.py", "same = torch.equal(a, b)"),
+        (device_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    return a[0].tolist()"),
+        (device_syncs, "spec/trees/tree.py", "def f(a: Ints):\n    a = torch.zeros(2)\n    return a.tolist()"),
         (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    return int(a.max())"),
         (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor | None):\n    if a is not None and (a > 0).any(): ..."),
         (tensor_syncs, "spec/trees/tree.py", "def f(a: Tensor):\n    return a[a > 0]"),
@@ -254,6 +285,14 @@ def test_each_rule_catches_a_violation(rule: Rule, place: str, text: str) -> Non
 )
 def test_what_the_host_knows_is_no_wait(text: str) -> None:
     assert not list(tensor_syncs(Source("spec/trees/tree.py", text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["def f(a: Ints):\n    return a[0, :2].tolist()", "def f(out: StepOutput):\n    return out.tokens[1].tolist()"],
+)
+def test_arrays_of_the_host_may_be_read(text: str) -> None:
+    assert not list(device_syncs(Source("engine/grammars/filling.py", text)))
 
 
 def test_the_exceptions_are_files_that_exist() -> None:
