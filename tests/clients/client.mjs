@@ -15,15 +15,16 @@ const model = "aerie-demo";
 const messages = [{ role: "user", content: "Is the sky blue?" }];
 const look = { name: "look", parameters, strict: true };
 const tools = [{ type: "function", function: look }];
+const most = 256; // tokens that end any of these answers, however they are indented
 const found = {};
 
 const parsed = await client.chat.completions.parse({
-  model, messages, max_tokens: 64, response_format: zodResponseFormat(Answer, "answer"),
+  model, messages, max_tokens: most, response_format: zodResponseFormat(Answer, "answer"),
 });
 found.parsed = parsed.choices[0].message.parsed;
 
 const stream = client.chat.completions.stream({
-  model, messages, max_tokens: 64, response_format: zodResponseFormat(Answer, "answer"),
+  model, messages, max_tokens: most, response_format: zodResponseFormat(Answer, "answer"),
 });
 found.streamed = (await stream.finalChatCompletion()).choices[0].message.parsed;
 
@@ -31,7 +32,7 @@ const conversation = [...messages];
 found.calls = [];
 for (const tool_choice of ["required", { type: "function", function: { name: "look" } }, "none"]) {
   const turn = await client.chat.completions.create({
-    model, messages: conversation, tools, tool_choice, max_tokens: 64, parallel_tool_calls: false,
+    model, messages: conversation, tools, tool_choice, max_tokens: most, parallel_tool_calls: false,
   });
   const message = turn.choices[0].message;
   conversation.push(message);
@@ -44,12 +45,12 @@ for (const tool_choice of ["required", { type: "function", function: { name: "lo
 
 found.created = (await client.responses.create({ model, input: "Hello", max_output_tokens: 16 })).output_text;
 const response = await client.responses.parse({
-  model, input: "Hello", max_output_tokens: 64, text: { format: zodTextFormat(Answer, "answer") },
+  model, input: "Hello", max_output_tokens: most, text: { format: zodTextFormat(Answer, "answer") },
 });
 found.response = response.output_parsed;
 
 const events = client.responses.stream({
-  model, input: "Hello", max_output_tokens: 64, tools: [{ type: "function", ...look }], tool_choice: "required",
+  model, input: "Hello", max_output_tokens: most, tools: [{ type: "function", ...look }], tool_choice: "required",
   parallel_tool_calls: false,
 });
 found.types = [];

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import MODEL, QUESTION, Answer, Place
+from tests.clients.conftest import MODEL, MOST, QUESTION, Answer, Place
 
 
 def look(place: Place) -> str:
@@ -17,7 +17,7 @@ def test_langchain(url: str) -> None:
     from langchain_core.tools import tool
     from langchain_openai import ChatOpenAI
 
-    settings: dict[str, Any] = {"model": MODEL, "base_url": url, "api_key": "none", "max_tokens": 64}
+    settings: dict[str, Any] = {"model": MODEL, "base_url": url, "api_key": "none", "max_tokens": MOST}
     model = ChatOpenAI(temperature=1, **settings)
     for method in ("json_schema", "function_calling"):
         assert isinstance(model.with_structured_output(Answer, method=method).invoke(QUESTION), Answer)
@@ -37,7 +37,7 @@ def test_pydantic_ai(url: str) -> None:
     from pydantic_ai.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(base_url=url, api_key="none")
-    settings: Any = {"max_tokens": 96}
+    settings: Any = {"max_tokens": MOST}
     for kind in (OpenAIChatModel, OpenAIResponsesModel):
         model = kind(MODEL, provider=provider)
         for form in (Answer, NativeOutput(Answer)):
@@ -62,11 +62,11 @@ def test_the_agents_sdk(url: str, api: str) -> None:
         return "blue"
 
     ends = {"stop": ["b", "d", "f", "i"]}  # letters that no call has, so that only text ends with them
-    settings = ModelSettings(tool_choice="required", parallel_tool_calls=False, max_tokens=128, extra_body=ends)
+    settings = ModelSettings(tool_choice="required", parallel_tool_calls=False, max_tokens=MOST, extra_body=ends)
     result = Runner.run_sync(Agent(name="a", model=model, tools=[look], model_settings=settings), QUESTION, max_turns=6)
     assert looked and result.final_output
     assert result.context_wrapper.usage.output_tokens > 0
-    structured = Agent(name="b", model=model, output_type=Answer, model_settings=ModelSettings(max_tokens=64))
+    structured = Agent(name="b", model=model, output_type=Answer, model_settings=ModelSettings(max_tokens=MOST))
     assert isinstance(Runner.run_sync(structured, QUESTION).final_output, Answer)
 
 
@@ -81,7 +81,7 @@ def test_instructor(url: str) -> None:
             messages=[{"role": "user", "content": QUESTION}],
             response_model=Answer,
             max_retries=0,
-            max_tokens=64,
+            max_tokens=MOST,
         )
         assert isinstance(answer, Answer)
 
@@ -90,7 +90,7 @@ def test_litellm(url: str) -> None:
     import litellm
 
     where: Any = {"model": f"openai/{MODEL}", "api_base": url, "api_key": "none"}
-    chat: Any = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 64}
+    chat: Any = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": MOST}
     answer = litellm.completion(**where, **chat, response_format=Answer)
     Answer.model_validate_json(answer.choices[0].message.content)
     pieces = [chunk.choices[0].delta.content or "" for chunk in litellm.completion(**where, **chat, stream=True)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
-from tests.clients.conftest import LOOK_PARAMETERS, MODEL, QUESTION, Answer
+from tests.clients.conftest import LOOK_PARAMETERS, MODEL, MOST, QUESTION, Answer
 
 LOOK: Any = {"type": "function", "function": {"name": "look", "parameters": LOOK_PARAMETERS, "strict": True}}
 FLAT: Any = {"type": "function", **LOOK["function"]}
@@ -27,14 +27,14 @@ def user(text: str = QUESTION) -> list[Any]:
 @pytest.mark.parametrize("temperature", [0, 1, 2])
 def test_a_chat_is_parsed(client: OpenAI, temperature: float) -> None:
     answer = client.chat.completions.parse(
-        model=MODEL, messages=user(), response_format=Answer, temperature=temperature, max_tokens=64
+        model=MODEL, messages=user(), response_format=Answer, temperature=temperature, max_tokens=MOST
     )
     assert isinstance(answer.choices[0].message.parsed, Answer)
 
 
 def test_a_chat_is_streamed_and_parsed(client: OpenAI) -> None:
     with client.chat.completions.stream(
-        model=MODEL, messages=user(), response_format=Answer, max_tokens=64, seed=3
+        model=MODEL, messages=user(), response_format=Answer, max_tokens=MOST, seed=3
     ) as stream:
         kinds = {event.type for event in stream}
         final = stream.get_final_completion()
@@ -48,7 +48,7 @@ def test_a_tool_call_is_streamed(client: OpenAI) -> None:
         messages=user(),
         tools=[LOOK],
         tool_choice="required",
-        max_tokens=64,
+        max_tokens=MOST,
         parallel_tool_calls=False,  # the demo model would call up to the limit
     ) as stream:
         kinds = {event.type for event in stream}
@@ -63,7 +63,7 @@ def test_a_loop_of_three_turns_ends(client: OpenAI) -> None:
     messages, calls = user(), 0
     for choice in CHOICES:
         answer = client.chat.completions.create(
-            model=MODEL, messages=messages, tools=[LOOK], tool_choice=choice, max_tokens=64, parallel_tool_calls=False
+            model=MODEL, messages=messages, tools=[LOOK], tool_choice=choice, max_tokens=MOST, parallel_tool_calls=False
         )
         message = answer.choices[0].message
         messages.append(message)
@@ -82,7 +82,7 @@ def test_a_response_is_created(client: OpenAI) -> None:
 
 
 def test_a_response_is_streamed(client: OpenAI) -> None:
-    with client.responses.stream(model=MODEL, input=QUESTION, text_format=Answer, max_output_tokens=64) as stream:
+    with client.responses.stream(model=MODEL, input=QUESTION, text_format=Answer, max_output_tokens=MOST) as stream:
         events = list(stream)
         final = stream.get_final_response()
     assert (events[0].type, events[-1].type) == ("response.created", "response.completed")
@@ -93,7 +93,7 @@ def test_a_response_is_streamed(client: OpenAI) -> None:
 @pytest.mark.parametrize("temperature", [0, 1, 2])
 def test_a_response_is_parsed(client: OpenAI, temperature: float) -> None:
     answer = client.responses.parse(
-        model=MODEL, input=QUESTION, text_format=Answer, temperature=temperature, max_output_tokens=64
+        model=MODEL, input=QUESTION, text_format=Answer, temperature=temperature, max_output_tokens=MOST
     )
     assert isinstance(answer.output_parsed, Answer)
 
@@ -107,7 +107,7 @@ def test_a_loop_of_three_responses_ends(client: OpenAI) -> None:
             input=items,
             tools=[FLAT],
             tool_choice=choice,  # type: ignore[arg-type]
-            max_output_tokens=64,
+            max_output_tokens=MOST,
             parallel_tool_calls=False,
         )
         items += answer.output
@@ -126,7 +126,7 @@ def test_a_call_is_streamed_as_items(client: OpenAI) -> None:
         input=QUESTION,
         tools=[FLAT],
         tool_choice="required",
-        max_output_tokens=64,
+        max_output_tokens=MOST,
         parallel_tool_calls=False,
     ) as stream:
         types = [event.type for event in stream]
