@@ -39,14 +39,23 @@ class Chains:
     def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
         """chances [n, deepest] that the nodes of rows that may draft are accepted."""
         count, costs = len(chances), self._costs
-        reached = np.add.accumulate(self._reach[_size(count)])[self._last]  # [depths]
+        reached, fixed, each = self._drafting(count)
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
-        fixed, first, level, node = costs.draft_rates()
-        passes = np.maximum(reached - 1.0, 0.0)[:, None]
-        np.multiply(first + node * passes + costs.pair, self._ramp[: count + 1], out=draft)
-        draft += fixed + level * passes + self.catching_up(behind) / SPREAD
+        np.multiply(each[:, None], self._ramp[: count + 1], out=draft)
+        draft += fixed[:, None] + self.catching_up(behind) / SPREAD
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
         return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth)
+
+    def of_like(self, chances: Doubles, count: int, rows: int, context: float) -> Chosen:
+        """The most tokens a second if `count` of `rows` rows, of the same chances [deepest], all draft to one depth."""
+        reached, fixed, each = self._drafting(count)
+        most = min(rows + count * self.depths[-1], self._costs.most_tokens)
+        nodes = np.minimum(np.rint(rows + count * reached), most).astype(np.int64)
+        seconds = self._costs.table(rows, context, most + 1)[nodes] + fixed + count * each
+        tokens = rows + count * np.add.accumulate(chances)[self._last]
+        found = int((tokens / seconds).argmax())
+        depth = self.depths[found]
+        return Chosen(depth, count * depth, count, float(tokens[found]), float(seconds[found]))
 
     def nodes(self, out: Ints) -> None:
         """As ChainChoice.nodes: of the shape that `best` has just found."""
@@ -75,6 +84,15 @@ class Chains:
         for size in set(sizes):
             own = np.array(sizes) == size
             self._note_reach(size, planned[own], drafted[own])
+
+    def _drafting(self, count: int) -> tuple[Doubles, Doubles, Doubles]:
+        """[depths] each: levels that are drafted of so many rows, in the mean; what those take; and what each row adds,
+        with the extend of its root.
+        """
+        reached: Doubles = np.add.accumulate(self._reach[_size(count)])[self._last]
+        fixed, first, level, node = self._costs.draft_rates()
+        passes = np.maximum(reached - 1.0, 0.0)
+        return reached, fixed + level * passes, first + node * passes + self._costs.pair
 
     def _note_reach(self, size: int, planned: Ints, drafted: Ints) -> None:
         count = len(planned)

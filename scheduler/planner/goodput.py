@@ -152,8 +152,8 @@ class Goodput:
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
     def _learn_at_rest(self) -> None:
-        """While nothing is drafted, choices are too few to learn by."""
-        if self._held is not None and not self._held.planned.shape.drafts:
+        """While nothing is drafted, choices are too few to learn by what a trial has shown."""
+        if self._held is not None and not self._held.planned.shape.drafts and self._lessons.labels:
             self._lessons.learn()
 
     def _note(self, held: Held, rows: int, shape: DraftShape) -> None:

@@ -118,8 +118,8 @@ class Keeping:
             return known
         self._learn()
         plain, deepest = self._predicted.plain(rows, context), self._chains.depths[-1]
-        best = self._chains.best(self._survival.fresh(temperature, rows, deepest), rows, context, 0)
-        lucky = self._chains.best(self._survival.fresh(temperature, 1, deepest, luck=LUCK), rows, context, 0)
+        best = self._chains.of_like(self._survival.fresh(temperature, deepest), rows, rows, context)
+        lucky = self._chains.of_like(self._survival.fresh(temperature, deepest, luck=LUCK), 1, rows, context)
         self._promises[kind] = promise = _Promise(
             self._predicted.gain(best, rows, plain),
             best.tokens / rows,

@@ -96,10 +96,10 @@ class Survival:
         np.multiply.accumulate(self.conditional(rows, family, depth, own), axis=1, out=out)
         return out
 
-    def fresh(self, temperature: float, rows: int, depth: int, *, luck: float = 0.0) -> Doubles:
-        """[rows, depth] chances of rows of this temperature that have drafted nothing yet."""
+    def fresh(self, temperature: float, depth: int, *, luck: float = 0.0) -> Doubles:
+        """[depth] chances of a row of this temperature that has drafted nothing yet."""
         logits = self._intercepts[temperature_class(temperature), :depth] + luck * math.sqrt(self.offsets.variance)
-        return np.tile(np.cumprod(1.0 / (1.0 + np.exp(-logits))), (rows, 1))
+        return np.multiply.accumulate(1.0 / (1.0 + np.exp(-logits)))
 
     def forget(self) -> None:
         """Time has passed without labels: the next ones count for more."""

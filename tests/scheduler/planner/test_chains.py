@@ -40,6 +40,20 @@ def test_a_shape_costs_what_its_step_does(rows, drafting):
     assert found.seconds == pytest.approx(known.step(work), rel=0.02)
 
 
+@pytest.mark.parametrize("chance", [0.5, 0.95])
+@pytest.mark.parametrize(("rows", "drafting"), [(1, 1), (4, 1), (4, 4)])
+def test_like_rows_that_draft_to_one_depth_are_priced_as_others_are(rows, drafting, chance):
+    chains = Chains(
+        costs(verify=1e-3, per_token=1e-4, level=1e-4, node=1e-5, pair=1e-5), (1, 2, 4, 6), Objective.GOODPUT, rows=4
+    )
+    note(chains, *[(6, 4), (6, 6), (2, 1)] * 40)
+    chances = np.cumprod(np.full(6, chance))
+    found = chains.of_like(chances, drafting, rows, 100)
+    other = chains.best(np.tile(chances, (drafting, 1)), rows, 100, 0)
+    assert (found.depth, found.nodes) == (other.depth, other.nodes), "chances at which whole levels are the best"
+    assert (found.tokens, found.seconds) == pytest.approx((other.tokens, other.seconds))
+
+
 def test_levels_are_counted_apart_and_fade():
     chains = Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4)
     note(chains, *[(6, 6)] * 400)

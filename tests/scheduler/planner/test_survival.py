@@ -94,8 +94,8 @@ def test_luck_is_worth_more_for_rows_of_which_less_is_known():
     own, unknown = survival.offsets.current(rows)
     gained = survival.survivals(rows, 0, 1, own + unknown)[:, 0].copy() - survival.survivals(rows, 0, 1)[:, 0]
     assert gained[0] > 2 * gained[1] > 0
-    fresh = survival.fresh(0.0, 1, 1)[0, 0]
-    assert survival.fresh(0.0, 1, 1, luck=1.0)[0, 0] > fresh + 0.1
+    fresh = survival.fresh(0.0, 1)[0]
+    assert survival.fresh(0.0, 1, luck=1.0)[0] > fresh + 0.1
 
 
 def test_what_one_temperature_shows_is_presumed_of_those_without_labels_at_every_depth():
@@ -103,14 +103,14 @@ def test_what_one_temperature_shows_is_presumed_of_those_without_labels_at_every
     rows = np.arange(2)
     for row in rows:
         survival.begin(int(row), 0.0)
-    before = [survival.fresh(temperature, 1, 4)[0] for temperature in (0.0, 0.8, 1.2)]
+    before = [survival.fresh(temperature, 4) for temperature in (0.0, 0.8, 1.2)]
     for _ in range(40):
         survival.observe(rows, np.array([2, 2], dtype=np.int32), np.array([2, 2], dtype=np.int32), 0)
-    after = [survival.fresh(temperature, 1, 4)[0] for temperature in (0.0, 0.8, 1.2)]
+    after = [survival.fresh(temperature, 4) for temperature in (0.0, 0.8, 1.2)]
     for old, new in zip(before, after, strict=True):
         assert (new > old).all() and new[3] / new[2] == pytest.approx(new[1] / new[0])
     survival.begin(0, 1.2)
     for _ in range(60):
         survival.observe(rows[:1], np.array([0], dtype=np.int32), np.array([2], dtype=np.int32), 0)
-    assert survival.fresh(1.2, 1, 4)[0, 0] < before[2][0], "its own labels count once it has some"
-    assert np.array_equal(survival.fresh(0.8, 1, 4)[0], after[1])
+    assert survival.fresh(1.2, 4)[0] < before[2][0], "its own labels count once it has some"
+    assert np.array_equal(survival.fresh(0.8, 4), after[1])
