@@ -61,7 +61,7 @@ def roofline_machine(name: str, roofline: Roofline) -> Machine:
             phases["extend"] = roofline.draft_seconds + roofline.draft_token_seconds * work.pairs
         return phases
 
-    return Machine(f"simulated: 8B on {name}", price, lambda work: 0.0, False)
+    return Machine(f"simulated: 8B on {name}", price, lambda work: 0.0, True)
 
 
 H100, H200 = Roofline(), replace(Roofline(), bandwidth=4.8e12)

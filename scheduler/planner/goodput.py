@@ -50,7 +50,8 @@ class Goodput:
         depths = chain_depths(shapes)
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
         self._places = Places(rows)
-        self.survival = Survival(self._places.count, 1 + len(trees), deepest, most=8 * max(rows, 8))
+        widths = [1, *(shape.topk for shape in trees)]
+        self.survival = Survival(self._places.count, widths, deepest, most=8 * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)

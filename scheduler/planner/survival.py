@@ -7,6 +7,7 @@ because its head was unsure count as failures: the chance is that of the planned
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,6 +20,10 @@ CLASSES = 3
 """Greedy rows, those that sample at temperatures below 1, and the others."""
 _FIRST_GUESS = (0.82, 0.8, 0.65)
 """The chance at each depth before any label, by class."""
+_WIDER = 1 / 3
+"""The logit of a tree's chance is above that of a chain's by so many logarithms of its topk, before it has labels:
+measured on the demo's heads with 4 and 8.
+"""
 _PRIOR = 2.0
 """What the first guess weighs, in units of p (1 - p): 8 labels at even chances."""
 _KNOWN = 2.5
@@ -38,16 +43,17 @@ def temperature_class(temperature: float) -> int:
 
 
 class Survival:
-    """For `rows` rows, `families` families of shapes and depths up to `depth`."""
+    """For `rows` rows, families of shapes of these `widths` (topk), chains first, and depths up to `depth`."""
 
-    def __init__(self, rows: int, families: int, depth: int, *, most: int | None = None) -> None:
+    def __init__(self, rows: int, widths: Sequence[int], depth: int, *, most: int | None = None) -> None:
         """`most`: labels that `observe` takes at once, at least `rows`."""
         self.depth = depth
         self.most = most = max(most or rows, rows)
         first = np.log(np.array(_FIRST_GUESS) / (1 - np.array(_FIRST_GUESS)))
+        wider = _WIDER * np.log(np.array(widths, dtype=np.float64))
         # by family and class: [families * CLASSES, depth]
-        self._guess = np.repeat(first, depth).reshape(CLASSES, depth)
-        self._intercepts = np.tile(self._guess, (families, 1))
+        self._guess = np.repeat(np.add.outer(wider, first), depth).reshape(-1, depth)
+        self._intercepts = self._guess.copy()
         self._weights = np.full_like(self._intercepts, _PRIOR)
         """Decayed sums of p (1 - p), by which a step's labels move an intercept."""
         self.offsets = Offsets(rows)
@@ -137,7 +143,7 @@ class Survival:
         shares = self.offsets.shares(rows)[:, None]
         labels *= shares
         wide *= shares
-        self._learn_depths(family, self._kinds[:count], labels, wide, steps)
+        self._learn_depths(self._kinds[:count], labels, wide, steps)
 
     def _judge(self, chances: Doubles, tried: Doubles, labels: Doubles) -> None:
         expected = float(np.vdot(chances, tried))
@@ -154,19 +160,26 @@ class Survival:
         if known:
             self._intercepts[kind, known:][unknown[known:]] = self._intercepts[kind, known - 1]
 
-    def _presume_others(self, family: int, kind: int) -> None:
-        """Temperatures without labels are as far from their first guesses as the lowest one that has them: the head is
-        the same.
+    def _presume_others(self, kind: int) -> None:
+        """What has no labels is as far from its first guess as what has them, the head being the same: other shapes at
+        this temperature and, if lower ones have none, all other temperatures.
         """
-        first = family * CLASSES
-        if (self._weights[first:kind] > _PRIOR).any():
-            return
-        beyond = self._intercepts[kind] - self._guess[kind - first]
-        for other in range(first, first + CLASSES):
-            if other != kind and (self._weights[other] <= _PRIOR).all():
-                np.add(self._guess[other - first], beyond, out=self._intercepts[other])
+        unknown = (self._weights <= _PRIOR).all(axis=1).tolist()
+        lowest = all(unknown[kind - kind % CLASSES : kind])
+        beyond = self._intercepts[kind] - self._guess[kind]
+        for other in range(len(unknown)):
+            if unknown[other] and other != kind and (lowest or (other - kind) % CLASSES == 0):
+                np.add(self._guess[other], beyond, out=self._intercepts[other])
 
-    def _learn_depths(self, family: int, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
+    def _forget_others(self, kind: int, steps: int) -> None:
+        """Labels of other shapes at this temperature count for less as time passes without any."""
+        for other in range(kind % CLASSES, len(self._weights), CLASSES):
+            if other != kind:
+                own = self._weights[other]
+                own *= _MEMORY**steps
+                np.maximum(own, _PRIOR, out=own)
+
+    def _learn_depths(self, kinds: Longs, residuals: Doubles, weights: Doubles, steps: int) -> None:
         depth = residuals.shape[1]
         for kind in sorted(set(kinds.tolist())):
             chosen = kinds == kind
@@ -176,5 +189,6 @@ class Survival:
             own += chosen @ weights
             self._intercepts[kind, :depth] += chosen @ residuals / own
             self._presume(kind, depth)
-            self._presume_others(family, kind)
+            self._forget_others(kind, steps)
+            self._presume_others(kind)
             np.clip(self._intercepts[kind], _LOWEST, _HIGHEST, out=self._intercepts[kind])

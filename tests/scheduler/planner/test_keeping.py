@@ -17,7 +17,7 @@ from tests.scheduler.planner.planners import CHAINS, costs
 def kept(learn=lambda: None, rows=4, **fields):
     """What keeps head KV on a simple machine, and the clock of its steps."""
     known, depths = costs(**fields), chain_depths(CHAINS)
-    chains, survival = Chains(known, depths, Objective.GOODPUT, rows=rows), Survival(rows, 1, depths[-1])
+    chains, survival = Chains(known, depths, Objective.GOODPUT, rows=rows), Survival(rows, [1], depths[-1])
     return Keeping(known, chains, survival, Predictions(known, Guard()), Trials(), learn), survival.offsets
 
 

@@ -24,7 +24,7 @@ def taught(survival, chances, *, steps=300, seed=0, planned=4):
 
 
 def test_chances_are_learned_by_class_and_depth():
-    survival = Survival(8, 1, 4)
+    survival = Survival(8, [1], 4)
     for row in range(8):
         survival.begin(row, 0.0 if row < 4 else 1.2)
     greedy, hot = np.array([0.9, 0.8, 0.7, 0.6]), np.array([0.4, 0.35, 0.3, 0.3])
@@ -36,7 +36,7 @@ def test_chances_are_learned_by_class_and_depth():
 
 
 def test_a_row_that_accepts_more_is_expected_to():
-    survival = Survival(4, 1, 4)
+    survival = Survival(4, [1], 4)
     for row in range(4):
         survival.begin(row, 0.0)
     chances = np.array([[0.9] * 4, [0.9] * 4, [0.3] * 4, [0.3] * 4])
@@ -49,7 +49,7 @@ def test_a_row_that_accepts_more_is_expected_to():
 
 
 def test_a_head_that_changes_is_noticed_within_a_hundred_steps():
-    survival = Survival(1, 1, 4)
+    survival = Survival(1, [1], 4)
     survival.begin(0, 0.0)
     taught(survival, np.full((1, 4), 0.02), steps=400)
     assert survival.survivals(np.array([0]), 0, 4)[0, 0] < 0.15
@@ -57,20 +57,31 @@ def test_a_head_that_changes_is_noticed_within_a_hundred_steps():
     assert survival.survivals(np.array([0]), 0, 4)[0, 0] > 0.6
 
 
-def test_families_learn_apart():
-    survival = Survival(2, 2, 3)
-    before = survival.survivals(np.arange(2), 1, 3).copy()
-    rows, none = np.arange(2), np.zeros(2, dtype=np.int32)
+def test_a_tree_without_labels_is_presumed_to_be_somewhat_better_than_the_chains_are():
+    survival, rows = Survival(2, [1, 4, 8], 3), np.arange(2)
+    accepted = np.array([1, 0], dtype=np.int32)
     for _ in range(80):
-        survival.observe(rows, none, none + 3, 0)
+        survival.observe(rows, accepted, np.full(2, 3, dtype=np.int32), 0)
     for row in rows:
         survival.begin(int(row), 0.0)
-    assert np.array_equal(survival.survivals(rows, 1, 3), before)
-    assert survival.survivals(rows, 0, 3)[0, 0] < 0.2
+    chain, tree, wider = (survival.survivals(rows, family, 3)[0, 0].copy() for family in range(3))
+    assert 0.2 < chain < tree < wider < 0.8
+
+
+def test_families_with_labels_learn_apart_until_these_are_old():
+    survival, rows = Survival(2, [1, 4], 3), np.arange(2)
+    none, own = np.zeros(2, dtype=np.int32), np.array([0.0, 0.0])
+    survival.observe(rows, none + 3, none + 3, 1)
+    for _ in range(2):
+        survival.observe(rows, none, none + 3, 0)
+    assert survival.survivals(rows, 1, 3, own)[0, 0] > 0.85
+    for _ in range(300):
+        survival.observe(rows, none, none + 3, 0)
+    assert survival.survivals(rows, 1, 3, own)[0, 0] < 0.3, "the head may have changed since"
 
 
 def test_labels_that_make_no_sense_leave_chances_between_0_and_1():
-    survival, source = Survival(4, 1, 3), np.random.default_rng(0)
+    survival, source = Survival(4, [1], 3), np.random.default_rng(0)
     for _ in range(500):
         rows = source.permutation(4)[: source.integers(1, 5)]
         accepted = source.choice([-5, 0, 3, 2**30], len(rows)).astype(np.int32)
@@ -87,7 +98,7 @@ def test_temperature_classes(temperature, kind):
 
 
 def test_luck_is_worth_more_for_rows_of_which_less_is_known():
-    survival = Survival(4, 1, 4)
+    survival = Survival(4, [1], 4)
     taught(survival, np.array([[0.9] * 4, [0.9] * 4, [0.3] * 4, [0.3] * 4]), steps=100)
     survival.begin(0, 0.0)
     rows = np.arange(2)
@@ -99,7 +110,7 @@ def test_luck_is_worth_more_for_rows_of_which_less_is_known():
 
 
 def test_what_one_temperature_shows_is_presumed_of_those_without_labels_at_every_depth():
-    survival = Survival(2, 1, 4)
+    survival = Survival(2, [1], 4)
     rows = np.arange(2)
     for row in rows:
         survival.begin(int(row), 0.0)
