@@ -164,7 +164,7 @@ class Survival:
         """What has no labels is as far from its first guess as what has them, the head being the same: other shapes at
         this temperature and, if lower ones have none, all other temperatures.
         """
-        unknown = (self._weights <= _PRIOR).all(axis=1).tolist()
+        unknown: list[bool] = [not known.any() for known in self._weights > _PRIOR]
         lowest = all(unknown[kind - kind % CLASSES : kind])
         beyond = self._intercepts[kind] - self._guess[kind]
         for other in range(len(unknown)):
