@@ -40,15 +40,13 @@ class Machine:
     label: str
     price: Price
     host: Host
-    rests: bool
-    """Whether rows can rest."""
     inline: bool = False
     """Whether steps run in the host's own thread."""
 
 
 def measured_machine(costs: StepCosts) -> Machine:
     """This machine, by costs that were measured on it."""
-    return Machine("measured costs", costs.phases, costs.gap, True)
+    return Machine("measured costs", costs.phases, costs.gap)
 
 
 def roofline_machine(name: str, roofline: Roofline) -> Machine:
@@ -61,7 +59,7 @@ def roofline_machine(name: str, roofline: Roofline) -> Machine:
             phases["extend"] = roofline.draft_seconds + roofline.draft_token_seconds * work.pairs
         return phases
 
-    return Machine(f"simulated: 8B on {name}", price, lambda work: 0.0, True)
+    return Machine(f"simulated: 8B on {name}", price, lambda work: 0.0)
 
 
 H100, H200 = Roofline(), replace(Roofline(), bandwidth=4.8e12)
@@ -89,7 +87,7 @@ def simulate(
     shapes = [chain(depth), *recordings[0].trees]
     own = config_under(config, policy, shapes, rows)
     clock = Clock()
-    capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config, machine)
+    capacity = _capacity(recordings, rows, max(shape.nodes for shape in shapes), config)
     lane = ReplayLane(capacity, machine.price, clock, machine.host, confident, swapped_at, machine.inline)
     planner = None
     if policy == HINDSIGHT:
@@ -122,7 +120,7 @@ def config_under(config: Config, policy: Policy, shapes: Sequence[DraftShape], r
     return fixed.model_copy(update={"spec": spec})
 
 
-def _capacity(recordings: Sequence[Recording], rows: int, nodes: int, config: Config, machine: Machine) -> Capacity:
+def _capacity(recordings: Sequence[Recording], rows: int, nodes: int, config: Config) -> Capacity:
     longest = max(len(one.request.prompt) + len(one.tokens) for one in recordings) + 2 * nodes
     pages = rows * (-(-(longest + nodes) // _PAGE) + 1) + 1
     return Capacity(
@@ -134,7 +132,7 @@ def _capacity(recordings: Sequence[Recording], rows: int, nodes: int, config: Co
         end_ids=(),
         drafts=True,
         reserve=nodes,
-        tail=config.spec.resting_tokens if machine.rests else 0,
+        tail=config.spec.resting_tokens,
     )
 
 

@@ -45,7 +45,7 @@ def price(work):
 
 
 HOST = 1e-4
-MACHINE = Machine("made up", price, lambda work: HOST, True)
+MACHINE = Machine("made up", price, lambda work: HOST)
 
 
 @pytest.mark.parametrize("policy", [OFF, 1, 2, 3, *TREES])

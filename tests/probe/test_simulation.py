@@ -25,7 +25,7 @@ def machine(label, *, verify, draft, extend):
             phases["extend"] = extend[0] + extend[1] * work.pairs
         return phases
 
-    return Machine(label, price, lambda work: 1e-4, True)
+    return Machine(label, price, lambda work: 1e-4)
 
 
 MACHINE = machine("made up", verify=(1.2e-3, 2e-4), draft=(1e-4, 2e-5), extend=(1.2e-4, 4e-5))

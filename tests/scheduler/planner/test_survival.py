@@ -77,6 +77,7 @@ def test_families_with_labels_learn_apart_until_these_are_old():
     assert survival.survivals(rows, 1, 3, own)[0, 0] > 0.85
     for _ in range(300):
         survival.observe(rows, none, none + 3, 0)
+    assert survival.survivals(rows, 0, 3, own)[0, 0] < 0.2
     assert survival.survivals(rows, 1, 3, own)[0, 0] < 0.3, "the head may have changed since"
 
 
