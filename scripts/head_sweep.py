@@ -67,7 +67,7 @@ def _measured(given: argparse.Namespace, config: PipelineConfig, head: Head) -> 
     """Acceptance of the head's chains and trees over all tasks, and the cells of the timed modes."""
     folder = _begun(config, head)
     own = [f"{setting}={value}" for setting, value in head.items()]
-    settings = [f"work={folder}", f"target={config.target}", *given.settings, *own]
+    settings = [f"target={config.target}", *given.settings, *own, f"work={folder}"]
     for stage in _OWN:
         if not (folder / stage).exists():
             _aerie("train", stage, str(given.recipe), *settings)

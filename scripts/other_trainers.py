@@ -1,11 +1,12 @@
 """EAGLE-3 heads by other trainers, from the same answers, target and number of steps, beside Aerie's in Aerie's engine.
 
-    python -m aerie.experiments ablation
-    python scripts/other_trainers.py --speculators VENV/bin/python --json bench/results/trainers.json
+    python -m aerie.experiments ablation [SETTING=VALUE ...]
+    python scripts/other_trainers.py [SETTING=VALUE ...] --speculators VENV/bin/python --json build/trainers.json
 
-The other trainer lives in an environment of its own, whose Python is named. It learns from the features of the proxy
-pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused taps` of ablation.yaml, as it
-comes and with Aerie's rates. What is done is kept; stop and start again at will.
+The other trainer lives in an environment of its own, whose Python is named. SETTING is one of the proxy, as in
+train.threads=1; with the same settings Aerie's heads are those of the ablation. The other trainer learns from the
+features of the proxy pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused taps` of
+ablation.yaml, as it comes and with Aerie's rates. What is done is kept; stop and start again at will.
 """
 
 import argparse
@@ -45,14 +46,12 @@ VARIANTS = {
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("settings", nargs="*", help="section.key=value, of the proxy")
     arguments.add_argument("--speculators", required=True, help="the Python of an environment that has speculators")
     arguments.add_argument("--json", type=Path, required=True, help="file of the results")
     arguments.add_argument("--seeds", type=int, nargs="+", help="those of the experiment by default")
-    arguments.add_argument("--threads", type=int, help="those of the proxy by default")
-    given = arguments.parse_args()
-    proxy, experiment = load_pipeline(CONFIGS / PROXY), load_experiment(CONFIGS / "ablation.yaml")
-    threads = proxy.train.model_copy(update={"threads": given.threads or proxy.train.threads})
-    proxy = proxy.model_copy(update={"train": threads})
+    given = arguments.parse_intermixed_args()
+    proxy, experiment = load_pipeline(CONFIGS / PROXY, given.settings), load_experiment(CONFIGS / "ablation.yaml")
     arm = next(arm for arm in experiment.arms if arm.name == OURS)
     changed = {"arms": (arm,), "seeds": tuple(given.seeds or experiment.seeds)}
     working, places = laboratory(proxy), len(experiment.seeds)
