@@ -198,7 +198,8 @@ class Goodput:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
         self.outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
         planned = Planned(shape, rows, chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
-        return Held(planned, batch.headed, nodes, 1 if trial else HOLD)
+        most = self._candidates.most and int(nodes.min()) > self.chains.depths[-1]
+        return Held(planned, batch.headed, nodes, 1 if trial else HOLD, most)
 
     def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
         """Nothing is drafted for so many steps."""

@@ -46,6 +46,8 @@ class Held:
     """[h]"""
     length: int
     """Steps for which it holds where it is new."""
+    most: bool = False
+    """Whether no shape drafts more."""
     left: int = 0
     """Steps for which it still holds."""
     age: int = 0
@@ -113,10 +115,13 @@ class Held:
         return self
 
     def surprised(self, tokens: int) -> bool:
-        """Takes in the tokens of a settled step; whether its steps are far from what was expected."""
+        """Takes in the tokens of a settled step; whether its steps are far from what was expected, and a new choice
+        could make something of that.
+        """
         if not self.planned.shape.drafts:
             return False
         self.settled += 1
         self.above += tokens - self.planned.tokens
         drafted = self.planned.tokens - self.planned.rows
-        return abs(self.above) > 1.0 + SURPRISE * math.sqrt(self.settled * (drafted + 0.5))
+        far = 1.0 + SURPRISE * math.sqrt(self.settled * (drafted + 0.5))
+        return self.above < -far or (self.above > far and not self.most)
