@@ -6,7 +6,8 @@
 The other trainer lives in an environment of its own, whose Python is named. SETTING is one of the proxy, as in
 train.threads=1; with the same settings Aerie's heads are those of the ablation. The other trainer learns from the
 features of the proxy pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused taps` of
-ablation.yaml, as it comes and with Aerie's rates. What is done is kept; stop and start again at will.
+ablation.yaml, as it comes and with Aerie's rates; its heads have the norms of the arm `norms`. What is done is kept;
+stop and start again at will.
 """
 
 import argparse
@@ -32,7 +33,9 @@ from aerie.train.pipeline.config import PipelineConfig, load_pipeline
 from aerie.train.pipeline.data.shards import Shards
 from aerie.train.pipeline.folder import Finished, begin
 
-OURS, AERIE = "fused taps", "Aerie"
+AERIE = "Aerie"
+OURS = {AERIE: "fused taps", "Aerie with norms": "norms"}
+"""Aerie's arms, and those of the ablation that they are."""
 SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {
     "speculators as it comes": [],
@@ -52,16 +55,20 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, nargs="+", help="those of the experiment by default")
     given = arguments.parse_intermixed_args()
     proxy, experiment = load_pipeline(CONFIGS / PROXY, given.settings), load_experiment(CONFIGS / "ablation.yaml")
-    arm = next(arm for arm in experiment.arms if arm.name == OURS)
-    changed = {"arms": (arm,), "seeds": tuple(given.seeds or experiment.seeds)}
+    by_name = {arm.name: arm for arm in experiment.arms}
+    ours = {name: by_name[own] for name, own in OURS.items()}
+    arm = ours[AERIE]
+    changed = {"arms": tuple(ours.values()), "seeds": tuple(given.seeds or experiment.seeds)}
     working, places = laboratory(proxy), len(experiment.seeds)
     experiment = experiment.model_copy(update=changed)
     taught, cells = lessons(proxy, arm, working.around), list[dict[str, Any]]()
     for place, seed in enumerate(experiment.seeds):
-        stage = settings_of(proxy, arm, place=place, places=places)
-        config = taught.model_copy(update={"train": stage, "seed": seed})
-        head = train_arm(config, arm)
-        heads, data = {AERIE: head}, _data(config, head, place_of(proxy) / "trainers" / str(seed))
+        configs = {
+            name: taught.model_copy(update={"train": settings_of(proxy, own, place=place, places=places), "seed": seed})
+            for name, own in ours.items()
+        }
+        config, heads = configs[AERIE], {name: train_arm(configs[name], own) for name, own in ours.items()}
+        data = _data(config, heads[AERIE], place_of(proxy) / "trainers" / str(seed))
         for name, flags in VARIANTS.items():
             folder = data.parent / name.replace(" ", "-").replace("'", "")
             words = ["--ttt-steps", str(arm.depth), "--seed", str(seed), *flags]
@@ -80,7 +87,7 @@ def main() -> None:
 def _results(working: Laboratory, arm: Arm, cells: list[dict[str, Any]]) -> dict[str, Any]:
     summed = means(cells)
     of_tasks = [cell for cell in cells if "by_answer" in cell]
-    add_intervals(summed, of_tasks, {AERIE: None} | dict.fromkeys(VARIANTS, AERIE))
+    add_intervals(summed, of_tasks, {AERIE: None} | dict.fromkeys([*OURS, *VARIANTS][1:], AERIE))
     return {
         "experiment": "trainers",
         "claim": "Aerie's trainer beside speculators', on the same answers, target and steps",
