@@ -6,8 +6,7 @@
 The other trainer lives in an environment of its own, whose Python is named. SETTING is one of the proxy, as in
 train.threads=1; with the same settings Aerie's heads are those of the ablation. The other trainer learns from the
 features of the proxy pair's answers (configs/train/experiments/proxy.yaml), to the depth of the arm `fused taps` of
-ablation.yaml, as it comes and with Aerie's rates; its heads have the norms of the arm `norms`. What is done is kept;
-stop and start again at will.
+ablation.yaml, as it comes and with Aerie's rates. What is done is kept; stop and start again at will.
 """
 
 import argparse
@@ -34,8 +33,14 @@ from aerie.train.pipeline.data.shards import Shards
 from aerie.train.pipeline.folder import Finished, begin
 
 AERIE = "Aerie"
-OURS = {AERIE: "fused taps", "Aerie with norms": "norms"}
-"""Aerie's arms, and those of the ablation that they are."""
+OURS: dict[str, tuple[str, dict[str, Any]]] = {
+    AERIE: ("fused taps", {}),
+    "Aerie with norms": ("norms", {}),
+    "Aerie with norms, every row to the full depth": ("norms", {"draw_depth": False}),
+}
+"""Aerie's heads: arms of the ablation, and what of the stage `train` differs. The other trainer has norms, too, and
+unrolls every row to the full depth.
+"""
 SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {
     "speculators as it comes": [],
@@ -55,19 +60,18 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, nargs="+", help="those of the experiment by default")
     given = arguments.parse_intermixed_args()
     proxy, experiment = load_pipeline(CONFIGS / PROXY, given.settings), load_experiment(CONFIGS / "ablation.yaml")
-    by_name = {arm.name: arm for arm in experiment.arms}
-    ours = {name: by_name[own] for name, own in OURS.items()}
-    arm = ours[AERIE]
-    changed = {"arms": tuple(ours.values()), "seeds": tuple(given.seeds or experiment.seeds)}
+    arms = {arm.name: arm for arm in experiment.arms}
+    arm = arms[OURS[AERIE][0]]
+    changed = {"arms": (arm,), "seeds": tuple(given.seeds or experiment.seeds)}
     working, places = laboratory(proxy), len(experiment.seeds)
     experiment = experiment.model_copy(update=changed)
     taught, cells = lessons(proxy, arm, working.around), list[dict[str, Any]]()
     for place, seed in enumerate(experiment.seeds):
-        configs = {
-            name: taught.model_copy(update={"train": settings_of(proxy, own, place=place, places=places), "seed": seed})
-            for name, own in ours.items()
-        }
-        config, heads = configs[AERIE], {name: train_arm(configs[name], own) for name, own in ours.items()}
+        heads = dict[str, Path]()
+        for name, (own, settings) in OURS.items():
+            stage = settings_of(proxy, arms[own], place=place, places=places).model_copy(update=settings)
+            config = taught.model_copy(update={"train": stage, "seed": seed})
+            heads[name] = train_arm(config, arms[own])
         data = _data(config, heads[AERIE], place_of(proxy) / "trainers" / str(seed))
         for name, flags in VARIANTS.items():
             folder = data.parent / name.replace(" ", "-").replace("'", "")
