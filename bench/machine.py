@@ -16,12 +16,17 @@ def machine() -> dict[str, Any]:
     """CPU, usable cores, load, system and Python; `lscpu` is that command's answer, None where it is missing."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "load_average": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
         "python": platform.python_version(),
         "lscpu": _lscpu(),
     }
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
 
 
 class EnergyMeter:

@@ -2,13 +2,15 @@
 fastest.
 
 Trials are saved with the same figures as cells, so that a report can show them and a killed sweep resumes where it was.
-They cover the sweep's loads on its first workload.
+They cover the sweep's loads on its first workload. More `threads` than the machine has cores are not tried: they wait
+for each other, so that a trial would take minutes and never win.
 """
 
 from typing import Any
 
 from aerie.bench.cells import Cell, Trial
-from aerie.bench.config import Setting, Sweep
+from aerie.bench.config import Setting, Sweep, Target
+from aerie.bench.machine import usable_cores
 
 Choices = dict[tuple[str, str, float], Setting]
 """By target, mode and load."""
@@ -20,9 +22,14 @@ def trials(sweep: Sweep) -> list[Trial]:
         Trial(Cell(target.name, sweep.workloads[0], *load, repeat=0), setting)
         for target in sweep.targets
         if target.vary
-        for setting in target.settings()
+        for setting in _tried(target)
         for load in sweep.loads
     ]
+
+
+def _tried(target: Target) -> list[Setting]:
+    cores, settings = usable_cores(), target.settings()
+    return [setting for setting in settings if int(dict(setting).get("threads", 1)) <= cores] or settings[:1]
 
 
 def shortened(sweep: Sweep) -> Sweep:

@@ -9,6 +9,14 @@ set -eu
 cd "$(dirname "$0")/../.."
 place=build/peers
 release=0.3.36
+source=$place/llama_cpp_python-$release/vendor/llama.cpp
+
+# GCC 12's _tile_loadconfig is known to read eight bytes only, so the others may be written after it: with AMX llama.cpp
+# then ends with SIGILL.
+mend() {
+    grep -q '__asm__ volatile("" ::: "memory");' "$source/ggml/src/ggml-cpu/amx/mmq.cpp" ||
+        sed -i 's/^    _tile_loadconfig(&tc);$/    __asm__ volatile("" ::: "memory");\n&/' "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
+}
 
 case $1 in
 build)
@@ -19,17 +27,14 @@ build)
     mkdir -p "$place"
     "$2" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$place" "llama-cpp-python==$release"
     tar -xzf "$place/llama_cpp_python-$release.tar.gz" -C "$place"
-    cmake -S "$place/llama_cpp_python-$release/vendor/llama.cpp" -B "$place/llama.cpp" -DCMAKE_BUILD_TYPE=Release \
+    mend
+    cmake -S "$source" -B "$place/llama.cpp" -DCMAKE_BUILD_TYPE=Release \
         -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
         -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
     cmake --build "$place/llama.cpp" --target llama-server --parallel "${JOBS:-2}"
     ;;
 shape)
-    source=$place/llama_cpp_python-$release/vendor/llama.cpp
-    # GCC 12's _tile_loadconfig is known to read eight bytes only, so the others may be written after it: with AMX
-    # llama.cpp then ends with SIGILL.
-    grep -q '__asm__ volatile("" ::: "memory");' "$source/ggml/src/ggml-cpu/amx/mmq.cpp" ||
-        sed -i 's/^    _tile_loadconfig(&tc);$/    __asm__ volatile("" ::: "memory");\n&/' "$source/ggml/src/ggml-cpu/amx/mmq.cpp"
+    mend
     for march in best x86-64-v3; do
         native=ON
         [ "$march" = best ] || native=OFF # which leaves AVX2, FMA, F16C and BMI2 on
