@@ -16,7 +16,7 @@ def machine() -> dict[str, Any]:
     """CPU, usable cores, load, system and Python; `lscpu` is that command's answer, None where it is missing."""
     return {
         "cpu": _cpu_model(),
-        "cores": usable_cores(),
+        "cores": allowed_cores(),
         "load_average": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
         "python": platform.python_version(),
@@ -24,8 +24,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def usable_cores() -> int:
-    """Cores that this process may run on."""
+def allowed_cores() -> int:
+    """Cores that this process may run on, without regard to quotas."""
     return len(os.sched_getaffinity(0))
 
 

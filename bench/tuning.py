@@ -10,7 +10,7 @@ from typing import Any
 
 from aerie.bench.cells import Cell, Trial
 from aerie.bench.config import Setting, Sweep, Target
-from aerie.bench.machine import usable_cores
+from aerie.bench.machine import allowed_cores
 
 Choices = dict[tuple[str, str, float], Setting]
 """By target, mode and load."""
@@ -28,7 +28,7 @@ def trials(sweep: Sweep) -> list[Trial]:
 
 
 def _tried(target: Target) -> list[Setting]:
-    cores, settings = usable_cores(), target.settings()
+    cores, settings = allowed_cores(), target.settings()
     return [setting for setting in settings if int(dict(setting).get("threads", 1)) <= cores] or settings[:1]
 
 

@@ -91,7 +91,7 @@ def main() -> None:
 def _results(working: Laboratory, arm: Arm, cells: list[dict[str, Any]]) -> dict[str, Any]:
     summed = means(cells)
     of_tasks = [cell for cell in cells if "by_answer" in cell]
-    add_intervals(summed, of_tasks, {AERIE: None} | dict.fromkeys([*OURS, *VARIANTS][1:], AERIE))
+    add_intervals(summed, of_tasks, dict.fromkeys([*OURS, *VARIANTS], AERIE) | {AERIE: None})
     return {
         "experiment": "trainers",
         "claim": "Aerie's trainer beside speculators', on the same answers, target and steps",

@@ -54,7 +54,7 @@ def test_each_load_keeps_the_setting_that_was_fastest_there() -> None:
 
 @pytest.mark.parametrize(("cores", "tried"), [(8, [2, 4, 8]), (4, [2, 4]), (1, [2])])
 def test_no_more_threads_than_cores_are_tried(cores: int, tried: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aerie.bench.tuning.usable_cores", lambda: cores)
+    monkeypatch.setattr("aerie.bench.tuning.allowed_cores", lambda: cores)
     sweep = sweep_of({"name": "a", "command": "a {port} {threads}", "vary": {"threads": [2, 4, 8]}})
     assert [dict(trial.setting)["threads"] for trial in trials(sweep)] == tried
 

@@ -25,9 +25,8 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
             cell = TIMED | {"acceptance_length": 2.0, "idle_share": 0.1}
             Path(words[-1]).write_text(json.dumps({"cells": [cell, cell | {"mode": "preset"}]}))
             return
-        work = Path(
-            [word for word in words if word.startswith("work=")][-1].removeprefix("work=")
-        )  # the last one holds
+        folders = [word.removeprefix("work=") for word in words if word.startswith("work=")]
+        work = Path(folders[-1])  # as in the program, the last setting holds
         (work / words[1]).mkdir()
         found: list[dict[str, Any]] = [
             {"head": "trained", "task": task, "shape": "6,1,7", "temperature": 0.0, "prompts": 1, "tokens": 9}
