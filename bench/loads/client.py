@@ -16,7 +16,7 @@ from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured
 
 RETRIES = 5
-"""Attempts after a 429 or 503 before a request counts as failed."""
+"""Attempts after a 429, a 503 or a closed connection before a request counts as failed."""
 _LONGEST_WAIT = 30.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0
 """Seconds to wait after a refusal that does not say how long."""
@@ -85,9 +85,9 @@ async def _attempt(
     except aiohttp.ClientConnectorError:
         raise
     except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-        if result.retries:
+        if result.retries == RETRIES:
             raise
-        return 0.0  # the server closed a kept-alive connection just as this request came
+        return 0.0  # the server closed a kept-alive connection just as this request came; others may be closed, too
     async with opened as answer:
         if answer.status in (429, 503):
             return min(_retry_after(answer.headers.get("retry-after"), result.retries), _LONGEST_WAIT)

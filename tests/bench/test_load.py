@@ -10,7 +10,7 @@ from functools import partial
 import aiohttp
 import pytest
 
-from aerie.bench.loads.client import Endpoint, _retry_after, _take, ask, converse
+from aerie.bench.loads.client import RETRIES, Endpoint, _retry_after, _take, ask, converse
 from aerie.bench.loads.load import Size, closed_loop, open_loop
 from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured, summarize
@@ -114,12 +114,16 @@ def test_a_refusal_that_says_nothing_is_met_with_growing_patience(said: str | No
     assert all(0.75 * most <= wait <= most for wait, most in zip(waits, (0.5, 1, 2, 4, 8, 8, 8, 8), strict=True))
 
 
-async def test_a_kept_connection_that_the_server_closes_is_opened_again() -> None:
+@pytest.mark.parametrize("closed", [1, RETRIES])
+async def test_kept_connections_that_the_server_closes_are_opened_again(closed: int) -> None:
     """As a server does that gives each connection so many requests: it closes as the next one comes."""
-    manners = Manners(ttft=0, gap=0, pieces=2, hang_up=1)
+    manners = Manners(ttft=0, gap=0, pieces=2, hang_up=closed)
     result = await one(manners)
-    assert result.error is None and result.retries == 1 and result.tokens == 2
-    assert (await one(Manners(hang_up=2))).error == "ServerDisconnectedError"
+    assert result.error is None and result.retries == closed and result.tokens == 2
+
+
+async def test_a_server_that_closes_every_connection_is_given_up() -> None:
+    assert (await one(Manners(hang_up=RETRIES + 1))).error == "ServerDisconnectedError"
 
 
 async def test_nobody_listens() -> None:
