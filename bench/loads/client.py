@@ -5,6 +5,7 @@ import json
 import random
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -16,7 +17,7 @@ from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured
 
 RETRIES = 5
-"""Attempts after a 429, a 503 or a closed connection before a request counts as failed."""
+"""Attempts after a 429 or 503 before a request counts as failed."""
 _LONGEST_WAIT = 30.0
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 8.0
 """Seconds to wait after a refusal that does not say how long."""
@@ -36,6 +37,12 @@ class Endpoint:
 
 class Truncated(Exception):
     """A stream that ended without its last event."""
+
+
+def open_session() -> aiohttp.ClientSession:
+    """A session with unlimited connections and no time limit except the request's own."""
+    connector = aiohttp.TCPConnector(limit=0, force_close=False)
+    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**18)
 
 
 async def converse(session: aiohttp.ClientSession, at: Endpoint, talk: Conversation, *, seed: int) -> list[Measured]:
@@ -79,16 +86,21 @@ async def ask(session: aiohttp.ClientSession, at: Endpoint, body: dict[str, Any]
 async def _attempt(
     session: aiohttp.ClientSession, at: Endpoint, body: dict[str, Any], headers: dict[str, str], result: Measured
 ) -> float | None:
-    """Fills `result` and returns None, or returns the seconds to wait before the next attempt."""
-    try:
-        opened = await session.post(f"{at.url}/v1/chat/completions", json=body, headers=headers)
-    except aiohttp.ClientConnectorError:
-        raise
-    except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-        if result.retries == RETRIES:
+    """Fills `result` and returns None, or returns the seconds to wait before the next attempt. That has a connection of
+    its own.
+    """
+    async with AsyncExitStack() as stack:
+        if result.retries:  # of those that are kept alive the server may have closed others too
+            session = await stack.enter_async_context(open_session())
+        try:
+            opened = await session.post(f"{at.url}/v1/chat/completions", json=body, headers=headers)
+        except aiohttp.ClientConnectorError:
             raise
-        return 0.0  # the server closed a kept-alive connection just as this request came; others may be closed, too
-    async with opened as answer:
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if result.retries:
+                raise
+            return 0.0  # the server closed a kept-alive connection just as this request came
+        answer = await stack.enter_async_context(opened)
         if answer.status in (429, 503):
             return min(_retry_after(answer.headers.get("retry-after"), result.retries), _LONGEST_WAIT)
         if answer.status != 200:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from aerie.bench.loads.client import Endpoint, converse
+from aerie.bench.loads.client import Endpoint, converse, open_session
 from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured, Window
 
@@ -44,7 +44,7 @@ async def closed_loop(
             results.extend(await converse(session, at, talk, seed=seed + number))
             bounds.ended()
 
-    async with _session() as session:
+    async with open_session() as session:
         await asyncio.gather(*(place(session) for _ in range(concurrency)))
     return results, bounds.window(results)
 
@@ -70,7 +70,7 @@ async def open_loop(
         results.extend(await converse(session, at, talk, seed=seed + number))
         bounds.ended()
 
-    async with _session() as session, asyncio.TaskGroup() as open_ones:
+    async with open_session() as session, asyncio.TaskGroup() as open_ones:
         due = time.monotonic()
         for number, talk in enumerate(talks):
             if bounds.reached:
@@ -108,9 +108,3 @@ class _Bounds:
     def window(self, results: Sequence[Measured]) -> Window:
         """The window, which includes the last request's start."""
         return Window(self._begin, math.nextafter(max(one.sent for one in results), math.inf))
-
-
-def _session() -> aiohttp.ClientSession:
-    """A session with unlimited connections and no time limit except the request's own."""
-    connector = aiohttp.TCPConnector(limit=0, force_close=False)
-    return aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None), read_bufsize=2**18)

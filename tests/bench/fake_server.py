@@ -26,6 +26,8 @@ class Manners:
     wait: str = "0.05"
     hang_up: int = 0
     """So many requests find their connection closed instead of an answer."""
+    closes: bool = False
+    """A connection is closed once it has had an answer, as the next request comes."""
     cut_after: int | None = None
     """The stream's connection is closed after so many pieces."""
     error_after: int | None = None
@@ -39,6 +41,8 @@ class Manners:
     """The text of /metrics; none, and it is not found."""
     sent: list[list[float]] = field(default_factory=list)
     """When each piece of each request left, on the clock of time.monotonic()."""
+    answered: set[asyncio.BaseTransport] = field(default_factory=set)
+    """Connections that have had an answer, if it `closes` them."""
     open: int = 0
     most_open: int = 0
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -62,6 +66,12 @@ def application(manners: Manners) -> web.Application:
             assert request.transport is not None
             request.transport.abort()
             return web.Response()
+        if manners.closes:
+            assert request.transport is not None
+            if request.transport in manners.answered:
+                request.transport.abort()
+                return web.Response()
+            manners.answered.add(request.transport)
         if manners.status != 200:
             return web.json_response({"error": {}}, status=manners.status)
         manners.open += 1

@@ -1,5 +1,6 @@
 """The load generator against a server whose times are known."""
 
+import asyncio
 import itertools
 import math
 import time
@@ -10,7 +11,7 @@ from functools import partial
 import aiohttp
 import pytest
 
-from aerie.bench.loads.client import RETRIES, Endpoint, _retry_after, _take, ask, converse
+from aerie.bench.loads.client import Endpoint, _retry_after, _take, ask, converse
 from aerie.bench.loads.load import Size, closed_loop, open_loop
 from aerie.bench.loads.workloads import Conversation
 from aerie.bench.measured import Measured, summarize
@@ -114,16 +115,23 @@ def test_a_refusal_that_says_nothing_is_met_with_growing_patience(said: str | No
     assert all(0.75 * most <= wait <= most for wait, most in zip(waits, (0.5, 1, 2, 4, 8, 8, 8, 8), strict=True))
 
 
-@pytest.mark.parametrize("closed", [1, RETRIES])
-async def test_kept_connections_that_the_server_closes_are_opened_again(closed: int) -> None:
+async def test_a_kept_connection_that_the_server_closes_is_opened_again() -> None:
     """As a server does that gives each connection so many requests: it closes as the next one comes."""
-    manners = Manners(ttft=0, gap=0, pieces=2, hang_up=closed)
+    manners = Manners(ttft=0, gap=0, pieces=2, hang_up=1)
     result = await one(manners)
-    assert result.error is None and result.retries == closed and result.tokens == 2
+    assert result.error is None and result.retries == 1 and result.tokens == 2
+    assert (await one(Manners(hang_up=2))).error == "ServerDisconnectedError"
 
 
-async def test_a_server_that_closes_every_connection_is_given_up() -> None:
-    assert (await one(Manners(hang_up=RETRIES + 1))).error == "ServerDisconnectedError"
+async def test_a_request_is_sent_again_on_a_connection_of_its_own() -> None:
+    """Else it would meet one more of those that the server has closed, and count as failed."""
+    manners = Manners(ttft=0.05, gap=0, pieces=2, closes=True)
+    async with serving(manners) as url, aiohttp.ClientSession() as session:
+        at = Endpoint(url, "fake")
+        kept = await asyncio.gather(*[ask(session, at, {"messages": []}) for _ in range(3)])
+        again = await ask(session, at, {"messages": []})
+    assert [one.error for one in kept] == [None] * 3 and [one.retries for one in kept] == [0] * 3
+    assert again.error is None and again.retries == 1 and again.tokens == 2
 
 
 async def test_nobody_listens() -> None:
