@@ -9,6 +9,10 @@ from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
+
+# Its functions hold the group of the moment of import as a default. Imported by the first optimizer step, it would keep
+# the group and gloo's threads beyond `close`, and threads that free tensors while the interpreter ends abort it.
+import torch.distributed.nn.functional
 from torch import Tensor, nn
 
 
