@@ -1,10 +1,7 @@
 """Training: the same bytes whoever computes the features and however often it is killed; refusals by name."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from aerie.train.pipeline.fit import train_head
 from aerie.train.pipeline.fitting.initial import first_head
 from aerie.train.pipeline.folder import discard
 from aerie.train.pipeline.vocabulary import choose_vocabulary, read_vocabulary
-from tests.house import HOME
 from tests.train.pipeline.tiny import changed, run_to, tree_bytes
 
 
@@ -95,66 +91,6 @@ def test_each_switch_trains_another_head(
     moments = load_file(folder / "checkpoint/optimizer-0.safetensors")
     assert {tensor.dtype for tensor in (*masters.values(), *moments.values())} == {torch.float32}
     assert ("fc_norm.0.weight" in found) == bool(settings.get("tap_norms"))
-
-
-@pytest.mark.timeout(400)
-def test_two_processes_train_the_head_of_one(ready: PipelineConfig, tmp_path: Path) -> None:
-    """Two processes over gloo by torchrun take a row each of what one process adds up."""
-    alone = changed(ready, train={"steps": 2, "accumulate": 2, "checkpoint_every": 1})
-    expected = train_head(alone)
-    kept = expected.rename(tmp_path / "alone")
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(alone.model_dump(mode="json")))
-    done = two_processes("-m", "aerie", "train", "train", str(tmp_path / "config.yaml"))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert [done.stderr.count(f"step {step} loss ") for step in (1, 2)] == [1, 1], "the first process tells, once"
-    together = Path(ready.work) / "train"
-    one, two = (load_file(folder / "checkpoint/weights.safetensors") for folder in (kept, together))
-    for name in one:
-        assert torch.allclose(one[name], two[name], atol=1e-6), name
-    counts = [
-        [line["conditional_accuracy"] for line in read_own(folder / "metrics.jsonl")] for folder in (kept, together)
-    ]
-    assert counts[0] == counts[1]
-
-
-CLOSED = """
-import os
-from pathlib import Path
-
-import torch
-
-from aerie.train.pipeline.fitting.processes import Processes
-
-
-def threads():
-    return [Path(f"/proc/self/task/{thread}/comm").read_text().strip() for thread in os.listdir("/proc/self/task")]
-
-
-processes = Processes("cpu")
-layer = torch.nn.Linear(4, 4)
-layer(torch.ones(1, 4)).sum().backward()
-processes.add_gradients(layer)
-torch.optim.AdamW(layer.parameters()).step()
-processes.wait()
-open_threads = threads()
-processes.close()
-print("gloo", any("gloo" in name for name in open_threads), any("gloo" in name for name in threads()))
-"""
-
-
-@pytest.mark.timeout(200)
-def test_no_thread_of_the_group_outlives_it(tmp_path: Path) -> None:
-    """One that frees a gradient while the interpreter ends aborts a process whose work is done."""
-    (tmp_path / "closed.py").write_text(CLOSED)
-    done = two_processes(str(tmp_path / "closed.py"))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["gloo True False"] * 2
-
-
-def two_processes(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=HOME, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_a_finished_stage_is_never_written_over(ready: PipelineConfig) -> None:
