@@ -1,10 +1,11 @@
 """Who goes into the next step.
 
-Called by the loop once an iteration. A step is of one kind; while rows decode, at most one prefill step lies between
-two decode steps. `scheduler.shares` has the rules by which prompts share a prefill step, and the bound on how long one
-waits. A request gets its row and pages together with its first tokens, so it finds what earlier prompts left in the
-prefix cache. Once the first in the queue is older than all requests in prefill, no other request overtakes it when
-pages lack. Raises OutOfPages before it changes anything.
+Called by the loop once an iteration. A step is of one kind. While rows decode, at most one prefill step lies between
+two decode steps, or as many full ones as the last decode step gave each row tokens: with one, drafts would end answers
+before other prompts are read, and rows would stay empty while requests wait. `scheduler.shares` has the rules by which
+prompts share a prefill step, and the bound on how long one waits. A request gets its row and pages together with its
+first tokens, so it finds what earlier prompts left in the prefix cache. Once the first in the queue is older than all
+requests in prefill, no other request overtakes it when pages lack. Raises OutOfPages before it changes anything.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,8 @@ class Policy:
         self._memory = memory
         self._drafting = drafting
         self._goodput = goodput
-        self._prefilled_last = False
+        self._read = 0
+        """Prompt tokens that prefill steps have read since the last decode step."""
         self._refused: tuple[int, int] | None = None
         self._now = 0.0
         self.lookups = 0
@@ -56,16 +58,22 @@ class Policy:
         self._now = now
         decodable = self._rows.decodable()
         prefill = None
-        if not (self._prefilled_last and len(decodable)):
+        if not len(decodable) or self._may_read:
             prefill = self._prefill()
         if prefill is not None:
-            self._prefilled_last = True
+            self._read += sum(prefill.counts)
             return prefill
         if not len(decodable):
             return None
         decode = self._decode(decodable)
-        self._prefilled_last = False
+        self._read = 0
         return decode
+
+    @property
+    def _may_read(self) -> bool:
+        """Whether a prefill step may come next though rows decode."""
+        steps, part = divmod(self._read, self._chunk)
+        return not self._read or (not part and steps < round(self._rows.gained))
 
     def enqueue(self, request: Request) -> None:
         """Adds a new request to the queue."""

@@ -37,6 +37,8 @@ class Rows:
         """Running requests that want log probabilities."""
         self.with_trees = 0
         """Running requests that want to see what is drafted."""
+        self.gained = 1.0
+        """Tokens that a row gained by the last decode step that settled, in the mean."""
         self._free = list(range(rows - 1, -1, -1))
 
         def column() -> Ints:

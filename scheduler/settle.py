@@ -52,6 +52,7 @@ class Settler:
     def _settle_decode(self, rows: Longs, work: DecodeWork, output: StepOutput) -> None:
         """Replaces the bounds set for these rows at launch by the results."""
         columns = self._rows
+        columns.gained = int(output.counts.sum()) / max(len(rows), 1)
         columns.settled[rows] = output.lengths
         columns.bounds[rows] += output.counts - (work.depth + 1)
         columns.pledged[rows] += output.counts - 1

@@ -16,9 +16,10 @@ step. No other prompt joins the older ones, so the new prompt is computed after 
 
     2 * sum(ceil(w_q / h))  prefill steps,
 
-whatever arrives later. While rows decode, every second step is a prefill step, which at most doubles the number of
-steps. Aging shortens a long wait: once the prompt has been open for m * AGING prefill steps, so has the oldest, and h
-has doubled m times, up to C / 4. The wait then grows with the logarithm of the backlog, not with the backlog.
+whatever arrives later. While rows decode, at least every second step is a prefill step, which at most doubles the
+number of steps. Aging shortens a long wait: once the prompt has been open for m * AGING prefill steps, so has the
+oldest, and h has doubled m times, up to C / 4. The wait then grows with the logarithm of the backlog, not with the
+backlog.
 """
 
 import sys

@@ -1,9 +1,11 @@
 """Who goes into a step: shares of a prefill step, turns of prefill and decode, admission."""
 
+import pytest
+
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import StepKind
 from tests import fakes
-from tests.scheduler.driver import PLAIN, Driver, generate
+from tests.scheduler.driver import CHAIN, PLAIN, Driver, generate
 
 BIG = fakes.capacity(rows=16, pages=2000, max_length=900)
 
@@ -53,17 +55,34 @@ def test_a_long_prompt_moves_on_under_a_stream_of_short_ones():
     driver.run()
 
 
-def test_while_rows_decode_prefill_and_decode_take_turns():
-    driver = Driver(BIG, prefill_chunk=8)
+def turns(accepted: int, **scheduler: int) -> list[StepKind]:
+    """Kinds of the steps from a long prompt's first on, beside a row of which each draft accepts so many nodes."""
+    worker = fakes.FakeWorker(BIG, acceptance=lambda depth, _: min(accepted, depth))
+    driver = Driver(
+        BIG, lane=fakes.DelayedLane(worker, 0), spec=CHAIN if accepted else PLAIN, prefill_chunk=8, **scheduler
+    )
     driver.submit(generate("a", [1] * 4, max_tokens=200))
-    for _ in range(3):
+    for _ in range(4):
         driver.iterate()
-    driver.submit(generate("b", [2] * 80, max_tokens=1))
-    for _ in range(16):
+    driver.submit(generate("b", [2] * 160, max_tokens=1))
+    for _ in range(24):
         driver.iterate()
     kinds = [plan.kind for plan in driver.worker.plans]
-    first = kinds.index(StepKind.PREFILL, 2)
-    assert kinds[first : first + 10] == [StepKind.PREFILL, StepKind.DECODE] * 5
+    return kinds[kinds.index(StepKind.PREFILL, 2) :]
+
+
+def test_while_rows_decode_prefill_and_decode_take_turns():
+    assert turns(0)[:10] == [StepKind.PREFILL, StepKind.DECODE] * 5
+
+
+@pytest.mark.parametrize("accepted", [1, 2])
+def test_a_row_waits_for_one_full_prefill_step_for_each_of_its_tokens(accepted: int):
+    """Else drafts would end answers before other prompts are read, and rows would stay empty."""
+    assert turns(accepted)[:12] == ([StepKind.PREFILL] * (1 + accepted) + [StepKind.DECODE]) * (12 // (2 + accepted))
+
+
+def test_a_prefill_step_that_is_not_full_is_the_last_before_a_decode_step():
+    assert turns(2, long_prefill_chunk=4)[:10] == [StepKind.PREFILL, StepKind.DECODE] * 5
 
 
 def test_the_first_in_line_is_not_overtaken_for_want_of_pages():
