@@ -1,4 +1,5 @@
-"""How long answers are, by those that have ended: what a prompt's head KV must pay for in.
+"""How long answers are, by those that have ended: what a prompt's head KV must pay for in, and how much of what drafts
+promise goes beyond an answer's end.
 
 Used by `goodput`.
 """
@@ -20,3 +21,7 @@ class Answers:
     def expected(self, limit: int) -> float:
         """Tokens of an answer that may have `limit`."""
         return min(float(limit), self._mean)
+
+    def kept(self, tokens: float) -> float:
+        """The share that answers keep of steps of so many tokens each: the last step commits half, on average."""
+        return self._mean / (self._mean + (tokens - 1.0) / 2.0)

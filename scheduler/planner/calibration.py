@@ -40,9 +40,11 @@ _PAUSE = 5e-4
 """Seconds before each step, as a serving loop and its clients leave them: of steps that follow one another at once, the
 weights of a small model stay in the caches.
 """
-_ROWS = (1, 4, 16, 64)
-_LONG_ROWS, _LONG = 4, 512
-"""Rows with a long context, and the most tokens of each."""
+_ROWS = (1, 4, 16, 64, 256)
+_LONG_ROWS, _LONG, _ALL = 4, 512, 128
+"""Rows with a long context, and the most tokens of each; of each if all rows have them: what a token costs to see grows
+once the tokens of all rows no longer fit into a cache.
+"""
 _PROMPTS = (16, 64)
 """Tokens of the prompts whose head KV is timed."""
 _PLACED = 1
@@ -61,18 +63,21 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     if not verify:
         return costs
     few = min(_LONG_ROWS, rows)
-    long = _longest(lane.capacity, few)
+    long, common = _longest(lane.capacity, few), min(_longest(lane.capacity, sizes[-1]), _ALL)
     cells = [_Cell(size, depth) for size, depth in _order(sizes, depths)]
-    if long > 1:
-        cells = [*(_Cell(few, depth, long) for depth in (0, *depths[-1:])), *cells]
+    for size, length in ((sizes[-1], common), (few, long)):
+        if length > 1:
+            cells = [*(_Cell(size, depth, length) for depth in (0, *depths[-1:])), *cells]
     prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
     timed: list[_Cell | _Prompt] = [*cells, *prompts]
     for one in timed * _PASSES:
         one.run(lane, numbers)
         if time.monotonic() > ends:
             break
-    for one in timed:
-        one.teach(costs)
+    for cell in sorted(cells, key=lambda cell: cell.length):  # what tokens cost first, then what seeing others adds
+        cell.teach(costs)
+    for prompt in prompts:
+        prompt.teach(costs)
     known = [prompt for prompt in prompts if prompt.passes]
     costs.like_prompts([one.tokens for one in known], [without_pauses(one.passes) for one in known])
     costs.anchor()
@@ -85,24 +90,22 @@ class _Cell:
     def __init__(self, rows: int, depth: int, length: int = 1) -> None:
         self._rows = rows
         self._depth = depth
-        self._length = length
+        self.length = length
         self._steps: list[Settled] = []
 
     def run(self, lane: Lane, numbers: Iterator[int]) -> None:
-        if self._length > 1:
-            _run(
-                lane, _placed(next(numbers), self._rows, self._length, _pages(lane.capacity, self._rows, self._length))
-            )
+        if self.length > 1:
+            _run(lane, _placed(next(numbers), self._rows, self.length, _pages(lane.capacity, self._rows, self.length)))
         steps = SettledSteps()
         for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
             shape = (self._rows, self._depth) if number <= _ROUNDS else (1, 0)
-            plan = _plan(next(numbers), *shape, length=self._length)
+            plan = _plan(next(numbers), *shape, length=self.length)
             time.sleep(_PAUSE)
             steps.take(
                 plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), _run(lane, plan), waited=False
             )
         self._steps += steps.whole[1:]  # the first of a shape touches memory, and is left out
-        if self._length > 1:
+        if self.length > 1:
             _run(lane, _placed(next(numbers), self._rows, 1))
 
     def teach(self, costs: StepCosts) -> None:

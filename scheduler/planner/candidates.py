@@ -46,7 +46,7 @@ class Candidates:
         self._chains = chains
         self._survival = survival
         self._trees = trees
-        self.most = not trees
+        self.chains_only = not trees
         """Whether nothing drafts more than the deepest chains."""
         self._deepest = deepest = chains.depths[-1]
         self._allowed: Bools = np.zeros((rows, deepest), dtype=np.bool_)

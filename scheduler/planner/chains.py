@@ -39,7 +39,7 @@ class Chains:
     def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
         """chances [n, deepest] that the nodes of rows that may draft are accepted."""
         count, costs = len(chances), self._costs
-        reached, fixed, each = self._drafting(count)
+        reached, fixed, each = self._drafting(count, rows, context)
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
         np.multiply(each[:, None], self._ramp[: count + 1], out=draft)
         draft += fixed[:, None] + self.catching_up(behind) / SPREAD
@@ -48,7 +48,7 @@ class Chains:
 
     def of_like(self, chances: Doubles, count: int, rows: int, context: float) -> Chosen:
         """The most tokens a second if `count` of `rows` rows, of the same chances [deepest], all draft to one depth."""
-        reached, fixed, each = self._drafting(count)
+        reached, fixed, each = self._drafting(count, rows, context)
         most = min(rows + count * self.depths[-1], self._costs.most_tokens)
         nodes = np.minimum(np.rint(rows + count * reached), most).astype(np.int64)
         seconds = self._costs.table(rows, context, most + 1)[nodes] + fixed + count * each
@@ -71,7 +71,8 @@ class Chains:
             return None
         seconds = float(costs.table(rows, context, total + 1)[total])
         seconds += costs.pair * (count * (shape.depth + 1) - (total - rows))  # the head takes one path of each tree
-        seconds += costs.draft(shape.depth, count * shape.topk) + self.catching_up(behind) / SPREAD
+        seconds += costs.draft(shape.depth, count * shape.topk) + count * shape.topk * costs.several(rows, context)
+        seconds += self.catching_up(behind) / SPREAD
         return Chosen(shape.depth, count * (shape.nodes - 1), count, tokens, seconds)
 
     def catching_up(self, behind: int) -> float:
@@ -85,14 +86,15 @@ class Chains:
             own = np.array(sizes) == size
             self._note_reach(size, planned[own], drafted[own])
 
-    def _drafting(self, count: int) -> tuple[Doubles, Doubles, Doubles]:
+    def _drafting(self, count: int, rows: int, context: float) -> tuple[Doubles, Doubles, Doubles]:
         """[depths] each: levels that are drafted of so many rows, in the mean; what those take; and what each row adds,
-        with the extend of its root.
+        with the extend of its root and what it adds to the verifying pass.
         """
         reached: Doubles = np.add.accumulate(self._reach[_size(count)])[self._last]
         fixed, first, level, node = self._costs.draft_rates()
         passes = np.maximum(reached - 1.0, 0.0)
-        return reached, fixed + level * passes, first + node * passes + self._costs.pair
+        each = first + self._costs.pair + self._costs.several(rows, context)
+        return reached, fixed + level * passes, each + node * passes
 
     def _note_reach(self, size: int, planned: Ints, drafted: Ints) -> None:
         count = len(planned)

@@ -15,6 +15,8 @@ from aerie.scheduler.planner.regression import Doubles, Regression
 _KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
 _TILE = 16.0
 _KILO = 1024.0
+_SEEN = 64.0
+"""Tokens of a row of which a pass takes as long to show them to several nodes rather than to one as of more."""
 _CERTAIN = 0.3
 """By this share may a weight differ from what the calibration has found."""
 _PROMPTS = 0.3, 2.0
@@ -54,7 +56,7 @@ class StepCosts:
         knots = self._hats.shape[1]
         self._verify = Regression(
             np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 3)]),
-            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 0.3]]),
+            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 1]]),
         )
         # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
         # chains early, so a calibration may see few levels.
@@ -84,7 +86,7 @@ class StepCosts:
     def anchor(self) -> None:
         """What a calibration has shown holds by and large: live samples change it by a share."""
         unit, knots = self._unit, len(self._features) - 5
-        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.0, 0.1]]) * unit
+        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.0, 0.5]]) * unit
         for part, least in ((slice(2), 0.02), (slice(-3, -1), 0.1)):
             verify[part] = _CERTAIN * np.abs(self._verify.weights[part]) + least * unit
         self._verify.anchor(verify)
@@ -98,7 +100,7 @@ class StepCosts:
         drafts = work.levels > 0
         verify = phases.get("verify", 0.0) + phases.get("accept", 0.0)
         if verify > 0.0 and 0 < work.tokens <= self.most_tokens:
-            self._verify.update(self._verify_features(work, drafts), verify)
+            self._verify.update(self._verify_features(work), verify)
         if drafts:
             self._draft.update(self._draft_features(work), phases.get("draft", 0.0))
         if work.pairs and "extend" in phases:
@@ -111,13 +113,13 @@ class StepCosts:
         and as context what these see on average. Without `like_prompts` it says nothing.
         """
         if self._prompts and seconds > 0.0 and work.tokens <= self.most_tokens:
-            self._verify.update(self._verify_features(work, False), seconds / self._prompts)
+            self._verify.update(self._verify_features(work), seconds / self._prompts)
 
     def like_prompts(self, tokens: Sequence[float], seconds: Sequence[float]) -> None:
         """What passes over so many tokens of one prompt take, beside passes that verify as many."""
         if not tokens or min(seconds) <= 0.0:
             return
-        verify = sum(self._verify.predict(self._verify_features(StepWork(1, own, own / 2), False)) for own in tokens)
+        verify = sum(self._verify.predict(self._verify_features(StepWork(1, own, own / 2))) for own in tokens)
         low, high = _PROMPTS
         self._prompts = min(max(sum(seconds) / verify, low), high) if verify > 0.0 else 0.0
 
@@ -133,7 +135,7 @@ class StepCosts:
     def phases(self, work: StepWork) -> dict[str, float]:
         """Seconds by phase of a step of this work."""
         drafts = work.levels > 0
-        phases = {"verify": self._verify.predict(self._verify_features(work, drafts))}
+        phases = {"verify": self._verify.predict(self._verify_features(work))}
         if drafts:
             phases["draft"] = self._draft.predict(self._draft_features(work))
         if work.pairs:
@@ -147,7 +149,7 @@ class StepCosts:
     def plain(self, rows: int, context: float) -> float:
         """A step that drafts nothing and extends no head."""
         work = StepWork(rows, rows, context)
-        verify = self._verify.predict(self._verify_features(work, False))
+        verify = self._verify.predict(self._verify_features(work))
         return max(verify + self.gap(work), 1e-7)
 
     def table(self, rows: int, context: float, count: int) -> Doubles:
@@ -157,9 +159,9 @@ class StepCosts:
         verify = self._verify
         if self._rising_samples != verify.samples + self._extend.samples:
             self._rise()
-        context_weight, sight_weight, drafting_weight = verify.weights[-3:].tolist()
+        context_weight, sight_weight, _ = verify.weights[-3:].tolist()
         sight = context / max(rows, 1) / _KILO * max(sight_weight, 0.0)  # what a node takes to see its row's tokens
-        fixed = float(verify.weights[0]) + drafting_weight + context / _KILO * max(context_weight, 0.0)
+        fixed = float(verify.weights[0]) + context / _KILO * max(context_weight, 0.0)
         fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * (self.pair + sight)
         table = self._table[:count]
         np.multiply(self._ramp[:count], _TILE * sight, out=table)
@@ -199,16 +201,20 @@ class StepCosts:
         """Extending the head by one more token of a step."""
         return max(float(self._extend.weights[1]), 0.0) / _TILE
 
+    def several(self, rows: int, context: float) -> float:
+        """What one of `rows` rows adds to a verifying pass by having several nodes, beside these."""
+        return max(float(self._verify.weights[-1]), 0.0) / _TILE * _seen(rows, context)
+
     @property
     def extend_pass(self) -> float:
         """What a step's pass of the head costs beside its tokens."""
         return max(float(self._extend.weights[0]), 0.0)
 
-    def _verify_features(self, work: StepWork, drafts: bool) -> Doubles:
+    def _verify_features(self, work: StepWork) -> Doubles:
         features = self._features
         features[0], features[1] = 1.0, work.tokens / _TILE
         features[2:-3] = self._hats[min(round(work.tokens), self.most_tokens)]
-        features[-3], features[-1] = work.context / _KILO, float(drafts)
+        features[-3], features[-1] = work.context / _KILO, work.frontier / _TILE * _seen(work.rows, work.context)
         features[-2] = (work.tokens / max(work.rows, 1) - 1.0) * work.context / _KILO
         return features
 
@@ -224,6 +230,10 @@ class StepCosts:
     def _gap_features(self, rows: int, drafts: bool) -> Doubles:
         self._three[:] = 1.0, rows / _TILE, float(drafts)
         return self._three
+
+
+def _seen(rows: int, context: float) -> float:
+    return min(context / (max(rows, 1) * _SEEN), 1.0)
 
 
 def _hats(count: int) -> Doubles:

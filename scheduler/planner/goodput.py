@@ -150,6 +150,7 @@ class Goodput:
                 counts = self._held is not None and self._held.planned is planned and self._held.surprised(tokens)
             if counts:
                 self._held = None  # the next choice is made at once
+        self.outcome.ended = output.ended
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
     def _learn_at_rest(self) -> None:
@@ -175,7 +176,8 @@ class Goodput:
             reason = "no request may draft" if self.costs.ready else "costs are not known"
             return self._resting(batch, plain, reason, 0.0, NO_HEADS)
         chosen, shape = self._candidates.best(batch)
-        gain = self._predicted.gain(chosen, rows, plain)
+        kept = self._keeping.answers.kept(chosen.tokens / rows)
+        gain = kept * self._predicted.gain(chosen, rows, plain)
         sure = gain >= SURE and self._compare == COMPARE_STEPS
         if self._drafted >= self._compare * (4 if sure else 1):
             self._compare = min(2 * self._compare, COMPARE_STEPS)
@@ -193,13 +195,13 @@ class Goodput:
                 steps = REST if self._trials.heads > 1 else rest(rows)
                 return self._resting(batch, plain, reason, gain, steps)
             chosen, nodes, lost = found
-            shape = TRIED
+            shape, kept = TRIED, 1.0
         if shape.topk == 1:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
         self.outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
-        planned = Planned(shape, rows, chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
-        most = self._candidates.most and int(nodes.min()) > self.chains.depths[-1]
-        return Held(planned, batch.headed, nodes, 1 if trial else HOLD, most)
+        planned = Planned(shape, rows, kept * chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
+        full = self._candidates.chains_only and int(nodes.min()) > self.chains.depths[-1]
+        return Held(planned, batch.headed, nodes, 1 if trial else HOLD, full)
 
     def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
         """Nothing is drafted for so many steps."""

@@ -57,10 +57,12 @@ class Guard:
     def account(self, rows: int) -> float:
         return self._accounts[bucket_of(rows)]
 
-    def compare(self, rows: int, predicted: float, real: float, *, drafts: bool) -> None:
-        """Takes in what like steps took and what the costs alone predict for them. Nonsense changes nothing."""
+    def compare(self, rows: int, predicted: float, real: float, *, drafts: bool, steps: int = 1) -> None:
+        """Takes in what so many like steps took in the mean and what the costs alone predict for them. Nonsense changes
+        nothing.
+        """
         if 0.0 < predicted < math.inf and 0.0 < real < math.inf:
-            self._scales[bucket_of(rows)].observe(math.log(real / predicted), drafts=drafts)
+            self._scales[bucket_of(rows)].observe(math.log(real / predicted), drafts=drafts, steps=steps)
 
     def settle(self, rows: int, steps: int, tokens: float, seconds: float, plain: float, *, drafts: bool) -> float:
         """Books `steps` steps of so many tokens and seconds; `plain` are those of one plain step. Returns what they

@@ -46,7 +46,7 @@ class Held:
     """[h]"""
     length: int
     """Steps for which it holds where it is new."""
-    most: bool = False
+    full: bool = False
     """Whether no shape drafts more."""
     left: int = 0
     """Steps for which it still holds."""
@@ -124,4 +124,4 @@ class Held:
         self.above += tokens - self.planned.tokens
         drafted = self.planned.tokens - self.planned.rows
         far = 1.0 + SURPRISE * math.sqrt(self.settled * (drafted + 0.5))
-        return self.above < -far or (self.above > far and not self.most)
+        return self.above < -far or (self.above > far and not self.full)

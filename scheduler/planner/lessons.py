@@ -146,7 +146,7 @@ class Lessons:
         wait = expected if gap is None else min(max(gap, 0.0), _LONGEST_GAP * expected)
         seconds = sum(phases.values()) + wait
         if phases and costs.ready:
-            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts)
+            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts, steps=group.count)
             plain = guard.corrected(costs.plain(group.rows, work.context), group.rows, drafts=False)
             gained = guard.settle(
                 group.rows,

@@ -35,7 +35,8 @@ class Outcome:
     regret_tokens: float = 0.0
     """Tokens by which plain decoding would have been ahead, summed over the steps in which it would."""
     resting_seconds: float = 0.0
-    _ended: float = 0.0
+    ended: float = 0.0
+    """When the last step of any kind had its answer."""
 
     def plan(self, shape: DraftShape) -> None:
         self.shape = shape
@@ -49,10 +50,9 @@ class Outcome:
         self, planned: Planned, rows: int, tokens: int, output: StepOutput, *, drafted: bool, steady: bool
     ) -> None:
         """Takes in a step that committed so many tokens. Its time, if it is one of a `steady` run, starts at the answer
-        before it.
+        before it, be that a prompt's.
         """
-        since, self._ended = self._ended if steady else output.began, output.ended
-        seconds = output.ended - since
+        seconds = output.ended - (self.ended if steady else output.began)
         if not output.began or not 0.0 < seconds < _LONGEST or planned.rows != rows:
             return
         self.predicted_tokens += planned.tokens

@@ -12,8 +12,8 @@ _COMMON, _BETWEEN = 0.14**2, 0.1**2
 """Variances before any sample: of all steps, and of drafting steps beside plain ones."""
 _COMMON_DRIFT, _BETWEEN_DRIFT = 0.03**2, 0.005**2
 """What each sample adds to them."""
-_NOISE = 0.2**2
-"""Variance of a sample."""
+_NOISE, _LEAST = 0.2**2, 0.05**2
+"""Variance of one step, and the least of a mean of many: what slows a machine down lasts for several."""
 _CUT = 0.28
 """A sample's distance from what was expected is cut here."""
 _WIDEST = 1.5
@@ -28,8 +28,8 @@ class Scales:
     def ratio(self, *, drafts: bool) -> float:
         return math.exp(self._common + (self._between if drafts else 0.0))
 
-    def observe(self, logarithm: float, *, drafts: bool) -> None:
-        """Takes in one sample, the logarithm of real over predicted seconds."""
+    def observe(self, logarithm: float, *, drafts: bool, steps: int = 1) -> None:
+        """Takes in one sample, the logarithm of real over predicted seconds: of the mean of so many steps."""
         self._common_variance += _COMMON_DRIFT
         self._between_variance += _BETWEEN_DRIFT
         expected = self._common + (self._between if drafts else 0.0)
@@ -37,7 +37,7 @@ class Scales:
         # What a sample shares with each of the two: its variance, if it was a plain step's, and so on.
         common = self._common_variance + (self._covariance if drafts else 0.0)
         between = self._covariance + (self._between_variance if drafts else 0.0)
-        variance = common + (between if drafts else 0.0) + _NOISE
+        variance = common + (between if drafts else 0.0) + _NOISE / steps + _LEAST
         self._common = _bounded(self._common + common / variance * error)
         self._between = _bounded(self._between + between / variance * error)
         self._common_variance -= common * common / variance

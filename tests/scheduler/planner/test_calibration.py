@@ -12,13 +12,16 @@ from tests import fakes
 class ClockedLane:
     """Answers every plan with the times of a simple machine, and keeps the plans. An extend comes one step late."""
 
-    def __init__(self, *, clocked=True, capacity=None, pace=lambda seconds: seconds):
-        """`pace` says what work takes that takes so many seconds on a quiet machine."""
+    def __init__(self, *, clocked=True, capacity=None, pace=lambda seconds: seconds, far=0.0):
+        """`pace` says what work takes that takes so many seconds on a quiet machine; each token that rows hold beyond
+        the first 4,096 takes `far` seconds more.
+        """
         self.capacity = capacity or fakes.capacity(rows=64, pages=1024, max_length=1024)
         self.plans = []
         self.lengths = np.zeros((2, 64), dtype=np.int32)
         self._clocked = clocked
         self._pace = pace
+        self._far = far
         self._late = 0.0
 
     def launch(self, plan):
@@ -38,7 +41,8 @@ class ClockedLane:
             assert np.array_equal(before, plan.decode.bounds)
             depth, lengths = plan.decode.depth, before + 1
             sees = int((plan.decode.nodes * before).sum())
-            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * sees
+            beyond = max(int(before.sum()) - 4096, 0) * self._far
+            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * sees + beyond
         if depth:
             phases["draft"] = depth * (2e-4 + 1e-5 * rows)
             late = 3e-4
@@ -72,6 +76,14 @@ def test_costs_are_known_before_the_first_request():
     assert costs.extend_pass + 2 * costs.pair == pytest.approx(3e-4, rel=0.5)
     for prompt in (10, 100):
         assert costs.catch_up(prompt) == pytest.approx(2e-4 + 2e-6 * prompt, rel=0.2)
+
+
+def test_tokens_that_no_cache_holds_are_known_to_cost_more():
+    capacity = fakes.capacity(rows=64, pages=4096, max_length=1024)
+    costs = calibrated(ClockedLane(capacity=capacity, far=2e-6), 64, (1, 3, 6), 64 * 7)
+    real = 1e-3 + 64e-5 + 1e-6 * 8192 + 2e-6 * (8192 - 4096)
+    assert costs.plain(64, 8192) == pytest.approx(real, rel=0.2)
+    assert costs.plain(1, 1) == pytest.approx(1e-3 + 1.1e-5, rel=0.2)
 
 
 class Flipping:

@@ -32,11 +32,11 @@ def works(source, count):
         )
 
 
-def learned(seed=0, count=400, speed=1.0, costs=None):
+def learned(seed=0, count=400, speed=1.0, costs=None, real=truth):
     source = np.random.default_rng(seed)
     costs = costs or StepCosts(512)
     for work in works(source, count):
-        noisy = {name: value * source.uniform(0.95, 1.05) for name, value in truth(work, speed).items()}
+        noisy = {name: value * source.uniform(0.95, 1.05) for name, value in real(work, speed).items()}
         costs.observe(work, noisy, 1e-4 * speed)
     return costs
 
@@ -46,7 +46,22 @@ def predicted(costs, rows, levels, context):
     if not levels:
         return costs.plain(rows, context)
     step = costs.table(rows, context, rows * (levels + 1) + 1)[rows * (levels + 1)]
-    return step + costs.draft(levels, frontier) + costs.pair * rows
+    return step + costs.draft(levels, frontier) + (costs.pair + costs.several(rows, context)) * rows
+
+
+@pytest.mark.parametrize(("rows", "levels"), [(8, 3), (64, 0), (64, 1), (64, 6)])
+def test_rows_with_several_nodes_are_not_taken_for_context(rows, levels):
+    """Else steps that draft would make plain ones look as dear, which have as much context."""
+
+    def real(work, speed=1.0):
+        phases = truth(work, speed)
+        return phases | {"verify": phases["verify"] + 5e-5 * work.frontier * speed}
+
+    frontier, pairs = (rows, rows * (levels + 1)) if levels else (0, 0)
+    work = StepWork(rows, rows * (levels + 1), rows * 200, levels, frontier, pairs)
+    costs = learned(real=real)
+    assert predicted(costs, rows, levels, rows * 200) == pytest.approx(sum(real(work).values()) + 1e-4, rel=0.15)
+    assert costs.several(rows, rows * 200) == pytest.approx(5e-5, rel=0.35) and costs.several(rows, 0) == 0.0
 
 
 @pytest.mark.parametrize("speed", [1.0, 3.0])

@@ -57,19 +57,19 @@ def test_a_row_that_comes_waits_for_few_steps(steps):
     assert choice.left == max(HOLD - steps, 0)
 
 
-@pytest.mark.parametrize("most", [False, True])
-def test_no_new_choice_for_rows_that_accept_all_that_can_be_drafted(most):
+@pytest.mark.parametrize("full", [False, True])
+def test_no_new_choice_for_rows_that_accept_all_that_can_be_drafted(full):
     planned = Planned(DraftShape(3, 1, 4), 3, 6.0, 1e-3, 1e-3)
     nodes = np.full(2, 4, np.int32)
-    assert Held(planned, ROWS, nodes, HOLD, most).surprised(12) is not most
-    assert Held(planned, ROWS, nodes, HOLD, most).surprised(0)
+    assert Held(planned, ROWS, nodes, HOLD, full).surprised(12) is not full
+    assert Held(planned, ROWS, nodes, HOLD, full).surprised(0)
 
 
 def test_only_chains_of_all_depths_draft_the_most():
-    for level, shapes, most in ((1e-5, CHAINS, True), (1e-5, [*CHAINS, DraftShape(3, 2, 8)], False)):
+    for level, shapes, full in ((1e-5, CHAINS, True), (1e-5, [*CHAINS, DraftShape(3, 2, 8)], False)):
         goodput = planner(level=level, shapes=shapes)
         assert decided(goodput, rows=2)[0].depth == max(shape.depth for shape in CHAINS)
-        assert goodput._held.most is most
+        assert goodput._held.full is full
 
 
 def test_a_draft_never_rests():
