@@ -133,22 +133,20 @@ class Gaze {
   }
 
   // What all lines see but for the nodes of a tree: takes as many positions at a time as there are lanes, and
-  // prefetches what comes after them.
+  // prefetches what comes after them. A line may take in positions that it does not see, as the last ones of a block:
+  // their scores become -infinity, and so their weights are zero.
   template <class Work>
   void over_shared(long offset) const {
     const auto shared = [&](const Line& line) { return words_ ? prefix_ : line.seen; };
-    for (long first = 0; first < shared(sight_.lines[lines_ - 1]); first += kLanes) {  // the last query sees the most
+    const long most = shared(sight_.lines[lines_ - 1]);  // the last query sees the most
+    for (long first = 0, begin = 0; first < most; first += kLanes) {
       Ahead<Number> ahead(sight_, first + kLanes, offset, to_values_);
       const auto slot = [&](long i) { return sight_.slots[first + i]; };
-      const auto positions = [&](const Line& line) { return std::min(kLanes, shared(line) - first); };
+      while (shared(sight_.lines[begin]) <= first) ++begin;
       for (long group = 0; group < kv_heads_; ++group) {
-        const Line* lines = &sight_.lines[group * lines_];
         ahead.some(at_once_);
-        for (long begin = 0, end; begin < lines_; begin = end) {
-          const long count = positions(lines[begin]);
-          for (end = begin + 1; end < lines_ && positions(lines[end]) == count; ++end) {}
-          if (count > 0) in_tiles<Work>(lines + begin, end - begin, first, count, offset + group * kDim, slot);
-        }
+        in_tiles<Work>(&sight_.lines[group * lines_ + begin], lines_ - begin, first, std::min(kLanes, most - first),
+                       offset + group * kDim, slot);
       }
     }
   }
@@ -189,10 +187,19 @@ class Gaze {
   long lines_ = 0;  // of each head of keys
 };
 
+// Whether all these nodes of a row see every node up to themselves, as those of a chain do: then they see what tokens
+// of a prompt see, each in the same order.
+bool causal(const int64_t* words, long first, long last) {
+  for (long node = first; node < last; ++node)
+    if (words[node] != static_cast<int64_t>((uint64_t{2} << node) - 1)) return false;
+  return true;
+}
+
 // The queries from `first` to `last` of a row, as many at a time as have their scores in the cache.
 template <class Number, int Parts>
 void look(float* out, const float* query, long stride, long prefix, long first, long last, const int64_t* words,
           const Rows& rows, Sight<Number>& sight) {
+  if (words && causal(words, first, last)) words = nullptr;
   Gaze<Number, Parts> gaze(out, query, stride, prefix, words, rows, sight);
   const long most = std::max(kScores / (rows.heads * sight.stride), 1L);
   for (long begin = first; begin < last; begin += most) gaze.look(begin, std::min(begin + most, last));

@@ -18,6 +18,9 @@ struct Line {
 // As many lines at a time as have their sums in registers, beside what they share.
 constexpr int kLines = 6;
 
+// Fewer keys are summed up one by one.
+constexpr long kFew = kLanes / 4;
+
 // `dim` numbers of each of Lines queries times those of one key, as vectors still to be summed.
 template <class Number, int Parts, int Lines>
 inline void multiply(Floats* products, const Line* lines, const Number* key) {
@@ -32,11 +35,11 @@ inline void multiply(Floats* products, const Line* lines, const Number* key) {
 }
 
 // Scores from `first` on of the keys [count], at most as many as there are lanes, at `offset` after slot(i), for Lines
-// lines that share them.
+// lines that share them. What it writes beyond `count` says nothing.
 template <class Number, int Parts, int Lines, class Slot>
 inline void score(const Line* lines, long first, long count, long offset, Slot slot) {
   Floats each[Lines][kLanes], products[Lines];
-  if (count < kLanes) {
+  if (count < kFew) {
     for (long i = 0; i < count; ++i) {
       multiply<Number, Parts, Lines>(products, lines, slot(i) + offset);
       for (int line = 0; line < Lines; ++line) lines[line].scores[first + i] = sum(products[line]);
@@ -44,7 +47,7 @@ inline void score(const Line* lines, long first, long count, long offset, Slot s
     return;
   }
   for (int i = 0; i < kLanes; ++i) {
-    multiply<Number, Parts, Lines>(products, lines, slot(i) + offset);
+    multiply<Number, Parts, Lines>(products, lines, slot(std::min<long>(i, count - 1)) + offset);
 #pragma GCC unroll 8
     for (int line = 0; line < Lines; ++line) each[line][i] = products[line];
   }
