@@ -25,6 +25,8 @@ STEPS = ("contracts", "engine", "native", "scheduler", "spec")
 """The rooms whose code a measurement of whole steps runs."""
 FIXED = tuple("scheduler without planner" if room == "scheduler" else room for room in STEPS)
 """The same where shapes are fixed."""
+WHEN = ("native", *(room for room in (*STEPS, *FIXED) if room.startswith("scheduler")))
+"""Those that decide when a token comes and not which: tests hold texts to be the same whatever they do."""
 SERVER = ("aerie", *STEPS, "server")
 """The rooms of a server that is measured over HTTP."""
 _WITHOUT = " without "

@@ -6,6 +6,7 @@ are quoted.
 """
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
@@ -14,12 +15,16 @@ from typing import Any
 
 import yaml
 
-from aerie.bench.origin import digests
+from aerie.bench.origin import WHEN, digests
 
 Cell = dict[str, Any]
 EXCEPTIONS = "exceptions.yaml"
 LEAST_SECONDS, LEAST_REQUESTS = 10.0, 200
 """Of a published cell of a sweep."""
+
+
+_TIME = re.compile("second|speed|_per_s$|_(s|ms|us)$")
+"""In the names of times, rates and their ratios."""
 
 
 class ClaimError(Exception):
@@ -67,6 +72,8 @@ class Results:
         if not all(one.get("measured") for one in origins if _own(one)):
             found["unchecked"] = "cannot be checked, as it holds no digests of what it measured"
         measured = {path: value for one in origins for path, value in (one.get("measured") or {}).items()}
+        if not any(_timed(record) for record in records):
+            measured = {path: value for path, value in measured.items() if path not in WHEN}
         if changed := sorted(path for path, value in measured.items() if digests([path]).get(path) != value):
             found["stale"] = f"is older than {', '.join(changed)}"
         swept = [record for record in records if record.get("status") == "ok"]
@@ -114,6 +121,15 @@ def published(results: Results, names: set[str], *, strict: bool) -> Iterator[st
             yield f"{EXCEPTIONS} excuses {name}, which no page uses"
         if missing := {"since", "faults", "why", "renew"} - set(exception):
             yield f"{EXCEPTIONS}: {name} lacks {', '.join(sorted(missing))}"
+
+
+def _timed(part: Any) -> bool:
+    """Whether a result holds a time, a rate or a ratio of those, and not only what was accepted."""
+    if isinstance(part, list):
+        return any(_timed(one) for one in part)
+    if not isinstance(part, dict):
+        return False
+    return any(key != "provenance" and (_TIME.search(key) is not None or _timed(value)) for key, value in part.items())
 
 
 def _own(origin: Cell) -> bool:

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from aerie.bench.claims.results import EXCEPTIONS, ClaimError, Results, at, published
+from aerie.bench.origin import WHEN
 from tests.bench.claims.conftest import CELLS, Publish
 
 
@@ -74,6 +75,20 @@ def test_code_that_changed_makes_a_result_stale(home: Path, results: Results, pu
     (home / "engine/step.py").write_text("step = 2\n")
     assert list(published(results, {"a.json"}, strict=True)) == ["a.json is older than engine"]
     assert not list(published(results, {"a.json"}, strict=False))
+
+
+@pytest.mark.parametrize("cell", [{"acceptance_length": 2.5}, {"acceptance_length": 2.5, "tokens_per_s": 900.0}])
+def test_what_decides_when_tokens_come_ages_results_that_hold_a_time(
+    cell: dict[str, float], results: Results, publish: Publish
+) -> None:
+    publish(cells=[cell], measured={"native": "0", "scheduler": "0", "scheduler without planner": "0"})
+    faults = results.faults("a.json")
+    assert faults == ({"stale": f"is older than {', '.join(WHEN)}"} if len(cell) > 1 else {})
+
+
+def test_what_decides_which_tokens_come_ages_all(results: Results, publish: Publish) -> None:
+    publish(cells=[{"acceptance_length": 2.5}], measured={"engine": "0", "scheduler": "0"})
+    assert results.faults("a.json") == {"stale": "is older than engine"}
 
 
 def test_an_exception_excuses_what_it_names_and_nothing_else(results: Results, publish: Publish) -> None:
