@@ -1,4 +1,4 @@
-"""Initializes a head from the target's last layer, for the demo pair and the pipeline.
+"""Initializes a head from parts of the target, for the demo pair and the pipeline.
 
 Does not import `transformers`: its models take seconds to import, and every stage of the pipeline would pay for that.
 """
@@ -10,6 +10,15 @@ from torch import Tensor
 
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head
+
+
+@torch.no_grad()
+def borrow_output(head: Head, target: Mapping[str, Tensor], vocabulary: DraftVocabulary) -> None:
+    """Initializes the final norm and the output rows as the target's. `target` holds these tensors under their
+    checkpoint names.
+    """
+    head.norm.weight.copy_(target["model.norm.weight"])
+    head.lm_head.weight.copy_(target["lm_head.weight"][vocabulary.draft_to_target])
 
 
 @torch.no_grad()
@@ -31,5 +40,4 @@ def borrow(head: Head, target: Mapping[str, Tensor], layers: int, vocabulary: Dr
     layer.mlp.down_proj.weight[:, :wide] = target[f"{last}.mlp.down_proj.weight"][:, :wide]
     layer.hidden_norm.weight.copy_(target[f"{last}.input_layernorm.weight"])
     layer.post_attention_layernorm.weight.copy_(target[f"{last}.post_attention_layernorm.weight"])
-    head.norm.weight.copy_(target["model.norm.weight"])
-    head.lm_head.weight.copy_(target["lm_head.weight"][vocabulary.draft_to_target])
+    borrow_output(head, target, vocabulary)

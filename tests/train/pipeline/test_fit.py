@@ -126,6 +126,17 @@ def other_target(config: PipelineConfig, folder: Path) -> Path:
     return other
 
 
+@pytest.mark.parametrize("start", ["random", "target"])
+def test_a_new_head_has_the_target_s_output_and_its_last_layer_if_asked(start: str, ready: PipelineConfig) -> None:
+    work, end = Path(ready.work), OutputEnd(Path(ready.target))
+    index, vocabulary = read_index(work / "features"), read_vocabulary(work / "vocabulary", end.model.vocabulary)
+    head = first_head(changed(ready, train={"start": start}).train, 0, end, index, vocabulary)
+    weights = load_file(Path(ready.target) / "model.safetensors")
+    assert torch.equal(head.norm.weight, weights["model.norm.weight"].float())
+    layer = weights[f"model.layers.{end.model.layers - 1}.self_attn.o_proj.weight"].float()
+    assert torch.equal(head.midlayer.self_attn.o_proj.weight, layer) is (start == "target")
+
+
 def test_training_goes_on_from_a_head_that_belongs_here(shared: PipelineConfig, ready: PipelineConfig) -> None:
     exported = run_to(shared, "export") / "specforge"
     work, end = Path(ready.work), OutputEnd(Path(ready.target))

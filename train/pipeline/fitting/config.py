@@ -29,9 +29,10 @@ class ParallelSection(Section):
 class TrainStage(Section):
     kind: Literal["eagle3", "peagle"] = "eagle3"
     """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
-    start: Literal["target", "copying"] = "target"
-    """A new head begins as the target's last layer; `copying` adds a circuit that copies from the prompt, for a target
-    that `pretrain` made, where `features.taps` begin with 1.
+    start: Literal["random", "target", "copying"] = "target"
+    """A new head has the target's final norm and output rows. The rest is random, or begins as the target's last layer;
+    `copying` adds to that a circuit that copies from the prompt, for a target that `pretrain` made, where
+    `features.taps` begin with 1.
     """
     start_from: str | None = None
     """Folder of an exported head to continue from; it must have the same vocabulary, template, taps and target."""

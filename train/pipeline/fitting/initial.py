@@ -16,7 +16,7 @@ from torch import Tensor
 from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config import ModelConfig
 from aerie.spec.checkpoints.card import origin_of
-from aerie.train.heads.borrow import borrow
+from aerie.train.heads.borrow import borrow, borrow_output
 from aerie.train.heads.draft_vocabulary import DraftVocabulary
 from aerie.train.heads.head import Head, HeadShape
 from aerie.train.heads.induction import induce
@@ -38,7 +38,7 @@ def first_head(stage: TrainStage, seed: int, end: OutputEnd, index: Index, vocab
         folder = Path(stage.start_from)
         _same(folder, "kind", _kind(_checked(folder, shape, index, vocabulary)[1]), "eagle3")
         return load_exported(folder, shape)
-    head = _borrowed(shape, seed, end, vocabulary)
+    head = _begun(stage, shape, seed, end, vocabulary)
     if stage.start == "copying":
         _induce(head, end)
     return head
@@ -50,7 +50,7 @@ def first_parallel(
     """As `first_head`; when it starts from an EAGLE-3 head, only mask slots and deeper layers are new."""
     one = _shape(stage, end, index, vocabulary)
     shape = ParallelShape(one, stage.peagle.layers, mask_token)
-    begun = _borrowed(one, seed, end, vocabulary).state_dict()
+    begun = _begun(stage, one, seed, end, vocabulary).state_dict()
     if stage.start_from is not None:
         folder = Path(stage.start_from)
         begun_config, begun = _checked(folder, one, index, vocabulary)
@@ -68,10 +68,13 @@ def _kind(weights: dict[str, Tensor]) -> str:
     return "peagle" if "mask_hidden" in weights else "eagle3"
 
 
-def _borrowed(shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVocabulary) -> Head:
+def _begun(stage: TrainStage, shape: HeadShape, seed: int, end: OutputEnd, vocabulary: DraftVocabulary) -> Head:
     torch.manual_seed(seed)
     head = Head(shape)
-    borrow(head, _last_layer(end), end.model.layers, vocabulary)
+    if stage.start == "random":
+        borrow_output(head, _last_layer(end), vocabulary)
+    else:
+        borrow(head, _last_layer(end), end.model.layers, vocabulary)
     return head
 
 
