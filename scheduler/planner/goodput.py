@@ -19,7 +19,7 @@ from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HOLD, REST, Held, rest
+from aerie.scheduler.planner.held import HELD, HOLD, REST, Held, rest
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
@@ -51,7 +51,7 @@ class Goodput:
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
         self._places = Places(rows)
         widths = [1, *(shape.topk for shape in trees)]
-        self.survival = Survival(self._places.count, widths, deepest, most=8 * max(rows, 8))
+        self.survival = Survival(self._places.count, widths, deepest, most=HELD * max(rows, 8))
         self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)

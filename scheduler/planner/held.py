@@ -2,7 +2,7 @@
 
 Used by `goodput`. A choice costs a good part of what a step of a small model takes, so one is held while the same rows
 run, and the longer the more often it was made again. It holds for a few steps whoever comes or leaves: else each of
-many short answers would cost two choices.
+many short answers would cost two choices. Once it is made again after a row has come, it holds for long at once.
 """
 
 import math
@@ -45,7 +45,7 @@ class Held:
     nodes: Ints
     """[h]"""
     length: int
-    """Steps for which it holds where it is new."""
+    """Steps for which it holds, unless rows come or leave."""
     full: bool = False
     """Whether no shape drafts more."""
     left: int = 0
@@ -108,10 +108,10 @@ class Held:
         self.age += 1
 
     def after(self, last: "Held | None") -> "Held":
-        """Holds for twice as long as the last choice did, if that was alike."""
-        self.left = self.length
+        """Holds for twice as long as the last choice did, or would have but for rows that came, if that was alike."""
         if last is not None and last.planned.shape.drafts == self.planned.shape.drafts and HOLD <= self.length <= HELD:
-            self.left = min(2 * last.age, HELD)
+            self.length = min(2 * max(last.age, last.length), HELD)
+        self.left = self.length
         return self
 
     def surprised(self, tokens: int) -> bool:

@@ -57,6 +57,16 @@ def test_a_row_that_comes_waits_for_few_steps(steps):
     assert choice.left == max(HOLD - steps, 0)
 
 
+def test_a_choice_made_again_for_a_row_that_came_holds_as_long_as_if_none_had():
+    planned = Planned(NO_DRAFT, 1, 1.0, 1e-3, 1e-3)
+    first, again = (Held(planned, ROWS, np.ones(2, np.int32), HOLD) for _ in range(2))
+    taken(first.after(None).after(first), 1).hurry()
+    assert first.left == HOLD - 1
+    assert again.after(taken(first, HOLD - 1)).left == 4 * HOLD
+    drafts = Held(Planned(DraftShape(3, 1, 4), 1, 2.0, 1e-3, 1e-3), ROWS, np.ones(2, np.int32), HOLD)
+    assert drafts.after(again).left == HOLD, "another choice starts anew"
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_no_new_choice_for_rows_that_accept_all_that_can_be_drafted(full):
     planned = Planned(DraftShape(3, 1, 4), 3, 6.0, 1e-3, 1e-3)
