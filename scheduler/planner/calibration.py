@@ -45,6 +45,8 @@ _LONG_ROWS, _LONG, _ALL = 4, 512, 128
 """Rows with a long context, and the most tokens of each; of each if all rows have them: what a token costs to see grows
 once the tokens of all rows no longer fit into a cache.
 """
+_UNTIMED = 4
+"""Steps of rows with a context before those that count: what they hold is in the caches then, as while they decode."""
 _PROMPTS = (16, 64)
 """Tokens of the prompts whose head KV is timed."""
 _PLACED = 1
@@ -65,7 +67,8 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     few = min(_LONG_ROWS, rows)
     long, common = _longest(lane.capacity, few), min(_longest(lane.capacity, sizes[-1]), _ALL)
     cells = [_Cell(size, depth) for size, depth in _order(sizes, depths)]
-    for size, length in ((sizes[-1], common), (few, long)):
+    middle = sizes[len(sizes) // 2]
+    for size, length in dict.fromkeys(((sizes[-1], common), (middle, common), (few, long))):
         if length > 1:
             cells = [*(_Cell(size, depth, length) for depth in (0, *depths[-1:])), *cells]
     prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
@@ -94,17 +97,19 @@ class _Cell:
         self._steps: list[Settled] = []
 
     def run(self, lane: Lane, numbers: Iterator[int]) -> None:
+        untimed = 1  # the first of a shape touches memory
         if self.length > 1:
+            untimed = _UNTIMED
             _run(lane, _placed(next(numbers), self._rows, self.length, _pages(lane.capacity, self._rows, self.length)))
         steps = SettledSteps()
-        for number in range(_ROUNDS + 2):  # the last one, plain, brings the last extend
-            shape = (self._rows, self._depth) if number <= _ROUNDS else (1, 0)
+        for left in range(untimed + _ROUNDS, -1, -1):  # the last one, plain, brings the last extend
+            shape = (self._rows, self._depth) if left else (1, 0)
             plan = _plan(next(numbers), *shape, length=self.length)
             time.sleep(_PAUSE)
             steps.take(
                 plan, plan.rows.astype(np.int64), np.ones(len(plan.rows), np.bool_), _run(lane, plan), waited=False
             )
-        self._steps += steps.whole[1:]  # the first of a shape touches memory, and is left out
+        self._steps += steps.whole[untimed:]
         if self.length > 1:
             _run(lane, _placed(next(numbers), self._rows, 1))
 

@@ -15,8 +15,10 @@ from aerie.scheduler.planner.regression import Doubles, Regression
 _KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
 _TILE = 16.0
 _KILO = 1024.0
-_SEEN = 64.0
+_SEEN = 128.0
 """Tokens of a row of which a pass takes as long to show them to several nodes rather than to one as of more."""
+_CACHED = 2048.0
+"""Tokens of all rows beyond which each may take more time to see: of a small model, caches hold about so many."""
 _CERTAIN = 0.3
 """By this share may a weight differ from what the calibration has found."""
 _PROMPTS = 0.3, 2.0
@@ -55,8 +57,8 @@ class StepCosts:
         self._hats = _hats(most_tokens + 1)
         knots = self._hats.shape[1]
         self._verify = Regression(
-            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 3)]),
-            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 1]]),
+            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 4)]),
+            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 1, 1]]),
         )
         # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
         # chains early, so a calibration may see few levels.
@@ -68,7 +70,7 @@ class StepCosts:
         self._gap = Regression(
             unit * np.array([0.05, 0.0, 0.0]), unit * np.array([1, 0.5, 0.5]), noise=0.0, least=_GAP_NOISE * unit
         )
-        self._features = np.zeros(knots + 5)
+        self._features = np.zeros(knots + 6)
         self._prompts = 0.0
         """Seconds of a pass over prompts, as a share of one that verifies as many tokens; 0 if unknown."""
         self._four, self._three, self._two = np.zeros(4), np.zeros(3), np.zeros(2)
@@ -85,9 +87,9 @@ class StepCosts:
 
     def anchor(self) -> None:
         """What a calibration has shown holds by and large: live samples change it by a share."""
-        unit, knots = self._unit, len(self._features) - 5
-        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0, 0.0, 0.5]]) * unit
-        for part, least in ((slice(2), 0.02), (slice(-3, -1), 0.1)):
+        unit, knots = self._unit, len(self._features) - 6
+        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0] * 3, [0.5]]) * unit
+        for part, least in ((slice(2), 0.02), (slice(-4, -1), 0.1)):
             verify[part] = _CERTAIN * np.abs(self._verify.weights[part]) + least * unit
         self._verify.anchor(verify)
         for one in (self._extend, self._catch_up):
@@ -125,11 +127,11 @@ class StepCosts:
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
         """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""
-        self._two[0], self._two[1] = 1.0, behind / _TILE
+        self._two[:] = 1.0, behind / _TILE
         self._catch_up.update(self._two, seconds)
 
     def step(self, work: StepWork) -> float:
-        """A step of this work, with the time between steps."""
+        """With the time between steps."""
         return sum(self.phases(work).values()) + self.gap(work)
 
     def phases(self, work: StepWork) -> dict[str, float]:
@@ -148,9 +150,7 @@ class StepCosts:
 
     def plain(self, rows: int, context: float) -> float:
         """A step that drafts nothing and extends no head."""
-        work = StepWork(rows, rows, context)
-        verify = self._verify.predict(self._verify_features(work))
-        return max(verify + self.gap(work), 1e-7)
+        return max(self.step(StepWork(rows, rows, context)), 1e-7)
 
     def table(self, rows: int, context: float, count: int) -> Doubles:
         """[count] seconds of a drafting step over 0, 1, ... nodes but for its draft: of the pass, the time between
@@ -159,9 +159,8 @@ class StepCosts:
         verify = self._verify
         if self._rising_samples != verify.samples + self._extend.samples:
             self._rise()
-        context_weight, sight_weight, _ = verify.weights[-3:].tolist()
-        sight = context / max(rows, 1) / _KILO * max(sight_weight, 0.0)  # what a node takes to see its row's tokens
-        fixed = float(verify.weights[0]) + context / _KILO * max(context_weight, 0.0)
+        sight = context / max(rows, 1) / _KILO * max(float(verify.weights[-2]), 0.0)  # of a node, to see its row
+        fixed = float(verify.weights[0]) + max(float(np.dot(verify.weights[-4:-2], _held(context))), 0.0)
         fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * (self.pair + sight)
         table = self._table[:count]
         np.multiply(self._ramp[:count], _TILE * sight, out=table)
@@ -173,7 +172,7 @@ class StepCosts:
     def _rise(self) -> None:
         """What the nodes of a step add, made anew after each sample; never falls."""
         weights, rising, line = self._verify.weights, self._rising, self._table
-        np.dot(self._hats, weights[2:-3], out=rising)
+        np.dot(self._hats, weights[2:-4], out=rising)
         np.multiply(self._ramp, weights[1] + _TILE * self.pair, out=line)
         rising += line
         np.maximum.accumulate(rising, out=rising)
@@ -213,23 +212,29 @@ class StepCosts:
     def _verify_features(self, work: StepWork) -> Doubles:
         features = self._features
         features[0], features[1] = 1.0, work.tokens / _TILE
-        features[2:-3] = self._hats[min(round(work.tokens), self.most_tokens)]
-        features[-3], features[-1] = work.context / _KILO, work.frontier / _TILE * _seen(work.rows, work.context)
+        features[2:-4] = self._hats[min(round(work.tokens), self.most_tokens)]
+        features[-4:-2] = _held(work.context)
         features[-2] = (work.tokens / max(work.rows, 1) - 1.0) * work.context / _KILO
+        features[-1] = work.frontier / _TILE * _seen(work.rows, work.context)
         return features
 
     def _draft_features(self, work: StepWork) -> Doubles:
-        passes, nodes = max(work.levels - 1.0, 0.0), work.frontier / _TILE
+        nodes, passes = work.frontier / _TILE, max(work.levels - 1.0, 0.0)
         self._four[:] = 1.0, nodes, passes, passes * nodes
         return self._four
 
     def _extend_features(self, work: StepWork) -> Doubles:
-        self._two[0], self._two[1] = 1.0, work.pairs / _TILE
+        self._two[:] = 1.0, work.pairs / _TILE
         return self._two
 
     def _gap_features(self, rows: int, drafts: bool) -> Doubles:
         self._three[:] = 1.0, rows / _TILE, float(drafts)
         return self._three
+
+
+def _held(context: float) -> tuple[float, float]:
+    """Features of the tokens that rows hold: all, and those beyond what caches hold."""
+    return context / _KILO, max(context - _CACHED, 0.0) / _KILO
 
 
 def _seen(rows: int, context: float) -> float:
