@@ -6,7 +6,7 @@ bench/results/NAME.json and NAME.png after each. It can be stopped at any time a
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -63,7 +63,7 @@ def run(
         typer.echo(f"error: no experiment {', '.join(unknown)} in {configs}; there are {', '.join(found)}", err=True)
         raise typer.Exit(2)
     try:
-        proxy = load_pipeline(configs / PROXY, settings)
+        proxy = load_proxy(configs, settings)
         target = {"exact": exact_rates(proxy, least=least_exact)}
         for name in names or found:
             experiment, out = load_experiment(found[name]), results / f"{name}.json"
@@ -81,12 +81,32 @@ def run(
         raise typer.Exit(2) from None
 
 
+def load_proxy(configs: Path, settings: list[str]) -> PipelineConfig:
+    """The proxy's pipeline, its work in a folder for the code that it depends on: heads and cells of other code are not
+    taken.
+    """
+    from aerie.bench.origin import FIXED, WHEN
+
+    proxy = load_pipeline(configs / PROXY, settings)
+    rooms = [room for room in (*FIXED, "train") if room not in WHEN]
+    return proxy.model_copy(update={"work": str(Path(proxy.work) / _code(rooms))})
+
+
 def laboratory(proxy: PipelineConfig) -> Any:
     """What experiments on this proxy work with."""
+    from aerie.bench.origin import FIXED
     from aerie.train.experiments.table import Laboratory
     from aerie.train.pipeline.order import Surroundings
 
-    return Laboratory(proxy, Surroundings(served_target, measure_head), measure_speed)
+    return Laboratory(proxy, Surroundings(served_target, measure_head), measure_speed, _code(FIXED))
+
+
+def _code(rooms: Iterable[str]) -> str:
+    """A name for the code of these rooms."""
+    from aerie.bench.origin import digests
+    from aerie.train.experiments.lessons import key_of
+
+    return key_of(digests(rooms))
 
 
 def described(proxy: PipelineConfig, experiment: Experiment) -> dict[str, Any]:
@@ -94,7 +114,7 @@ def described(proxy: PipelineConfig, experiment: Experiment) -> dict[str, Any]:
     from aerie.contracts.provenance import weights_hash
 
     return {
-        "proxy": proxy.model_dump(mode="json"),
+        "proxy": proxy.model_dump(mode="json", exclude={"work"}),
         "experiment": experiment.model_dump(mode="json"),
         "target": weights_hash(Path(proxy.target)),
     }

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from aerie.bench.origin import STEPS
 from aerie.contracts.provenance import file_hash
-from aerie.experiments import CONFIGS, PROXY, described, laboratory
+from aerie.experiments import CONFIGS, described, laboratory, load_proxy
 from aerie.probe.report import provenance
 from aerie.train.experiments.config import Arm, load_experiment
 from aerie.train.experiments.intervals import add_intervals
@@ -28,7 +28,7 @@ from aerie.train.experiments.lessons import lessons, place_of
 from aerie.train.experiments.table import Laboratory, means, measured, train_arm, write_results
 from aerie.train.experiments.variants import settings_of
 from aerie.train.pipeline import features, fit
-from aerie.train.pipeline.config import PipelineConfig, load_pipeline
+from aerie.train.pipeline.config import PipelineConfig
 from aerie.train.pipeline.data.shards import Shards
 from aerie.train.pipeline.folder import Finished, begin
 
@@ -59,7 +59,7 @@ def main() -> None:
     arguments.add_argument("--json", type=Path, required=True, help="file of the results")
     arguments.add_argument("--seeds", type=int, nargs="+", help="those of the experiment by default")
     given = arguments.parse_intermixed_args()
-    proxy, experiment = load_pipeline(CONFIGS / PROXY, given.settings), load_experiment(CONFIGS / "ablation.yaml")
+    proxy, experiment = load_proxy(CONFIGS, given.settings), load_experiment(CONFIGS / "ablation.yaml")
     arms = {arm.name: arm for arm in experiment.arms}
     arm = arms[OURS[AERIE][0]]
     changed = {"arms": (arm,), "seeds": tuple(given.seeds or experiment.seeds)}

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from aerie.experiments import app
+from aerie.experiments import app, load_proxy
 from aerie.train.demo.config import Pretraining
 from aerie.train.demo.model import export, fresh_model
 from tests.train.conftest import run
@@ -115,3 +115,17 @@ def test_a_target_that_does_not_know_the_tasks_is_refused(configs: Path, tmp_pat
 def test_an_unknown_experiment_is_named(configs: Path) -> None:
     refused = CliRunner().invoke(app, ["hope", "--configs", str(configs)])
     assert refused.exit_code == 2 and "hope" in refused.stderr and "tiny" in refused.stderr
+
+
+def test_heads_of_other_code_are_not_taken(configs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = load_proxy(configs, []).work
+    assert work == load_proxy(configs, []).work
+    asked: list[set[str]] = []
+
+    def changed(rooms: Any) -> dict[str, str]:
+        asked.append(set(rooms))
+        return {"train": "changed"}
+
+    monkeypatch.setattr("aerie.bench.origin.digests", changed)
+    assert load_proxy(configs, []).work != work
+    assert {"train", "engine", "spec"} <= asked[0] and not any(room.startswith("scheduler") for room in asked[0])

@@ -34,6 +34,8 @@ class Arm(Section):
     """One of train/heads/objectives.py, or `feature`: regression on the target's final states (EAGLE-1 and 2)."""
     rows: Literal["trained", "frozen"] = "trained"
     """Whether the head learns its norm and output rows, or keeps the target's."""
+    start: Literal["random", "target"] = "random"
+    """Whether the head begins at random or as the target's last layer, its norm and output rows aside."""
     norms: bool = False
     """EAGLE-3.1's norms on the taps and on what the head feeds back."""
     mask: Literal["right", "stale"] = "right"

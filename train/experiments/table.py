@@ -39,6 +39,8 @@ class Laboratory:
     proxy: PipelineConfig
     around: Surroundings
     speed: MeasureSpeed
+    code: str
+    """A name for the code that speeds are measured with: those of other code are not taken."""
 
 
 def run_experiment(laboratory: Laboratory, experiment: Experiment) -> dict[str, Any]:
@@ -99,7 +101,8 @@ def measured(laboratory: Laboratory, experiment: Experiment, head: Path) -> list
     cells: list[Cell] = json.loads((folder / evaluate.FILE).read_text(encoding="utf-8"))
     cells += evaluate.together(cells)
     if experiment.speed is not None:
-        path = work / f"speed-{key_of(experiment.speed.model_dump(mode='json'))}.json"
+        asked_speed = experiment.speed.model_dump(mode="json")
+        path = work / f"speed-{key_of([asked_speed, laboratory.code])}.json"
         if not path.exists():
             prompts = evaluate.prompts_of(config)
             timed = list(laboratory.speed(config, experiment.speed, work / fit.STAGE / fit.HEAD, prompts))

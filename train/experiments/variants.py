@@ -1,7 +1,7 @@
 """One arm with one seed: its settings of the stage `train`, and the losses that only experiments have.
 
-Called by `table`. Every head starts as those of `aerie train` do: as the target's last layer, final norm and output
-rows. So arms differ only in their settings.
+Called by `table`. Every head starts as those of `aerie train` do, with the target's final norm and output rows. So arms
+differ only in their settings.
 """
 
 from collections.abc import Iterator
@@ -38,6 +38,7 @@ def settings_of(proxy: PipelineConfig, arm: Arm, *, place: int, places: int) -> 
         )
     own = {
         "kind": arm.kind,
+        "start": arm.start,
         "depth": arm.depth,
         "loss": TrainStage().loss if arm.loss == FEATURE else arm.loss,
         "tap_norms": arm.norms,

@@ -29,7 +29,7 @@ class ParallelSection(Section):
 class TrainStage(Section):
     kind: Literal["eagle3", "peagle"] = "eagle3"
     """EAGLE-3 drafts token after token; P-EAGLE drafts `depth` tokens in one pass."""
-    start: Literal["random", "target", "copying"] = "target"
+    start: Literal["random", "target", "copying"] = "random"
     """A new head has the target's final norm and output rows. The rest is random, or begins as the target's last layer;
     `copying` adds to that a circuit that copies from the prompt, for a target that `pretrain` made, where
     `features.taps` begin with 1.
