@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
@@ -44,7 +45,7 @@ class Goodput:
 
     def __init__(self, spec: SpecConfig, costs: StepCosts, shapes: list[DraftShape], *, rows: int) -> None:
         self.costs = costs
-        self.outcome = Outcome()
+        self._outcome = Outcome()
         self.guard = Guard()
         trees = list(dict.fromkeys(shape for shape in shapes if shape.topk > 1 and shape.drafts))
         depths = chain_depths(shapes)
@@ -56,7 +57,9 @@ class Goodput:
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
-        self._lessons = Lessons(costs, self.survival, self._places, self.guard, self._trials, self.chains, trees)
+        self._lessons = Lessons(
+            costs, self.survival, self._places, self.guard, self._trials, self.chains, trees, self._outcome
+        )
         self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest)
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
@@ -115,7 +118,7 @@ class Goodput:
         held = self._held
         if held is None or last or not (held.holds(headed, rows) or held.suits(headed, rows)):
             self._lessons.learn()
-            self.outcome.error = self.survival.error
+            self._outcome.error = self.survival.error
             held = self._held = self._choice(
                 Batch(headed, self._places.of(headed), most, rows, context, behind, last)
             ).after(held)
@@ -139,19 +142,25 @@ class Goodput:
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
         """Takes in a settled step; `live` says which rows still have the owner that they were planned for."""
-        planned = None
-        if plan.decode is not None and self._planned:
-            planned, tokens = self._planned.popleft(), int(output.counts.sum())
-            self.outcome.settle(planned, len(rows), tokens, output, drafted=plan.decode.depth > 0, steady=steady)
-            if planned.trial:
-                drafted = int((plan.decode.nodes - 1).sum())
-                counts = self._trials.show(planned.tokens - planned.rows, tokens - len(rows), drafted)
-            else:
-                counts = self._held is not None and self._held.planned is planned and self._held.surprised(tokens)
-            if counts:
-                self._held = None  # the next choice is made at once
-        self.outcome.ended = output.ended
+        planned = self._planned.popleft() if plan.decode is not None and self._planned else None
+        if planned is not None and planned.shape.drafts:
+            self._watch(planned, plan, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
+
+    def snapshot(self) -> PlannerSnapshot:
+        self._lessons.take_in()
+        return self._outcome.snapshot()
+
+    def _watch(self, planned: Planned, plan: StepPlan, output: StepOutput) -> None:
+        """Has the next choice made at once if a step that drafted has shown something new."""
+        tokens, held = int(output.counts.sum()), self._held
+        if planned.trial:
+            assert plan.decode is not None
+            drafted = int((plan.decode.nodes - 1).sum())
+            if self._trials.show(planned.tokens - planned.rows, tokens - len(output.counts), drafted):
+                self._held = None
+        elif held is not None and held.planned is planned and held.surprised(tokens):
+            held.end()
 
     def _learn_at_rest(self) -> None:
         """While nothing is drafted, choices are too few to learn by what a trial has shown."""
@@ -167,7 +176,7 @@ class Goodput:
         if not shape.drafts and self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
         self._planned.append(held.planned_for(rows))
-        self.outcome.plan(shape)
+        self._outcome.plan(shape)
 
     def _choice(self, batch: Batch) -> Held:
         """The best shape for these rows by all that is known."""
@@ -198,14 +207,14 @@ class Goodput:
             shape, kept = TRIED, 1.0
         if shape.topk == 1:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
-        self.outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
+        self._outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
         planned = Planned(shape, rows, kept * chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
         full = self._candidates.chains_only and int(nodes.min()) > self.chains.depths[-1]
         return Held(planned, batch.headed, nodes, 1 if trial else HOLD, full)
 
     def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
         """Nothing is drafted for so many steps."""
-        self.outcome.explain(reason, gain)
+        self._outcome.explain(reason, gain)
         planned = Planned(NO_DRAFT, batch.rows, batch.rows, plain, plain)
         return Held(planned, batch.headed, np.ones(len(batch.headed), dtype=np.int32), steps)
 

@@ -52,6 +52,8 @@ class Held:
     """Steps for which it still holds."""
     age: int = 0
     """Steps for which it has held."""
+    early: bool = False
+    """Whether it has ended before its time."""
     settled: int = 0
     above: float = 0.0
     """Tokens that its settled steps committed beyond those expected."""
@@ -108,11 +110,21 @@ class Held:
         self.age += 1
 
     def after(self, last: "Held | None") -> "Held":
-        """Holds for twice as long as the last choice did, or would have but for rows that came, if that was alike."""
-        if last is not None and last.planned.shape.drafts == self.planned.shape.drafts and HOLD <= self.length <= HELD:
-            self.length = min(2 * max(last.age, last.length), HELD)
+        """Holds for twice as long as the last choice did, or would have but for rows that came, if that was alike. If
+        that ended early, it was by chance where the same shape is chosen again, which then holds for half as long.
+        """
+        shape = self.planned.shape
+        if last is not None and HOLD <= self.length <= HELD:
+            if not last.early and last.planned.shape.drafts == shape.drafts:
+                self.length = min(2 * max(last.age, last.length), HELD)
+            elif last.planned.shape == shape:
+                self.length = max(last.length // 2, self.length)
         self.left = self.length
         return self
+
+    def end(self) -> None:
+        """It ends early."""
+        self.early, self.left = True, 0
 
     def surprised(self, tokens: int) -> bool:
         """Takes in the tokens of a settled step; whether its steps are far from what was expected, and a new choice

@@ -2,7 +2,8 @@
 
 Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost. What
 rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, from more at rest, or once a
-trial is among them.
+trial is among them. A step is only put down when it settles: after a step of the lane no code is in the caches, and the
+first of several steps takes several times as long to look at as the others.
 """
 
 import math
@@ -15,6 +16,7 @@ from aerie.scheduler.planner.alike import Alike, alike, without_pauses
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts, StepWork
 from aerie.scheduler.planner.guard import WORST, Guard
+from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.places import Places
 from aerie.scheduler.planner.samples import Planned, Settled, SettledSteps
 from aerie.scheduler.planner.survival import Survival
@@ -25,7 +27,9 @@ FIRST, ENOUGH, AT_REST = 64, 16, 32
 choice hangs on what plain steps take to a percent.
 """
 MOST = 64
-"""Steps that are kept at most: no choice comes where no row may draft."""
+"""Steps that are kept before they are learned from in any case: no choice comes where no row may draft."""
+_TOGETHER = 32
+"""Settled steps that are put down at most."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 
@@ -65,6 +69,7 @@ class Lessons:
         trials: Trials,
         chains: Chains,
         trees: list[DraftShape],
+        outcome: Outcome,
     ) -> None:
         self.ahead = False
         """Whether the last trial was ahead of plain steps, so that another may follow at once."""
@@ -76,7 +81,10 @@ class Lessons:
         self._guard = guard
         self._trials = trials
         self._chains = chains
+        self._outcome = outcome
         self._families = {shape.topk: family for family, shape in reversed(list(enumerate(trees, start=1)))}
+        self._taken: list[tuple[StepPlan, Longs, Bools, StepOutput, Planned | None, bool]] = []
+        """Steps that are put down, in their order."""
         self._steps = SettledSteps()
         self._prompts = _Prompts()
         self._labelled = 0
@@ -96,16 +104,26 @@ class Lessons:
         *,
         steady: bool,
     ) -> None:
-        """Keeps a step; `live` says which rows still have the owner that they were planned for."""
-        if plan.prefill is not None:
-            self._prompts.add(plan.prefill, output.phase_seconds.get("prefill", 0.0))
+        """Puts a step down; `live` says which rows still have the owner that they were planned for."""
         if plan.decode is not None and plan.decode.depth:
-            rows = self._places.of(rows)
+            rows = self._places.of(rows)  # which change with the rows' owners
             self.labels += len(rows)
-            self._drafted = True
-        self._steps.take(plan, rows, live, output, planned, waited=steady)
+        self._taken.append((plan, rows, live, output, planned, steady))
+        if len(self._taken) >= _TOGETHER:
+            self.take_in()
         if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
             self.learn()
+
+    def take_in(self) -> None:
+        """Looks at the steps that are put down: what came of them, and what they may teach."""
+        taken, self._taken = self._taken, []
+        for plan, rows, live, output, planned, steady in taken:
+            if plan.prefill is not None:
+                self._prompts.add(plan.prefill, output.phase_seconds.get("prefill", 0.0))
+            if plan.decode is not None:
+                self._drafted |= plan.decode.depth > 0
+            self._outcome.settle(plan, planned, output, steady=steady)
+            self._steps.take(plan, rows, live, output, planned, waited=steady)
 
     @property
     def _enough(self) -> int:
@@ -113,6 +131,7 @@ class Lessons:
 
     def learn_labels(self) -> None:
         """Takes in what rows have accepted since the last time."""
+        self.take_in()
         steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
         self._labelled, self.labels = len(self._steps.whole), 0
         for topk in dict.fromkeys(step.topk for step in steps):

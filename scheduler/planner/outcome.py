@@ -1,13 +1,13 @@
 """What the planner chose and what came of it: counters since the start, for the Snapshot.
 
-Written by `goodput`, read by the loop once a second.
+Written by `goodput` and `lessons`, read by the loop once a second.
 """
 
 from dataclasses import dataclass, field
 
 from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.contracts.step import StepOutput
+from aerie.contracts.step import StepOutput, StepPlan
 from aerie.scheduler.planner.samples import Planned
 
 _LONGEST = 1.0
@@ -35,7 +35,7 @@ class Outcome:
     regret_tokens: float = 0.0
     """Tokens by which plain decoding would have been ahead, summed over the steps in which it would."""
     resting_seconds: float = 0.0
-    ended: float = 0.0
+    _ended: float = 0.0
     """When the last step of any kind had its answer."""
 
     def plan(self, shape: DraftShape) -> None:
@@ -46,14 +46,16 @@ class Outcome:
         """Says why the last choice was made, and how much faster than plain steps the best draft promised to be."""
         self.reason, self.gain = reason, gain
 
-    def settle(
-        self, planned: Planned, rows: int, tokens: int, output: StepOutput, *, drafted: bool, steady: bool
-    ) -> None:
-        """Takes in a step that committed so many tokens. Its time, if it is one of a `steady` run, starts at the answer
-        before it, be that a prompt's.
+    def settle(self, plan: StepPlan, planned: Planned | None, output: StepOutput, *, steady: bool) -> None:
+        """Takes in steps in their order. The time of one that is one of a `steady` run starts at the answer before it,
+        be that a prompt's.
         """
-        seconds = output.ended - (self.ended if steady else output.began)
-        if not output.began or not 0.0 < seconds < _LONGEST or planned.rows != rows:
+        seconds = output.ended - (self._ended if steady else output.began)
+        self._ended = output.ended
+        if planned is None or plan.decode is None or not output.began or not 0.0 < seconds < _LONGEST:
+            return
+        rows, tokens = len(output.counts), int(output.counts.sum())
+        if planned.rows != rows:
             return
         self.predicted_tokens += planned.tokens
         self.predicted_seconds += planned.seconds
@@ -62,7 +64,7 @@ class Outcome:
         plain = seconds * rows / planned.plain
         self.plain_tokens += plain
         self.regret_tokens += max(plain - tokens, 0.0)
-        self.resting_seconds += 0.0 if drafted else seconds
+        self.resting_seconds += 0.0 if plan.decode.depth else seconds
 
     def snapshot(self) -> PlannerSnapshot:
         return PlannerSnapshot(

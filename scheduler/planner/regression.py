@@ -46,7 +46,6 @@ class Regression:
         self._return = WANDERING
         self._noise, self._least = noise, least
         self._streak = 0
-        self._gain = np.zeros(len(weights))
         self._product = np.zeros(len(weights))
         self._outer = np.zeros_like(self._covariance)
 
@@ -55,23 +54,23 @@ class Regression:
 
     def update(self, features: Doubles, seconds: float) -> None:
         """Takes a sample in; drops one that cannot be true."""
-        if not 0.0 <= seconds < MOST_SECONDS or not math.isfinite(float(features.sum())):
+        predicted = float(self.weights.dot(features))
+        if not 0.0 <= seconds < MOST_SECONDS or not math.isfinite(predicted):
             return
-        predicted = float(np.dot(self.weights, features))
-        np.dot(self._covariance, features, out=self._product)
+        self._covariance.dot(features, out=self._product)
         noise = max(self._noise * abs(predicted), self._least)
-        variance = float(np.dot(features, self._product)) + noise * noise
+        variance = float(self._product.dot(features)) + noise * noise
         if not 0.0 < variance < math.inf:  # rounding has eaten the covariance
             np.copyto(self._covariance, self._start)
             return
-        deviation = math.sqrt(variance)
-        error = min(max(seconds - predicted, -OUTLIER * deviation), OUTLIER * deviation)
-        self._note(seconds - predicted, OUTLIER * deviation)
-        np.multiply(self._product, 1.0 / variance, out=self._gain)
-        np.multiply.outer(self._gain, self._product, out=self._outer)
-        self._covariance -= self._outer
-        self._gain *= error
-        self.weights += self._gain
+        most = OUTLIER * math.sqrt(variance)
+        error = min(max(seconds - predicted, -most), most)
+        self._note(seconds - predicted, most)
+        np.multiply.outer(self._product, self._product, out=self._outer)
+        self._outer *= -1.0 / variance
+        self._covariance += self._outer
+        self._product *= error / variance
+        self.weights += self._product
         self._wander()
         self.samples += 1
 
