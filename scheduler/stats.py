@@ -111,7 +111,7 @@ class Stats:
             accepted=sum(per_depth),
             accepted_per_position=per_depth,
             head_off=self.head_off,
-            planner=None if goodput is None else goodput.snapshot(),
+            planner=None if goodput is None else goodput.outcome.snapshot(),
             grammars=self._grammars(),
             committed=self.committed,
             phase_seconds=dict(self.phase_seconds),

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.contracts.spec_section import SpecConfig
 from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
@@ -69,6 +68,12 @@ class Goodput:
         self._drafted = 0
         self._compare = COMPARE_FIRST
         """Drafting steps after which plain ones are measured."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it chose, and what came of it by now."""
+        self._lessons.take_in()
+        return self._outcome
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -146,10 +151,6 @@ class Goodput:
         if planned is not None and planned.shape.drafts:
             self._watch(planned, plan, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
-
-    def snapshot(self) -> PlannerSnapshot:
-        self._lessons.take_in()
-        return self._outcome.snapshot()
 
     def _watch(self, planned: Planned, plan: StepPlan, output: StepOutput) -> None:
         """Has the next choice made at once if a step that drafted has shown something new."""
