@@ -2,8 +2,9 @@
 
 Called by the policy with what is known then, which is one step late. Nothing is drafted unless it promises more tokens
 a second than plain decoding, but for a few trials (`trials`). A choice is held for a few steps while the same rows run,
-and what their steps teach is learned at once before the next choice: a step of a small model could not pay for either.
-Steps that commit far more or fewer tokens than expected end a choice early.
+and what their steps teach is learned at once: a step of a small model could not pay for either. It is learned in the
+step before the next choice, since a step of the device hides the time of one of the two, but may not hide both. Steps
+that commit far more or fewer tokens than expected end a choice early, and are learned from at once.
 """
 
 from collections import deque
@@ -65,6 +66,8 @@ class Goodput:
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
+        self._learned = -1
+        """The step in which lessons were last taken ahead of a choice."""
         self._drafted = 0
         self._compare = COMPARE_FIRST
         """Drafting steps after which plain ones are measured."""
@@ -122,7 +125,8 @@ class Goodput:
         """
         held = self._held
         if held is None or last or not (held.holds(headed, rows) or held.suits(headed, rows)):
-            self._lessons.learn()
+            if held is None or held.early or self._learned != self.survival.offsets.now:
+                self._lessons.learn()
             self._outcome.error = self.survival.error
             held = self._held = self._choice(
                 Batch(headed, self._places.of(headed), most, rows, context, behind, last)
@@ -178,6 +182,9 @@ class Goodput:
             self.survival.forget()
         self._planned.append(held.planned_for(rows))
         self._outcome.plan(shape)
+        if held.ends:
+            self._lessons.learn()
+            self._learned = self.survival.offsets.now
 
     def _choice(self, batch: Batch) -> Held:
         """The best shape for these rows by all that is known."""

@@ -89,6 +89,12 @@ class Held:
             self._last = own if own.rows == rows else replace(own, rows=rows, tokens=own.tokens * rows / own.rows)
         return self._last
 
+    @property
+    def ends(self) -> bool:
+        """Whether the next step will be another choice's, as far as is known: the last step at rest, or of a draft."""
+        rests = not self.planned.shape.drafts and self.age == rest(self.planned.rows)
+        return self.length > 1 and (self.left == 0 or rests)
+
     def hurry(self) -> None:
         """A row has come that may draft: it is to wait for few steps."""
         self.left = min(self.left, max(self._patience - self.age, 0))

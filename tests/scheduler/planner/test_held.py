@@ -136,3 +136,24 @@ def test_rows_that_rest_by_a_choice_that_holds_are_not_decided_again():
     assert decided(goodput, rows=2, steps=PROBE_STEPS + HOLD, accepted=0)[-1] == NO_DRAFT
     assert goodput.rests(np.arange(2), 2) and goodput.rests(np.arange(1), 2)
     assert not goodput.rests(np.arange(4), 4)
+
+
+@pytest.mark.parametrize(("level", "steps"), [(1e-5, HOLD), (5e-3, REST)])
+def test_lessons_are_learned_in_the_step_before_a_choice_and_not_again(level, steps):
+    goodput, learned = planner(level=level, shapes=CHAINS), []
+    learn = goodput._lessons.learn
+    decided(goodput, rows=2)
+    held = goodput._held
+    goodput._lessons.learn = lambda: learned.append(held.age) or learn()
+    while goodput._held is held:
+        decided(goodput, rows=2)
+    assert learned == [steps]
+
+
+def test_what_ends_a_choice_early_is_learned_before_the_next_one():
+    goodput, learned = planner(level=1e-5, shapes=CHAINS), []
+    decided(goodput, rows=2, steps=HOLD)
+    goodput._lessons.learn = lambda: learned.append(True)
+    goodput._held.end()
+    decided(goodput, rows=2)
+    assert learned == [True]
