@@ -29,7 +29,7 @@ def test_a_conversation_by_heart_is_accepted_to_its_depth(pipeline: PipelineConf
         target=str(HOME / TARGET),
         vocabulary={"size": 512},
         respond={"max_tokens": ANSWER},
-        train={"steps": 40, "rate": 2e-3, "depth": DEPTH + 1, "checkpoint_every": 100, "log_every": 10, "clip": 5.0},
+        train={"steps": 120, "rate": 2e-3, "depth": DEPTH + 1, "checkpoint_every": 100, "log_every": 10, "clip": 5.0},
     )
     for name in stages_of(config):
         run_stage(name, config, Surroundings(served_target, measure_head))
