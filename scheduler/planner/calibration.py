@@ -1,8 +1,9 @@
 """Times a few steps of a lane before it serves, so that the first choices rest on this machine's costs.
 
 The steps run on rows that nobody owns. Most of these hold one token in the dummy page; some hold long ones for a while,
-since attention to a long context may take most of a step. No page is theirs when it is over. Called once by the loop
-when `spec.planner` is goodput.
+since attention to a long context may take most of a step. The first row samples at a temperature at which a head is
+sure of whatever it drafts: else chains would end at their first level, and deep ones would be guessed. No page is
+theirs when it is over. Called once by the loop when `spec.planner` is goodput.
 """
 
 import itertools
@@ -45,10 +46,15 @@ _LONG_ROWS, _LONG, _ALL = 4, 512, 128
 """Rows with a long context, and the most tokens of each; of each if all rows have them: what a token costs to see grows
 once the tokens of all rows no longer fit into a cache.
 """
+_VERIFIED = 128
+"""Tokens that a step with a context verifies at most: with many rows, one of deep chains would take most of the time.
+"""
 _UNTIMED = 4
 """Steps of rows with a context before those that count: what they hold is in the caches then, as while they decode."""
 _PROMPTS = (16, 64)
 """Tokens of the prompts whose head KV is timed."""
+_SURE = 1e-4
+"""The temperature of the first row, low but not greedy."""
 _PLACED = 1
 """The generation that a prefill writes and that every step here reads, so that all of them begin at the same lengths.
 """
@@ -58,7 +64,7 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     """Costs of steps of up to `rows` rows. If the lane reports no times, they are not `ready`."""
     ends, numbers = time.monotonic() + SECONDS, itertools.count()
     sizes = sorted({min(size, rows) for size in _ROWS})
-    _run(lane, _placed(next(numbers), sizes[-1], 1))
+    _run(lane, _placed(next(numbers), sizes[-1], 1, headed=True))  # heads have something to draft from
     first = [_run(lane, _plan(next(numbers), 1, 0)) for _ in range(_FIRST)]
     verify = statistics.median(output.phase_seconds.get("verify", 0.0) for output in first)
     costs = StepCosts(most_tokens, unit=verify or 2e-3)
@@ -68,9 +74,9 @@ def calibrated(lane: Lane, rows: int, depths: Sequence[int], most_tokens: int) -
     long, common = _longest(lane.capacity, few), min(_longest(lane.capacity, sizes[-1]), _ALL)
     cells = [_Cell(size, depth) for size, depth in _order(sizes, depths)]
     middle = sizes[len(sizes) // 2]
-    for size, length in dict.fromkeys(((sizes[-1], common), (middle, common), (few, long))):
+    for size, length in dict.fromkeys(((few, long), (middle, common), (sizes[-1], common))):
         if length > 1:
-            cells = [*(_Cell(size, depth, length) for depth in (0, *depths[-1:])), *cells]
+            cells += (_Cell(size, depth, length) for depth in (0, *_deep(depths, size)))
     prompts = [_Prompt(tokens) for tokens in _PROMPTS if long >= _PROMPTS[-1] and lane.capacity.drafts]
     timed: list[_Cell | _Prompt] = [*cells, *prompts]
     for one in timed * _PASSES:
@@ -150,10 +156,15 @@ def _longest(capacity: Capacity, rows: int) -> int:
 
 
 def _order(sizes: Sequence[int], depths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """The extremes first: what lies between can be inferred."""
+    """The cheapest first, so that a slow machine misses only what it would hardly choose."""
     few = [0, depths[0], depths[-1]] if depths else [0]
     cells = [(size, depth) for depth in dict.fromkeys(few) for size in sizes]
     yield from sorted(cells, key=lambda cell: cell[0] * (cell[1] + 1))
+
+
+def _deep(depths: Sequence[int], rows: int) -> Sequence[int]:
+    """The deepest chains of so many rows with a context that there is time for; none without depths."""
+    return [depth for depth in depths if rows * (depth + 1) <= _VERIFIED][-1:] or depths[:1]
 
 
 def _run(lane: Lane, plan: StepPlan) -> StepOutput:
@@ -218,7 +229,7 @@ def _starts(rows: int) -> RowStarts:
     return RowStarts(
         rows=np.arange(rows, dtype=np.int32),
         noise_keys=of(0, np.int64),
-        sampling=columns_of([DistributionParams(temperature=0.0)] * rows),
+        sampling=columns_of([DistributionParams(temperature=0.0 if row else _SURE) for row in range(rows)]),
         prompt_lengths=of(0, np.int32),
         limits=of(1 << 20, np.int32),
         min_lengths=of(0, np.int32),

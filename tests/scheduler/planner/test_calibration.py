@@ -1,27 +1,39 @@
 """Calibration: a lane's costs are known before it serves, within its time, and a lane without a clock may serve too."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 
+from aerie.contracts.config import parse_config
+from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import DUMMY_PAGE, StepOutput
+from aerie.engine.lanes.inline import InlineLane
 from aerie.scheduler.planner import calibration
 from aerie.scheduler.planner.calibration import calibrated
+from aerie.worker import build_worker
 from tests import fakes
+from tests.spec import models
 
 
 class ClockedLane:
     """Answers every plan with the times of a simple machine, and keeps the plans. An extend comes one step late."""
 
-    def __init__(self, *, clocked=True, capacity=None, pace=lambda seconds: seconds, far=0.0, cold=0.0):
+    def __init__(
+        self, *, clocked=True, capacity=None, pace=lambda seconds: seconds, far=0.0, cold=0.0, deep=0.0, sure=True
+    ):
         """`pace` says what work takes that takes so many seconds on a quiet machine; each token that rows hold beyond
-        the first 4,096 takes `far` seconds more, and any takes `cold` ones more in the three steps after a prefill.
+        the first 4,096 takes `far` seconds more, and any takes `cold` ones more in the three steps after a prefill; each
+        node beyond the second of a row takes `deep` ones more. A head that is not `sure` drafts one level, unless some
+        row samples as if it were and has something to draft from.
         """
         self.capacity = capacity or fakes.capacity(rows=64, pages=1024, max_length=1024)
         self.plans = []
         self.lengths = np.zeros((2, 64), dtype=np.int32)
         self._clocked = clocked
         self._pace = pace
-        self._far, self._cold = far, cold
+        self._far, self._cold, self._deep, self._sure = far, cold, deep, sure
+        self._cool, self._seeded = np.zeros((2, 64), dtype=bool)
         self._steps = 0
         self._late = 0.0
 
@@ -36,17 +48,25 @@ class ClockedLane:
             depth, lengths = 0, plan.prefill.starts + plan.prefill.counts
             phases["prefill"] = 1e-3 * rows
             self._steps = 0
+            self._cool[plan.rows] = (plan.starts.sampling["temperature"] >= GREEDY_BELOW) & (
+                plan.starts.sampling["temperature"] < 1e-3
+            )
+            self._seeded[plan.rows] |= plan.drafting
             if plan.drafting.any():
                 late = 2e-4 + 2e-6 * int(plan.prefill.counts.sum())
         else:
             before = self.lengths[plan.generations, plan.rows]
             assert np.array_equal(before, plan.decode.bounds)
             depth, lengths = plan.decode.depth, before + 1
-            sees = int((plan.decode.nodes * before).sum())
+            if not (self._sure or (self._cool & self._seeded)[plan.rows].any()):
+                depth = min(depth, 1)
+            nodes = np.minimum(plan.decode.nodes, depth + 1)
+            sees = int((nodes * before).sum())
             beyond = max(int(before.sum()) - 4096, 0) * self._far
             self._steps += 1
             cold = int(before.sum()) * self._cold if self._steps <= 3 else 0.0
-            phases["verify"] = 1e-3 + 1e-5 * int(plan.decode.nodes.sum()) + 1e-6 * sees + beyond + cold
+            deep = int(np.maximum(nodes - 2, 0).sum()) * self._deep
+            phases["verify"] = 1e-3 + 1e-5 * int(nodes.sum()) + 1e-6 * sees + beyond + cold + deep
         if depth:
             phases["draft"] = depth * (2e-4 + 1e-5 * rows)
             late = 3e-4
@@ -98,6 +118,13 @@ def test_what_rows_hold_is_taken_for_as_near_as_while_they_decode():
         assert costs.plain(rows, context) == pytest.approx(1e-3 + 1e-5 * rows + 1e-6 * context, rel=0.15)
         table = costs.table(rows, context, 2 * rows + 1)
         assert table[2 * rows] > 1.05 * costs.plain(rows, context)
+
+
+def test_deep_drafts_are_timed_though_a_head_is_unsure_on_rows_that_nobody_owns():
+    costs = calibrated(ClockedLane(deep=2e-5, sure=False), 64, (1, 3, 6), 64 * 7)
+    for rows in (4, 16, 64):
+        real = 1e-3 + 1e-5 * 7 * rows + 1e-6 * 7 * rows + 2e-5 * 5 * rows
+        assert costs.table(rows, rows, 7 * rows + 1)[7 * rows] == pytest.approx(real + costs.pair * 6 * rows, rel=0.1)
 
 
 class Flipping:
@@ -162,3 +189,37 @@ def test_its_steps_stay_within_the_pool_and_leave_no_page_to_a_row(pages):
                 most = max(most, length)
     assert not owned and lane.plans[0].starts is not None
     assert most > 1 or pages < 8
+
+
+def test_an_engine_drafts_to_the_depth_that_is_asked_for(tmp_path):
+    """A head of random weights is unsure of everything."""
+    target = models.write_target(tmp_path / "target")
+    head = models.write(tmp_path / "head", models.specforge_config(), models.safeailab_names(models.head_tensors()))
+    lane = InlineLane(
+        build_worker(
+            parse_config(
+                {
+                    "model": {"path": str(target), "dtype": "float32", "max_length": 96},
+                    "engine": {"kv_tokens": 4096},
+                    "scheduler": {"max_running": 4},
+                    "spec": {"head": str(head), "depth": 6, "confidence_threshold": 0.9},
+                }
+            )
+        )
+    )
+    asked, drafted = [], []
+    launch, settle = lane.launch, lane.settle
+
+    def noting_plan(plan):
+        asked.append(plan.decode.depth if plan.decode is not None else 0)
+        launch(plan)
+
+    def noting_output():
+        output = settle()
+        drafted.append(int(output.drafted.max()))
+        return output
+
+    lane.launch, lane.settle = noting_plan, noting_output
+    with closing(lane):
+        calibrated(lane, 4, (1, 6), 64)
+    assert drafted == asked and set(asked) == {0, 1, 6}
