@@ -17,7 +17,7 @@ from aerie.engine.lanes.preparing import NoGrammars
 from aerie.probe.clocks import Clock
 from aerie.probe.recording import Recording
 from aerie.scheduler.planner.alike import extending
-from aerie.scheduler.planner.costs import StepWork
+from aerie.scheduler.planner.work import StepWork
 
 Price = Callable[[StepWork], Mapping[str, float]]
 """Seconds of a step's phases: verify, and draft and extend if it drafts."""

@@ -23,7 +23,8 @@ from aerie.probe.replay import Host, Price, ReplayLane
 from aerie.probe.shapes import label, load_shape
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.calibration import calibrated
-from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.work import StepWork
 
 OFF, PLANNER, HINDSIGHT = "off", "planner", "hindsight"
 _PAGE = 16

@@ -10,9 +10,9 @@ import numpy as np
 
 from aerie.contracts.step import StepOutput, StepPlan
 from aerie.scheduler.planner.accepted import levels_of
-from aerie.scheduler.planner.costs import StepWork
 from aerie.scheduler.planner.samples import Settled
 from aerie.scheduler.planner.sizes import size_of
+from aerie.scheduler.planner.work import StepWork
 
 _PAUSE = 3.0
 """A time of so many medians is cut there: the machine paused."""

@@ -1,49 +1,27 @@
 """How long a step takes: seconds of drafting, verifying and extending, and of the time between two steps.
 
 Used by `goodput` alone. Every part is a small linear model of what the host knows of a step, seeded by the calibration
-and refreshed by each step's times from the lane's own clock. Verification has a table by tokens beside its straight
-line, since a pass does not grow smoothly: kernels take tokens in tiles, graphs in buckets.
+and refreshed by each step's times from the lane's own clock.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from aerie.scheduler.planner.regression import Doubles, Regression
+from aerie.scheduler.planner.verifying import TILE, VerifyCosts
+from aerie.scheduler.planner.work import StepWork
 
-_KNOTS = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 16384])
-_TILE = 16.0
-_KILO = 1024.0
-_SEEN = 128.0
-"""Tokens of a row of which a pass takes as long to show them to several nodes rather than to one as of more."""
-_CACHED = 2048.0
-"""Tokens of all rows beyond which each may take more time to see: of a small model, caches hold about so many."""
-_CERTAIN = 0.3
-"""By this share may a weight differ from what the calibration has found."""
+_CERTAIN, _COMMON = 0.15, 0.3
+"""By this share may a weight differ from what the calibration has found, and by that all of them alike: steps that
+serve take longer, whatever they do, since pages lie apart and the host takes its part of the caches.
+"""
 _PROMPTS = 0.3, 2.0
 """Bounds of what a pass over prompts takes beside one that verifies as many tokens: it leaves out the target's output
 for most of them, and more of them see each other.
 """
 _GAP_NOISE = 0.25
 """Standard deviation of a gap, in units: first ones say little of later ones, so all count the same."""
-
-
-@dataclass(slots=True)
-class StepWork:
-    """What a step did, or the mean of several, as far as its duration depends on it."""
-
-    rows: int
-    tokens: float
-    """Nodes verified, roots included."""
-    context: float
-    """Tokens that its rows hold, in total."""
-    levels: float = 0
-    """Levels drafted."""
-    frontier: float = 0
-    """Nodes of one level, in all rows: drafting rows times children kept."""
-    pairs: float = 0
-    """Tokens of the pass that extended the head: what drafting rows verified, whether it was accepted or not."""
 
 
 class StepCosts:
@@ -54,14 +32,8 @@ class StepCosts:
     """
 
     def __init__(self, most_tokens: int, *, unit: float = 2e-3) -> None:
-        self._hats = _hats(most_tokens + 1)
-        knots = self._hats.shape[1]
-        self._verify = Regression(
-            np.concatenate([[unit, 0.1 * unit], np.zeros(knots + 4)]),
-            unit * np.concatenate([[10, 10], 0.1 * np.maximum(_KNOTS[:knots] / 8, 1), [1, 1, 1, 1]]),
-        )
-        # The first level comes from what extended the head, each other one from a pass. A head that is unsure ends
-        # chains early, so a calibration may see few levels.
+        self._verify = VerifyCosts(most_tokens, unit)
+        # The first level comes from what extended the head, each other one from a pass.
         self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), np.full(4, 0.2 * unit))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         self._catch_up = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
@@ -70,14 +42,10 @@ class StepCosts:
         self._gap = Regression(
             unit * np.array([0.05, 0.0, 0.0]), unit * np.array([0.7, 0.5, 0.7]), noise=0.0, least=_GAP_NOISE * unit
         )
-        self._features = np.zeros(knots + 6)
         self._prompts = 0.0
         """Seconds of a pass over prompts, as a share of one that verifies as many tokens; 0 if unknown."""
         self._four, self._three, self._two = np.zeros(4), np.zeros(3), np.zeros(2)
         self._table = np.zeros(most_tokens + 1)
-        self._ramp = np.arange(most_tokens + 1) / _TILE
-        self._rising = np.zeros(most_tokens + 1)
-        self._rising_samples = -1
         self.most_tokens = most_tokens
         self._unit = unit
 
@@ -87,23 +55,16 @@ class StepCosts:
 
     def anchor(self) -> None:
         """What a calibration has shown holds by and large: live samples change it by a share."""
-        unit, knots = self._unit, len(self._features) - 6
-        verify = np.concatenate([[0.0, 0.0], 0.05 * np.maximum(_KNOTS[:knots] / 8, 1), [0.0] * 3, [0.5]]) * unit
-        for part, least in ((slice(2), 0.02), (slice(-4, -1), 0.1)):
-            verify[part] = _CERTAIN * np.abs(self._verify.weights[part]) + least * unit
-        verify[-2] += 0.5 * abs(float(self._verify.weights[-4]))  # rows that nobody owns draft hardly any nodes
-        self._verify.anchor(verify)
-        for one in (self._extend, self._catch_up):
-            one.anchor(_CERTAIN * np.abs(one.weights) + 0.02 * unit)
+        self._verify.anchor(_CERTAIN, _COMMON)
+        for one in (self._draft, self._extend, self._catch_up):
+            one.anchor(_CERTAIN * np.abs(one.weights) + 0.02 * self._unit, _COMMON)
 
     def observe(self, work: StepWork, phases: dict[str, float], gap: float | None) -> None:
         """Takes a step's phases in. `phases` has the step's own extend, `gap` the seconds in which the lane waited
         before it, if they are known.
         """
         drafts = work.levels > 0
-        verify = phases.get("verify", 0.0) + phases.get("accept", 0.0)
-        if verify > 0.0 and 0 < work.tokens <= self.most_tokens:
-            self._verify.update(self._verify_features(work), verify)
+        self._verify.observe(work, phases.get("verify", 0.0) + phases.get("accept", 0.0))
         if drafts:
             self._draft.update(self._draft_features(work), phases.get("draft", 0.0))
         if work.pairs and "extend" in phases:
@@ -115,20 +76,20 @@ class StepCosts:
         """Takes in a pass over prompts: what tokens cost by now, where steps verify few. `work` counts their tokens,
         and as context what these see on average. Without `like_prompts` it says nothing.
         """
-        if self._prompts and seconds > 0.0 and work.tokens <= self.most_tokens:
-            self._verify.update(self._verify_features(work), seconds / self._prompts)
+        if self._prompts:
+            self._verify.observe(work, seconds / self._prompts)
 
     def like_prompts(self, tokens: Sequence[float], seconds: Sequence[float]) -> None:
         """What passes over so many tokens of one prompt take, beside passes that verify as many."""
         if not tokens or min(seconds) <= 0.0:
             return
-        verify = sum(self._verify.predict(self._verify_features(StepWork(1, own, own / 2))) for own in tokens)
+        verify = sum(self._verify.predict(StepWork(1, own, own / 2)) for own in tokens)
         low, high = _PROMPTS
         self._prompts = min(max(sum(seconds) / verify, low), high) if verify > 0.0 else 0.0
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
         """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""
-        self._two[:] = 1.0, behind / _TILE
+        self._two[:] = 1.0, behind / TILE
         self._catch_up.update(self._two, seconds)
 
     def step(self, work: StepWork) -> float:
@@ -138,7 +99,7 @@ class StepCosts:
     def phases(self, work: StepWork) -> dict[str, float]:
         """Seconds by phase of a step of this work."""
         drafts = work.levels > 0
-        phases = {"verify": self._verify.predict(self._verify_features(work))}
+        phases = {"verify": self._verify.predict(work)}
         if drafts:
             phases["draft"] = self._draft.predict(self._draft_features(work))
         if work.pairs:
@@ -157,27 +118,11 @@ class StepCosts:
         """[count] seconds of a drafting step over 0, 1, ... nodes but for its draft: of the pass, the time between
         steps, and the head's extend by all nodes but the roots. Valid until the next call; never falls.
         """
-        verify = self._verify
-        if self._rising_samples != verify.samples + self._extend.samples:
-            self._rise()
-        sight = context / max(rows, 1) / _KILO * max(float(verify.weights[-2]), 0.0)  # of a node, to see its row
-        fixed = float(verify.weights[0]) + max(float(np.dot(verify.weights[-4:-2], _held(context))), 0.0)
-        fixed += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass - rows * (self.pair + sight)
         table = self._table[:count]
-        np.multiply(self._ramp[:count], _TILE * sight, out=table)
-        table += self._rising[:count]
-        table += fixed
+        self._verify.table(rows, context, self.pair, table)
+        table += self._gap.predict(self._gap_features(rows, True)) + self.extend_pass
         np.maximum(table, 1e-7, out=table)
         return table
-
-    def _rise(self) -> None:
-        """What the nodes of a step add, made anew after each sample; never falls."""
-        weights, rising, line = self._verify.weights, self._rising, self._table
-        np.dot(self._hats, weights[2:-4], out=rising)
-        np.multiply(self._ramp, weights[1] + _TILE * self.pair, out=line)
-        rising += line
-        np.maximum.accumulate(rising, out=rising)
-        self._rising_samples = self._verify.samples + self._extend.samples
 
     def draft(self, levels: float, frontier: float) -> float:
         """Drafting so many levels of so many nodes each."""
@@ -187,64 +132,38 @@ class StepCosts:
     def draft_rates(self) -> tuple[float, float, float, float]:
         """Seconds of a first level, and what a node adds to it; of each other level, and what a node adds to that."""
         fixed, first, level, node = self._draft.weights.tolist()
-        return max(fixed, 0.0), max(first, 0.0) / _TILE, max(level, 0.0), max(node, 0.0) / _TILE
+        return max(fixed, 0.0), max(first, 0.0) / TILE, max(level, 0.0), max(node, 0.0) / TILE
 
     def catch_up(self, behind: int) -> float:
         """A pass that extends heads by so many tokens at once. It chooses no drafts, so its tokens take less than those
         of a step; until one was seen, they count as much.
         """
         fixed, token = (self._catch_up if self._catch_up.samples else self._extend).weights.tolist()
-        return float(max(fixed, 0.0) + behind * max(token, 0.0) / _TILE)
+        return float(max(fixed, 0.0) + behind * max(token, 0.0) / TILE)
 
     @property
     def pair(self) -> float:
         """Extending the head by one more token of a step."""
-        return max(float(self._extend.weights[1]), 0.0) / _TILE
+        return max(float(self._extend.weights[1]), 0.0) / TILE
 
     def several(self, rows: int, context: float) -> float:
         """What one of `rows` rows adds to a verifying pass by having several nodes, beside these."""
-        return max(float(self._verify.weights[-1]), 0.0) / _TILE * _seen(rows, context)
+        return self._verify.several(rows, context)
 
     @property
     def extend_pass(self) -> float:
         """What a step's pass of the head costs beside its tokens."""
         return max(float(self._extend.weights[0]), 0.0)
 
-    def _verify_features(self, work: StepWork) -> Doubles:
-        features = self._features
-        features[0], features[1] = 1.0, work.tokens / _TILE
-        features[2:-4] = self._hats[min(round(work.tokens), self.most_tokens)]
-        features[-4:-2] = _held(work.context)
-        features[-2] = (work.tokens / max(work.rows, 1) - 1.0) * work.context / _KILO
-        features[-1] = work.frontier / _TILE * _seen(work.rows, work.context)
-        return features
-
     def _draft_features(self, work: StepWork) -> Doubles:
-        nodes, passes = work.frontier / _TILE, max(work.levels - 1.0, 0.0)
+        nodes, passes = work.frontier / TILE, max(work.levels - 1.0, 0.0)
         self._four[:] = 1.0, nodes, passes, passes * nodes
         return self._four
 
     def _extend_features(self, work: StepWork) -> Doubles:
-        self._two[:] = 1.0, work.pairs / _TILE
+        self._two[:] = 1.0, work.pairs / TILE
         return self._two
 
     def _gap_features(self, rows: int, drafts: bool) -> Doubles:
-        self._three[:] = 1.0, rows / _TILE, float(drafts)
+        self._three[:] = 1.0, rows / TILE, float(drafts)
         return self._three
-
-
-def _held(context: float) -> tuple[float, float]:
-    """Features of the tokens that rows hold: all, and those beyond what caches hold."""
-    return context / _KILO, max(context - _CACHED, 0.0) / _KILO
-
-
-def _seen(rows: int, context: float) -> float:
-    return min(context / (max(rows, 1) * _SEEN), 1.0)
-
-
-def _hats(count: int) -> Doubles:
-    """[count, knots] weights of linear interpolation between the knots that counts below `count` can reach."""
-    reached = int(np.searchsorted(_KNOTS, count)) + 1
-    knots = _KNOTS[:reached]
-    numbers = np.arange(count, dtype=np.float64)
-    return np.stack([np.interp(numbers, knots, one) for one in np.eye(len(knots))], axis=1)

@@ -14,13 +14,14 @@ from aerie.contracts.step import Bools, Longs, PrefillWork, StepOutput, StepPlan
 from aerie.scheduler.planner.accepted import labels_of, levels_of
 from aerie.scheduler.planner.alike import Alike, alike, without_pauses
 from aerie.scheduler.planner.chains import Chains
-from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.places import Places
 from aerie.scheduler.planner.samples import Planned, Settled, SettledSteps
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
+from aerie.scheduler.planner.work import StepWork
 
 FIRST, ENOUGH, AT_REST = 64, 16, 32
 """The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no

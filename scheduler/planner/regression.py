@@ -74,10 +74,12 @@ class Regression:
         self._wander()
         self.samples += 1
 
-    def anchor(self, spreads: Doubles) -> None:
-        """What the samples so far have shown is the home; a weight lies as far from it as `spreads` [n] say."""
+    def anchor(self, spreads: Doubles, common: float = 0.0) -> None:
+        """What the samples so far have shown is the home; a weight lies as far from it as `spreads` [n] say, and all of
+        them by one share of themselves, of the standard deviation `common`.
+        """
         np.copyto(self._home, self.weights)
-        self._start[:] = np.diag(np.square(spreads))
+        self._start[:] = np.diag(np.square(spreads)) + np.multiply.outer(common * self.weights, common * self.weights)
         np.copyto(self._covariance, self._start)
         self._return = ANCHORED
 

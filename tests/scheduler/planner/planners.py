@@ -5,9 +5,10 @@ import numpy as np
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
-from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.planner.samples import SettledSteps
+from aerie.scheduler.planner.work import StepWork
 
 SPEC = SpecConfig(
     planner="goodput",

@@ -23,9 +23,9 @@ class ClockedLane:
         self, *, clocked=True, capacity=None, pace=lambda seconds: seconds, far=0.0, cold=0.0, deep=0.0, sure=True
     ):
         """`pace` says what work takes that takes so many seconds on a quiet machine; each token that rows hold beyond
-        the first 4,096 takes `far` seconds more, and any takes `cold` ones more in the three steps after a prefill; each
-        node beyond the second of a row takes `deep` ones more. A head that is not `sure` drafts one level, unless some
-        row samples as if it were and has something to draft from.
+        the first 4,096 takes `far` seconds more, and any takes `cold` ones more in the three steps after a prefill;
+        each node beyond the second of a row takes `deep` ones more. A head that is not `sure` drafts one level, unless
+        some row samples as if it were and has something to draft from.
         """
         self.capacity = capacity or fakes.capacity(rows=64, pages=1024, max_length=1024)
         self.plans = []

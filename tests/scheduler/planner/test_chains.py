@@ -5,7 +5,7 @@ import pytest
 
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
-from aerie.scheduler.planner.costs import StepWork
+from aerie.scheduler.planner.work import StepWork
 from tests.scheduler.planner.planners import costs
 
 

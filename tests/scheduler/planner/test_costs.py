@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from aerie.scheduler.planner.costs import StepCosts, StepWork
+from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.regression import Regression
+from aerie.scheduler.planner.work import StepWork
 
 
 def truth(work, speed=1.0):
