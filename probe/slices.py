@@ -32,6 +32,8 @@ class Share(NoGrammars):
         slice: the lane waited for the host.
         """
         self._first = True
+        self._after_others = True
+        """Whether the next answer is the first of a slice."""
         self._flying = 0
         self._outputs: deque[StepOutput] = deque()
         self._away = 0.0
@@ -61,7 +63,7 @@ class Share(NoGrammars):
     def resume(self) -> None:
         """Begins a slice. The others' slices since the last one are no pause of this lane."""
         self._away += time.monotonic() - self._parked
-        self._first = True
+        self._first = self._after_others = True
 
     def park(self) -> None:
         """Fetches what is in flight, so that another may use the lane."""
@@ -72,7 +74,12 @@ class Share(NoGrammars):
     def _fetched(self) -> StepOutput:
         self._flying -= 1
         output = self._lane.settle()
-        return replace(output, began=output.began - self._away, ended=output.ended - self._away)
+        phases = output.phase_seconds
+        if self._after_others:  # a step answers before it extends the head: this one is that of another's last step
+            phases = {name: seconds for name, seconds in phases.items() if name != "extend"}
+            self._after_others = False
+        began, ended = output.began - self._away, output.ended - self._away
+        return replace(output, began=began, ended=ended, phase_seconds=phases)
 
     def close(self) -> None:
         """The whole lane is its owner's to close."""

@@ -42,6 +42,52 @@ def test_shares_answer_beside_each_other_as_alone():
     assert not pages[0] & pages[1] - {DUMMY_PAGE}
 
 
+def test_the_extend_of_anothers_last_step_is_nobodys():
+    """It comes with the next answer, and would be taken for that of a step at rest."""
+    worker = fakes.FakeWorker(fakes.capacity(rows=8, pages=41), poison=False)
+    lane = fakes.QueueLane(Counting(Extending(worker)))
+    config = Config(scheduler=SchedulerConfig(prefix_cache=False), spec=CHAIN)
+
+    def request(index):
+        return generate(f"r{index}", [1, 2, 3], max_tokens=12, seed=index)
+
+    shares = [Noting(lane, number, 2) for number in range(2)]
+    contestants = [Contestant(share, Scheduler(share, config), request, 3, True) for share in shares]
+    slices = (20, 40, 60)
+    for tokens in slices:
+        for one in contestants:
+            one.run(tokens)
+    for share in shares:
+        assert not share.known[0] and len(share.known) > 2 * len(slices)
+        assert share.known.count(False) == len(slices)
+
+
+class Noting(Share):
+    """A share that notes which of its answers have the time of an extend."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.known = []
+
+    def settle(self):
+        output = super().settle()
+        self.known.append("extend" in output.phase_seconds)
+        return output
+
+
+class Extending:
+    """The worker, each of whose answers has the time of the extend before."""
+
+    def __init__(self, worker):
+        self._worker = worker
+
+    def __getattr__(self, name):
+        return getattr(self._worker, name)
+
+    def step(self, plan, answer):
+        self._worker.step(plan, lambda out: answer(replace(out, phase_seconds={**out.phase_seconds, "extend": 1e-3})))
+
+
 class Counting:
     """The worker, with the numbers of its steps in a row: each share counts its own."""
 
