@@ -37,9 +37,10 @@ OURS: dict[str, tuple[str, dict[str, Any]]] = {
     AERIE: ("fused taps", {}),
     "Aerie with norms": ("norms", {}),
     "Aerie with norms, every row to the full depth": ("norms", {"draw_depth": False}),
+    "Aerie with a normed residual": ("normed residual", {}),
 }
-"""Aerie's heads: arms of the ablation, and what of the stage `train` differs. The other trainer has norms, too, and
-unrolls every row to the full depth.
+"""Aerie's heads: arms of the ablation, and what of the stage `train` differs. The other trainer has norms, too, unrolls
+every row to the full depth and takes the residual behind its norm.
 """
 SPECULATORS = Path(__file__).with_name("peers") / "train_speculators.py"
 VARIANTS = {

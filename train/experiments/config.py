@@ -38,6 +38,8 @@ class Arm(Section):
     """Whether the head begins at random or as the target's last layer, its norm and output rows aside."""
     norms: bool = False
     """EAGLE-3.1's norms on the taps and on what the head feeds back."""
+    norm_before_residual: bool = False
+    """speculators' residual, which is taken behind the hidden state's norm."""
     mask: Literal["right", "stale"] = "right"
     """`right` counts drafts as `train/heads/loss.py` does; `stale` is the mask of EAGLE's trainer, 1-2 columns late."""
     template: Literal["right", "none"] = "right"

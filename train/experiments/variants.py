@@ -43,6 +43,7 @@ def settings_of(proxy: PipelineConfig, arm: Arm, *, place: int, places: int) -> 
         "loss": TrainStage().loss if arm.loss == FEATURE else arm.loss,
         "tap_norms": arm.norms,
         "norm_output": arm.norms,
+        "norm_before_residual": arm.norm_before_residual,
         "documents": (place * part, place * part + arm.answers),
         "peagle": proxy.train.peagle.model_dump() | {"layers": arm.layers},
     }

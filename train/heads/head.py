@@ -2,7 +2,7 @@
 
 `train/heads/unroll.py` drives it; `spec/` has its own forward for serving. Parameter names are the keys of SpecForge's
 checkpoints, so exporting renames nothing. Equations (F0)..(F8) are those of EAGLE-3 (Li et al., 2025) with the residual
-taken before its norm and pre-norm feedback; EAGLE-3.1's norms are switches.
+taken before its norm and pre-norm feedback; EAGLE-3.1's norms are switches, and so is speculators' residual.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,8 @@ class HeadShape:
     """EAGLE-3.1: each tap has its own norm before `fc`."""
     norm_output: bool = False
     """EAGLE-3.1: the next level reads the normed output."""
+    norm_before_residual: bool = False
+    """speculators: attention's output is added to the normed hidden state."""
 
     @property
     def group(self) -> int:
@@ -130,6 +132,8 @@ class Head(nn.Module):
     def finish(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         """(F4)..(F6): the residual and the attention output [rows, heads, columns, head_dim] -> the pre-norm output."""
         layer = self.midlayer
+        if self.shape.norm_before_residual:
+            hidden = layer.hidden_norm(hidden)
         b = hidden + layer.self_attn.o_proj(mixed.transpose(1, 2).flatten(2))  # [rows, columns, hidden]
         return b + layer.mlp(layer.post_attention_layernorm(b))
 

@@ -61,6 +61,7 @@ def specforge_config(shape: HeadShape) -> dict[str, object]:
         },
         **({"fc_norm": True} if shape.tap_norms else {}),
         **({"norm_output": True} if shape.norm_output else {}),
+        **({"norm_before_residual": True} if shape.norm_before_residual else {}),
     }
 
 

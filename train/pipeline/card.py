@@ -20,7 +20,8 @@ from aerie.train.pipeline.fitting.config import TrainStage
 from aerie.train.pipeline.folder import manifest_of
 
 _ABOUT = """{kind} for the target named below: hidden size {hidden}, MLP {intermediate}, taps at boundaries {taps} \
-(the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}."""
+(the residual streams entering these layers), a draft vocabulary of {draft} of {size} ids{norms}{residual}."""
+_RESIDUAL = """, and a residual that is taken behind its norm, which Aerie and vLLM read and SGLang does not"""
 
 _WIDTH = 120
 _TEXT = """# {name}
@@ -119,6 +120,7 @@ def _about(stage: TrainStage, shape: HeadShape) -> str:
         draft=shape.draft_vocabulary,
         size=shape.vocabulary,
         norms=f", {' and '.join(norms)} as in EAGLE-3.1" if norms else "",
+        residual=_RESIDUAL if stage.norm_before_residual else "",
     )
 
 

@@ -79,6 +79,7 @@ def shape_of(head_config: dict[str, Any]) -> HeadShape:
         max_positions=head_config["max_position_embeddings"],
         tap_norms=head_config.get("fc_norm", False),
         norm_output=head_config.get("norm_output", False),
+        norm_before_residual=head_config.get("norm_before_residual", False),
     )
 
 
@@ -125,7 +126,7 @@ def speculators_config(head_config: dict[str, Any], shape: HeadShape, target: Pa
         "draft_vocab_size": shape.draft_vocabulary,
         "target_hidden_size": shape.hidden,
         "eagle_aux_hidden_state_layer_ids": list(shape.boundaries),
-        "norm_before_residual": False,
+        "norm_before_residual": shape.norm_before_residual,
         "norm_before_fc": False,
         "fc_norm": shape.tap_norms,
         "norm_output": shape.norm_output,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,17 +41,32 @@ def _served(exported: Path, folder: Path, target: LlamaForCausalLM) -> ServedHea
     return ServedHead(config, weights, pool, make_attention("reference"), positions=64)
 
 
-@pytest.mark.parametrize("rope", [Rope(), Rope(5e4, "llama3", 4.0, 1.0, 4.0, 24)])
+@pytest.mark.parametrize(
+    "switches",
+    [
+        {},
+        {"rope": Rope(5e4, "llama3", 4.0, 1.0, 4.0, 24)},
+        {"tap_norms": True, "norm_output": True},
+        {"norm_before_residual": True},
+        {"norm_output": True, "norm_before_residual": True},
+    ],
+    ids=str,
+)
 @torch.inference_mode()
-def test_serving_computes_what_was_trained(rope: Rope, target: Path, llama: LlamaForCausalLM, tmp_path: Path) -> None:
+def test_serving_computes_what_was_trained(
+    switches: dict[str, Any], target: Path, llama: LlamaForCausalLM, tmp_path: Path
+) -> None:
     end, boundaries = OutputEnd(target), (2, 4, 5)
     vocabulary = draft_vocabulary([], kept=300, size=400, always=range(100, 140))
     torch.manual_seed(0)
-    started = Head(replace(shape_for(end.model, boundaries, 300), rope=rope))
+    started = Head(replace(shape_for(end.model, boundaries, 300), **switches))
+    for name, weight in started.named_parameters():
+        if "norm" in name:  # norms of ones would hide where they stand
+            torch.nn.init.uniform_(weight, 0.5, 2.0)
     write_head(started, vocabulary, tmp_path)
     trained = load_exported(tmp_path, started.shape)
     served = _served(tmp_path, target, llama)
-    assert served.config.taps == boundaries and served.config.source != "" and served.config.rope == rope
+    assert served.config.taps == boundaries and served.config.source != "" and served.config.rope == started.shape.rope
     assert served.target_ids(torch.arange(300)).tolist() == vocabulary.draft_to_target.tolist()
 
     ids = torch.randint(400, (1, 12))

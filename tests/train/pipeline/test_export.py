@@ -135,6 +135,16 @@ def test_provenance_may_be_required(shared: PipelineConfig, tmp_path: Path) -> N
         build_worker(load_config(None, [*required, f"spec.head={bare}"]))
 
 
+def test_a_head_with_a_normed_residual_is_read_from_both_layouts(ready: PipelineConfig) -> None:
+    config = changed(ready, train={"norm_before_residual": True, "steps": 2})
+    folder, model = run_to(config, "export"), read_model_config(Path(config.target))
+    for layout in ("specforge", "speculators"):
+        assert open_head(folder / layout, model, torch.float32).config.norm_before_residual
+        assert "which Aerie and vLLM read and SGLang does not" in " ".join(
+            (folder / layout / "README.md").read_text().split()
+        )
+
+
 def test_a_head_with_the_norms_of_eagle_3_1_is_served(ready: PipelineConfig) -> None:
     config = changed(ready, train={"tap_norms": True, "norm_output": True, "steps": 2})
     folder = run_to(config, "export") / "specforge"

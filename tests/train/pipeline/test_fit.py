@@ -74,6 +74,7 @@ def test_online_features_train_the_same_head(shared: PipelineConfig, answered: P
     [
         *({"loss": name} for name in OBJECTIVES if name != "cross_entropy"),
         {"tap_norms": True, "norm_output": True},
+        {"norm_before_residual": True},
         {"optimizer": "muon"},
         {"precision": "bfloat16"},
         {"accumulate": 2, "epochs": 2, "steps": None},

@@ -24,8 +24,9 @@ from tests.train.pipeline.tiny import SURROUNDINGS, changed, run_to, tree_bytes
 PEAGLE = {"kind": "peagle", "depth": 4, "peagle": {"layers": 2, "elements": 100}}
 
 
-def test_the_whole_way_of_a_p_eagle_head(ready: PipelineConfig) -> None:
-    config = changed(ready, train=PEAGLE)
+@pytest.mark.parametrize("normed", [False, True])
+def test_the_whole_way_of_a_p_eagle_head(ready: PipelineConfig, normed: bool) -> None:
+    config = changed(ready, train=PEAGLE | {"norm_before_residual": normed})
     folder, model = run_to(config, "export"), read_model_config(Path(config.target))
     trained = load_file(Path(config.work) / "train/head/model.safetensors")
     for layout in ("specforge", "speculators"):
@@ -36,7 +37,8 @@ def test_the_whole_way_of_a_p_eagle_head(ready: PipelineConfig) -> None:
         checkpoint = open_head(folder / layout, model, torch.float32)
         opened = checkpoint.config
         assert opened.layers == 2 and peagle.mask_token_of(checkpoint) == mask_token(config)
-        assert opened.taps == (2, 4, 5) and opened.draft_vocabulary == 300 and not opened.norm_before_residual
+        assert opened.taps == (2, 4, 5) and opened.draft_vocabulary == 300
+        assert opened.norm_before_residual is normed
         text = (folder / layout / "README.md").read_text()
         assert "P-EAGLE draft head of 2 decoder layers" in text and "- peagle" in text
         assert origin_of(folder / layout) is not None
@@ -80,6 +82,9 @@ def test_training_goes_on_from_heads_of_either_kind(
     discard(Path(ready.work), "train")
     with pytest.raises(ConfigError, match=r"another number of layers: it has 2, here it is 3"):
         run_to(changed(ready, train=more | {"peagle": {"layers": 3}}), "train")
+    discard(Path(ready.work), "train")
+    with pytest.raises(ConfigError, match=r"another norm_before_residual: it has False, here it is True"):
+        run_to(changed(ready, train=more | {"norm_before_residual": True}), "train")
     discard(Path(ready.work), "train")
     with pytest.raises(ConfigError, match=r"another kind: it has peagle, here it is eagle3"):
         run_to(changed(ready, train={"start_from": str(kept), "steps": 1}), "train")

@@ -80,8 +80,9 @@ class ParallelHead(nn.Module):
         layers: list[Any] = list(self.layers)  # of two classes
         for index, layer in enumerate(layers):
             if index == 0:
-                # embedding and hidden state: [rows, elements, 2 * hidden]
-                read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(hidden)], -1)
+                normed = layer.hidden_norm(hidden)
+                read = torch.cat([layer.input_layernorm(embedded), normed], -1)  # [rows, elements, 2 * hidden]
+                hidden = normed if self.shape.head.norm_before_residual else hidden
             else:
                 read = layer.input_layernorm(hidden)
             hidden = hidden + _attend(self.shape.head, layer.self_attn, read, rotations, blocks)

@@ -66,7 +66,7 @@ def parallel_config(shape: ParallelShape, depth: int) -> dict[str, object]:
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "eagle_aux_hidden_state_layer_ids": list(head.boundaries),
-        "norm_before_residual": False,
+        "norm_before_residual": head.norm_before_residual,
         "ptd_token_id": shape.mask_token,
         "num_depths": depth,
     }

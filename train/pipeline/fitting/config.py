@@ -53,6 +53,8 @@ class TrainStage(Section):
     """EAGLE-3.1: a norm for each tap before they are fused."""
     norm_output: bool = False
     """EAGLE-3.1: feed back the normed output."""
+    norm_before_residual: bool = False
+    """speculators: take the residual behind the hidden state's norm. vLLM reads such heads, SGLang does not."""
     epochs: int = Field(default=1, ge=1)
     steps: int | None = Field(default=None, ge=1)
     """Updates; by default as many as the epochs need."""

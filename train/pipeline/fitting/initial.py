@@ -96,7 +96,8 @@ def _induce(head: Head, end: OutputEnd) -> None:
 
 def _shape(stage: TrainStage, end: OutputEnd, index: Index, vocabulary: DraftVocabulary) -> HeadShape:
     shape = shape_for(end.model, index.boundaries, len(vocabulary.draft_to_target), stage.intermediate_size)
-    return replace(shape, tap_norms=stage.tap_norms, norm_output=stage.norm_output)
+    norms = ("tap_norms", "norm_output", "norm_before_residual")
+    return replace(shape, **{name: getattr(stage, name) for name in norms})
 
 
 def shape_for(
@@ -150,8 +151,8 @@ def _checked(folder: Path, shape: HeadShape, index: Index, vocabulary: DraftVoca
     config = specforge_config(shape)
     begun_config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     _same(folder, "set of taps (boundaries)", list(boundaries_of(begun_config)), list(shape.boundaries))
-    for key in ("intermediate_size", "fc_norm", "norm_output"):
-        _same(folder, key, begun_config.get(key), config.get(key))
+    for key in ("intermediate_size", "fc_norm", "norm_output", "norm_before_residual"):
+        _same(folder, key, begun_config.get(key, False), config.get(key, False))
     tensors = load_file(weights)
     ids = tensors["d2t"] + torch.arange(begun_config["draft_vocab_size"])  # [draft vocabulary]
     if not torch.equal(ids, vocabulary.draft_to_target):

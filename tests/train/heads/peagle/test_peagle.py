@@ -1,6 +1,7 @@
 """P-EAGLE's training equals its serving: elements, who sees whom, what is dropped, parts, and the loss."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -23,9 +24,10 @@ IDS = torch.arange(0, 50, 2)
 VOCABULARY = DraftVocabulary(IDS, 50, 1.0)
 
 
-def head_of(layers: int = 2) -> tuple[ParallelHead, Tensor]:
+def head_of(layers: int = 2, *, norm_before_residual: bool = False) -> tuple[ParallelHead, Tensor]:
     torch.manual_seed(0)
     shape = HeadShape(24, 40, 4, 2, 8, 50, len(IDS), (2, 4, 5), 1e-6, Rope(), 64)
+    shape = replace(shape, norm_before_residual=norm_before_residual)
     head = ParallelHead(ParallelShape(shape, layers, MASK)).double()
     for weight in head.parameters():
         torch.nn.init.normal_(weight, std=0.3)
@@ -247,8 +249,9 @@ def test_rotations_are_those_of_the_other_head() -> None:
     assert torch.allclose(rotate(x, cosines[0], sines[0]), x)
 
 
-def test_a_head_begun_from_an_eagle3_one_reads_pairs_as_it_does() -> None:
-    parallel, embedding = head_of(layers=2)
+@pytest.mark.parametrize("norm_before_residual", [False, True])
+def test_a_head_begun_from_an_eagle3_one_reads_pairs_as_it_does(norm_before_residual: bool) -> None:
+    parallel, embedding = head_of(layers=2, norm_before_residual=norm_before_residual)
     torch.manual_seed(2)
     single = Head(parallel.shape.head).double()
     start_from(parallel, single.state_dict())
