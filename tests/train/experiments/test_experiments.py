@@ -153,7 +153,7 @@ def test_the_shipped_table_shares_its_heads(proxy: PipelineConfig) -> None:
         for arm in one.arms
         for stage in [settings_of(proxy, arm, place=0, places=3)]
     }
-    assert (sum(len(one.arms) for one in found.values()), len(heads)) == (31, 26)
+    assert (sum(len(one.arms) for one in found.values()), len(heads)) == (33, 28)
     with_feature = {arm.name: arm for arm in found["ablation"].arms}
     direct = with_feature["direct"]
     assert direct.differing(with_feature[str(direct.beside)]) == ["loss"], "the same test and the same rows"
