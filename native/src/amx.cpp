@@ -1,8 +1,8 @@
 // x W^T by AMX: sixteen rows of x at a time with 32 inputs of 32 outputs. W is stored in bf16 as for dot products, with
 // whole tiles of inputs, or in 8 bits, which are widened tile by tile. x is rounded to bf16, or split into three of its
 // numbers that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs in order, so a
-// row's result does not depend on the number of rows; rows that a tile lacks are zeros. Vectors multiply one or two
-// rows of rounded x by integers, with the same sums (amx_rows.h).
+// row's result does not depend on the number of rows; rows that a tile lacks are zeros. Vectors multiply a few rows of
+// rounded x, with the same sums (amx_rows.h).
 #include "amx_rows.h"
 
 #include <vector>
@@ -22,10 +22,12 @@ using namespace aerie;
 namespace amx {
 namespace {
 
-constexpr long kMostTokens = 256;  // whose inputs fit the cache
-constexpr long kFew = 2;           // rows that vectors multiply by integers faster than tiles do
-constexpr long kAlone = 1 << 20;   // multiply-adds, not worth a second thread
-constexpr long kLine = 64;         // bytes of a cache line
+constexpr long kMostTokens = 256;   // whose inputs fit the cache
+constexpr long kFew = 4;            // rows that vectors multiply faster than tiles do
+constexpr long kFewByIntegers = 2;  // the same, where vectors have to widen weights, too
+constexpr long kTogether = 4;       // panels, whose weights memory sends at once
+constexpr long kAlone = 1 << 20;    // multiply-adds, not worth a second thread
+constexpr long kLine = 64;          // bytes of a cache line
 constexpr long kTileOfWeights = kTileInputs * kPanel;
 constexpr long kBytesAhead = 2048;  // of all panels at once, to prefetch
 constexpr long kPlaces = 2;         // tiles of rows, or panels, whose sums are kept at once
@@ -171,18 +173,28 @@ void multiply_by(const Weight* weights, const Inputs<Parts>& x, const Outputs& o
   }
 }
 
-// The panels of integers from `begin` to `end` for one or two rows, x [tokens, tiles * kTileInputs], rounded.
-void multiply_rows(const int8_t* weights, const float* x, const Outputs& outputs, long tokens, long tiles, long begin,
+template <class Weight>
+using SumRows = void (*)(float*, const float*, const Weight*, long, long);
+
+template <int Panels, class Weight>
+SumRows<Weight> sum_of(long rows) {
+  constexpr SumRows<Weight> by_rows[kFew] = {sum_rows<1, Panels, Weight>, sum_rows<2, Panels, Weight>,
+                                             sum_rows<3, Panels, Weight>, sum_rows<4, Panels, Weight>};
+  return by_rows[rows - 1];
+}
+
+// The panels from `begin` to `end` for a few rows, x [tokens, tiles * kTileInputs], rounded.
+template <class Weight>
+void multiply_rows(const Weight* weights, const float* x, const Outputs& outputs, long tokens, long tiles, long begin,
                    long end) {
-  alignas(kLine) float sums[4 * kPanel];
+  alignas(kLine) float sums[kFew * kTogether * kPanel];
   const long apart = tiles * kTileOfWeights;
   for (long panel = begin, many; panel < end; panel += many) {
-    many = panel + 4 / tokens <= end ? 4 / tokens : 1;
-    const auto wide = tokens == 1 ? sum_rows<1, 4> : sum_rows<2, 2>;
-    const auto narrow = tokens == 1 ? sum_rows<1, 1> : sum_rows<2, 1>;
+    many = panel + kTogether <= end ? kTogether : 1;
+    const auto sum = many > 1 ? sum_of<kTogether, Weight>(tokens) : sum_of<1, Weight>(tokens);
     {
       const NoDenormals here;
-      (many > 1 ? wide : narrow)(sums, x, weights + panel * apart, apart, tiles);
+      sum(sums, x, weights + panel * apart, apart, tiles);
     }
     outputs.put(sums, many * kPanel, 0, tokens, panel * kPanel, many * kPanel);
   }
@@ -196,9 +208,11 @@ void multiply_few(const Outputs& outputs, const float* x, const Matrix& matrix, 
     std::memcpy(rounded.data() + row * wide, x + row * matrix.inputs, matrix.inputs * sizeof(float));
   settle(rounded.data(), tokens * wide, true);
   const float* const numbers = rounded.data();
-  const auto panels = static_cast<const int8_t*>(matrix.panels);
-  in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs),
-           [&, numbers](long begin, long end) { multiply_rows(panels, numbers, outputs, tokens, tiles, begin, end); });
+  const auto rows = [&, numbers](const auto* panels) {
+    in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs * tokens),
+             [&](long begin, long end) { multiply_rows(panels, numbers, outputs, tokens, tiles, begin, end); });
+  };
+  matrix.scales ? rows(static_cast<const int8_t*>(matrix.panels)) : rows(static_cast<const uint16_t*>(matrix.panels));
 }
 
 template <int Parts>
@@ -241,7 +255,8 @@ extern "C" void multiplied_by_amx([[maybe_unused]] float* out, [[maybe_unused]] 
 #ifdef AERIE_AMX
   const Outputs outputs(out, *matrix, adds);
   if (matrix->multiplier == Multiplier::kAmx) return amx::multiply<3>(outputs, x, *matrix, tokens);
-  if (matrix->scales && tokens <= amx::kFew) return amx::multiply_few(outputs, x, *matrix, tokens);
+  const long few = matrix->scales ? amx::kFewByIntegers : amx::kFew;
+  if (tokens <= few) return amx::multiply_few(outputs, x, *matrix, tokens);
   amx::multiply<1>(outputs, x, *matrix, tokens);
 #endif
 }

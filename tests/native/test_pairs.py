@@ -160,15 +160,18 @@ def test_amx_widens_integers(out: int, wide: int, multiplier: Multiplier, parts:
 
 
 @needs_amx
+@pytest.mark.parametrize("integers", [False, True])
 @pytest.mark.parametrize("size", [1.0, 1e-30, 1e-37, 1e30])
-def test_one_or_two_rows_by_vectors_are_those_of_tiles(size: float) -> None:
+def test_few_rows_by_vectors_are_those_of_tiles(size: float, integers: bool) -> None:
     """Also where numbers are so small that AMX takes them for zeros."""
     for out, wide in [*MATRICES, (160, 320)]:
-        matrix, x = rounded(torch.randn(out, wide)), torch.randn(40, wide) * size
-        packed, residual = pack_int8_for(Multiplier.AMX_BF16)(matrix), torch.randn(40, out) * size
+        weight, x = torch.randn(out, wide), torch.randn(40, wide) * size
+        found = pack_int8_for(Multiplier.AMX_BF16)(rounded(weight)) if integers else pack_amx(weight.bfloat16())
+        assert isinstance(found, Panels)
+        packed, residual = found, torch.randn(40, out) * size
         tiled, added = packed(x, None), packed.add_to(residual.clone(), x, None)
-        for count in (1, 2):
-            for first in range(0, 40, count):
+        for count in (1, 2, 3, 4):
+            for first in range(0, 41 - count, count):
                 rows = slice(first, first + count)
                 assert torch.equal(packed(x[rows], None), tiled[rows])
                 assert torch.equal(packed.add_to(residual[rows].clone(), x[rows], None), added[rows])
