@@ -44,9 +44,9 @@ class VerifyCosts:
         )
         self._features = np.zeros(knots + _OTHERS)
         self._ramp = np.arange(most_tokens + 1) / TILE
-        self._rising, self._beyond, self._line = np.zeros((3, most_tokens + 1))
-        self._risen = -1, 0.0
-        """Samples, and what each node adds beside, of which `_rising` was made."""
+        self._added, self._beyond, self._line = np.zeros((3, most_tokens + 1))
+        self._made_of = -1, 0.0
+        """Samples, and what each node adds beside, of which `_added` was made."""
 
     @property
     def samples(self) -> int:
@@ -74,13 +74,13 @@ class VerifyCosts:
         """Writes into `out` [count] the seconds of a pass over 0, 1, ... nodes, of which each but the roots takes
         `each` seconds more. Never falls.
         """
-        if self._risen != (self._fit.samples, each):
-            self._rise(each)
+        if self._made_of != (self._fit.samples, each):
+            self._add_up(each)
         count, weights = len(out), self._fit.weights
         seen = context / max(rows, 1) / _KILO  # by a node
         sight, more = (seen * weight for weight in weights[_SIGHT].tolist())
         np.multiply(self._ramp[:count], TILE * sight, out=out)
-        out += self._rising[:count]
+        out += self._added[:count]
         held = max(float(np.dot(weights[_HELD], _held(context))), 0.0)
         out += float(weights[0]) + held - rows * (each + sight)
         flat = min(_FLAT * rows, count)
@@ -93,14 +93,13 @@ class VerifyCosts:
         """What one of `rows` rows adds by having several nodes, beside these."""
         return max(float(self._fit.weights[_SEVERAL]), 0.0) / TILE * _seen(rows, context)
 
-    def _rise(self, each: float) -> None:
-        """What the nodes of a step add, made anew after each sample; never falls."""
-        weights, rising, line = self._fit.weights, self._rising, self._line
-        np.dot(self._hats, weights[self._table], out=rising)
+    def _add_up(self, each: float) -> None:
+        """What the nodes of a step add, made anew after each sample."""
+        weights, added, line = self._fit.weights, self._added, self._line
+        np.dot(self._hats, weights[self._table], out=added)
         np.multiply(self._ramp, weights[1] + TILE * each, out=line)
-        rising += line
-        np.maximum.accumulate(rising, out=rising)
-        self._risen = self._fit.samples, each
+        added += line
+        self._made_of = self._fit.samples, each
 
     def _of(self, work: StepWork) -> Doubles:
         features = self._features

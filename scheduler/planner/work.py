@@ -1,4 +1,4 @@
-"""What a step does, as far as its duration depends on it. Used by `costs`, and by all that ask it."""
+"""The work of a step. Used by `costs`, and by all that ask it."""
 
 from dataclasses import dataclass
 
