@@ -64,7 +64,7 @@ def dots_here() -> bool:
 
 def amx_here() -> bool:
     """Whether this CPU, the library for it and the system have AMX's tiles of bf16."""
-    return {"amx_tile", "amx_bf16"} <= (cpu_features() or frozenset()) and bool(library().permit_amx())
+    return {"amx_tile", "amx_bf16", "avx512_bf16"} <= (cpu_features() or frozenset()) and bool(library().permit_amx())
 
 
 def pack(weight: Tensor) -> Packed | None:

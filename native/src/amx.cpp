@@ -3,9 +3,10 @@
 // numbers that add up to it, so that nothing is rounded but sums. Every sum is over the tiles of inputs in order, so a
 // row's result does not depend on the number of rows; rows that a tile lacks are zeros. Vectors multiply a few rows of
 // rounded x, with the same sums (amx_rows.h).
-#include "amx_rows.h"
-
 #include <vector>
+
+#include "amx_rows.h"
+#include "amx_sums.h"
 
 #include "crew.h"
 #include "outputs.h"
@@ -27,10 +28,7 @@ constexpr long kFew = 4;            // rows that vectors multiply faster than ti
 constexpr long kFewByIntegers = 2;  // the same, where vectors have to widen weights, too
 constexpr long kTogether = 4;       // panels, whose weights memory sends at once
 constexpr long kAlone = 1 << 20;    // multiply-adds, not worth a second thread
-constexpr long kLine = 64;          // bytes of a cache line
-constexpr long kTileOfWeights = kTileInputs * kPanel;
-constexpr long kBytesAhead = 2048;  // of all panels at once, to prefetch
-constexpr long kPlaces = 2;         // tiles of rows, or panels, whose sums are kept at once
+constexpr long kOnce = kPlaces * kTileRows;  // rows that are multiplied at once
 
 // x in bf16, in tiles of rows and of inputs as they are read: [rows / 16, inputs / 32, Parts, 16, 32].
 template <int Parts>
@@ -57,11 +55,10 @@ class Inputs {
       }
   }
 
-  static constexpr long kTile = kTileRows * kTileInputs;
-
  private:
   // The number rounded to bf16, then what is left of it, twice.
-  static void split(uint16_t* to, float* numbers) {
+  static void split(uint16_t* to, const float* numbers) {
+    if (Parts == 1) return halve_for_amx(to, numbers), halve_for_amx(to + kLanes, numbers + kLanes);
     for (long i = 0; i < kTileInputs; i += kLanes) {
       Floats rest = load(numbers + i);
       for (int part = 0; part < Parts; ++part) {
@@ -72,66 +69,10 @@ class Inputs {
     }
   }
 
+  static constexpr long kTile = kTileOfX;
   uint16_t* at_;
   long tiles_;
 };
-
-// Integers as numbers of bf16, in pairs. Of each 32, the first half are the first inputs of the pairs.
-inline void widen(uint16_t* to, const int8_t* from, long count) {
-  for (long i = 0; i < count; i += 2 * kLanes) {
-    // A whole number of bf16 is the upper half of a float.
-    const Words one = same_bits<Words>(widened(from + i)), other = same_bits<Words>(widened(from + i + kLanes));
-    store(to + i, one >> 16 | (other & 0xFFFF0000u));
-  }
-}
-
-// Prefetches the tile of weights that lies `ahead` bytes behind this one; where only that is `left` of the panel, it is
-// further by the `others` that are computed with it.
-template <class Weight>
-inline void prefetch(const Weight* from, long ahead, long left, long others) {
-  const char* const next = reinterpret_cast<const char*>(from) + ahead + (ahead < left ? 0 : others);
-#pragma GCC unroll 32
-  for (long line = 0; line < kTileOfWeights * static_cast<long>(sizeof(Weight)); line += kLine)
-    __builtin_prefetch(next + line);
-}
-
-// Sums of tiles of rows from `x` on and panels from `weights` on, in tiles: 0 and 1 for the halves of the first panel
-// and rows, 2 and 3 for the second panel or the second rows.
-template <int Parts, int Rows, int Panels, class Weight>
-void sum_up(const uint16_t* x, const Weight* weights, long tiles) {
-  static_assert(Rows * Panels <= kPlaces);
-  constexpr long tile = Inputs<Parts>::kTile, bytes = kTileOfWeights * sizeof(Weight);
-  const long apart = tiles * kTileOfWeights;
-  alignas(kLine) uint16_t wide[2 * kPlaces][sizeof(Weight) == 1 ? kTileOfWeights : 1];  // two steps at a time
-  zero_tile<0>(), zero_tile<1>();
-  if (Rows * Panels > 1) zero_tile<2>(), zero_tile<3>();
-  for (long step = 0; step < tiles; ++step) {
-    const uint16_t* const own = x + step * Parts * tile;
-    for (int panel = 0; panel < Panels; ++panel) {
-      const Weight* const stored = weights + panel * apart + step * kTileOfWeights;
-      prefetch(stored, kBytesAhead / Panels, (tiles - step) * bytes, (Panels - 1) * tiles * bytes);
-      const uint16_t* from;
-      if constexpr (sizeof(Weight) == 1) {
-        widen(wide[step % 2 * kPlaces + panel], stored, kTileOfWeights);
-        from = wide[step % 2 * kPlaces + panel];
-      } else {
-        from = stored;
-      }
-      load_tile<4>(from, 2 * kLine);
-      load_tile<5>(from + kLine / 2, 2 * kLine);
-#pragma GCC unroll 3
-      for (int part = 0; part < Parts; ++part) {
-        load_tile<6>(own + part * tile, kLine);
-        if (panel == 0) add_tile_product<0, 6, 4>(), add_tile_product<1, 6, 5>();
-        if (panel == 1) add_tile_product<2, 6, 4>(), add_tile_product<3, 6, 5>();
-        if (Rows == 2) {
-          load_tile<7>(own + (tiles * Parts + part) * tile, kLine);
-          add_tile_product<2, 7, 4>(), add_tile_product<3, 7, 5>();
-        }
-      }
-    }
-  }
-}
 
 // Writes `rows` rows of the sums of a panel, in the tiles First and First + 1 of `whole` rows.
 template <int First>
@@ -147,29 +88,46 @@ void put(const Outputs& outputs, long row, long rows, long whole, long panel) {
   outputs.put(sums, kPanel, row, rows, output, kPanel);
 }
 
-inline uint16_t* on_a_line(uint16_t* numbers) {
-  return reinterpret_cast<uint16_t*>((reinterpret_cast<uintptr_t>(numbers) + kLine - 1) / kLine * kLine);
-}
+// The product of `tokens` rows, whose tiles have `whole` rows, by one panel of weights, or by two.
+template <int Parts>
+struct Rows {
+  template <class Weight>
+  void by_one(const Weight* weights, long panel) const {
+    for (long row = 0; row < tokens; row += kOnce) {
+      const bool both = row + kTileRows < tokens;
+      const auto sum = both ? sum_up<Parts, 2, 1, Weight> : sum_up<Parts, 1, 1, Weight>;
+      sum(x.of(row / kTileRows), weights, x.tiles(), row == 0);
+      put<0>(outputs, row, std::min(kTileRows, tokens - row), whole, panel);
+      if (both) put<2>(outputs, row + kTileRows, std::min(kTileRows, tokens - row - kTileRows), whole, panel);
+    }
+  }
+
+  template <class Weight>
+  void by_two(const Weight* weights, long panel) const {
+    sum_up<Parts, 1, 2>(x.of(0), weights, x.tiles(), true);
+    put<0>(outputs, 0, tokens, whole, panel), put<2>(outputs, 0, tokens, whole, panel + 1);
+  }
+
+  const Inputs<Parts>& x;
+  const Outputs& outputs;
+  long tokens, whole = std::min(tokens, kTileRows);
+};
 
 // The panels from `begin` to `end` of weights [outputs / kPanel, tiles, kTileOfWeights] for `tokens` rows.
 template <int Parts, class Weight>
 void multiply_by(const Weight* weights, const Inputs<Parts>& x, const Outputs& outputs, long tokens, long begin,
                  long end) {
-  const long whole = std::min(tokens, kTileRows), apart = x.tiles() * kTileOfWeights;
-  const AmxTiles tiles(whole);
-  for (long panel = begin, many; panel < end; panel += many) {
-    many = tokens <= kTileRows && panel + 1 < end ? 2 : 1;
-    if (many == 2) {
-      sum_up<Parts, 1, 2>(x.of(0), weights + panel * apart, x.tiles());
-      put<0>(outputs, 0, tokens, whole, panel), put<2>(outputs, 0, tokens, whole, panel + 1);
-    }
-    for (long row = 0; many == 1 && row < tokens; row += 2 * kTileRows) {
-      const bool both = row + kTileRows < tokens;
-      const auto sum = both ? sum_up<Parts, 2, 1, Weight> : sum_up<Parts, 1, 1, Weight>;
-      sum(x.of(row / kTileRows), weights + panel * apart, x.tiles());
-      put<0>(outputs, row, std::min(kTileRows, tokens - row), whole, panel);
-      if (both) put<2>(outputs, row + kTileRows, std::min(kTileRows, tokens - row - kTileRows), whole, panel);
-    }
+  const Rows<Parts> rows{x, outputs, tokens};
+  const AmxTiles tiles(rows.whole);
+  const long apart = x.tiles() * kTileOfWeights;
+  for (long panel = begin; panel < end; ++panel) {
+    const Weight* const own = weights + panel * apart;
+    if (tokens <= kTileRows && panel + 1 < end)
+      rows.by_two(own, panel++);
+    else if (tokens <= kOnce)
+      rows.by_one(own, panel);
+    else
+      rows.by_one(in_bf16(own, x.tiles()), panel);
   }
 }
 
@@ -206,7 +164,11 @@ void multiply_few(const Outputs& outputs, const float* x, const Matrix& matrix, 
   rounded.assign(tokens * wide, 0.0f);
   for (long row = 0; row < tokens; ++row)
     std::memcpy(rounded.data() + row * wide, x + row * matrix.inputs, matrix.inputs * sizeof(float));
-  settle(rounded.data(), tokens * wide, true);
+  for (long i = 0; i < tokens * wide; i += kLanes) {
+    uint16_t halves[kLanes];
+    halve_for_amx(halves, rounded.data() + i);
+    store(rounded.data() + i, widened(halves));
+  }
   const float* const numbers = rounded.data();
   const auto rows = [&, numbers](const auto* panels) {
     in_parts((outputs.count + kPanel - 1) / kPanel, kAlone / (kPanel * matrix.inputs * tokens),

@@ -55,6 +55,13 @@ inline void store_tile(void* to, long pitch) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(pitch), "i"(Tile) : "memory");
 }
 
+// A vector of numbers as AMX takes them: rounded to bf16, to nearest and ties to even, denormal ones to zeros.
+inline void halve_for_amx(uint16_t* to, const float* from) {
+  __m256i halves;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(halves) : "v"(load(from)));
+  store(to, halves);
+}
+
 // To sums [row, output] of fp32, x [row, inputs] times weights [inputs / 2, output, 2].
 template <int Sums, int X, int Weights>
 inline void add_tile_product() {
