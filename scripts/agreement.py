@@ -121,18 +121,20 @@ class Witness:
         self._read = 0
 
     def figures(self, count: int, warm_up: int) -> Figures:
-        """Figures of the next `count` requests without the first `warm_up`, which are identified by their seeds."""
+        """Figures of the next `count` requests without the first `warm_up`. Their seeds are their numbers; a request
+        with another seed is a tool's own look at the server.
+        """
         deadline = time.monotonic() + LOG_SECONDS
-        while len(lines := self._lines()[self._read :]) < count:
+        while len(lines := [line for line in self._lines()[self._read :] if line["seed"] < count]) < count:
             if time.monotonic() > deadline:
                 raise NoAgreement(f"the server's log has {len(lines)} requests of {count}: is it Aerie's?")
             time.sleep(0.1)
-        self._read += len(lines)
+        self._read = len(self._lines())
         return figures_of_log([line for line in lines if line["seed"] >= warm_up])
 
     def _lines(self) -> list[dict[str, Any]]:
-        figures_read = self._log.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in figures_read if line.startswith('{"event": "request"')]
+        logged = self._log.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in logged if line.startswith('{"event": "request"')]
 
 
 def figures_of_log(lines: Sequence[dict[str, Any]]) -> Figures:

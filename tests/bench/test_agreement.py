@@ -56,6 +56,7 @@ def test_the_server_s_log_is_a_witness_by_the_same_definitions(
     log.write_text("INFO: a line of another kind\n" + line(0, "2026-01-01T00:00:09.000+00:00", 9.0, 8.0))
     witness = agreement.Witness(log)
     with log.open("a") as file:
+        file.write(line(1 << 62, "2026-01-01T00:00:09.500+00:00", 0.1, 0.1, tokens=1))  # a tool's look at the server
         file.write(line(1, "2026-01-01T00:00:10.000+00:00", 1.0, 0.5))
         file.write(line(2, "2026-01-01T00:00:11.000+00:00", 1.0, 0.5))
     expected = {"TPOT p50 (ms)": 50.0, "TTFT p50 (ms)": 500.0, "E2E p50 (ms)": 1000.0, "tokens/s": 11.0}
