@@ -28,7 +28,7 @@ from aerie.bench.targets import Server  # noqa: E402
 
 LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"
-ROUNDS = 25
+ROUNDS = 13
 """Requests per slot. aiperf's throughput includes the ragged end of a run, ours does not; this many make it small.
 
 Odd, so that a single slot has a middle request: ours takes it, aiperf would take the mean of two.
@@ -57,7 +57,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--concurrency", default="1,4", help="comma-separated")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="requests for each place")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each tool at each concurrency")
-    parser.add_argument("--max-tokens", type=int, default=48)
+    parser.add_argument("--max-tokens", type=int, default=400, help="of an answer; short ones arrive at once")
     parser.add_argument("--json", type=Path, help="file for the figures")
     return parser.parse_args()
 
@@ -149,15 +149,18 @@ def figures_of_log(lines: Sequence[dict[str, Any]]) -> Figures:
 
 def compared(pairs: Sequence[tuple[Run, Run]]) -> dict[str, Figures]:
     """For each figure: the means of both tools, the server's means under each, and the median of the pairs' ratios,
-    both as reported by the tools and corrected by the server's figures.
+    both as reported by the tools and corrected by the server's figures. Raises NoAgreement if a figure is 0.
     """
+    for (a, _), (b, _) in pairs:
+        if nothing := [name for name in FIGURES if not a[name] or not b[name]]:
+            raise NoAgreement(f"{nothing[0]} is 0: whole answers arrived at once, so raise --max-tokens")
     return {
         name: {
             "aerie": fmean(a[name] for (a, _), _ in pairs),
-            "server under aerie": fmean(own[name] for (_, own), _ in pairs),
+            "server_under_aerie": fmean(own[name] for (_, own), _ in pairs),
             "aiperf": fmean(b[name] for _, (b, _) in pairs),
-            "server under aiperf": fmean(own[name] for _, (_, own) in pairs),
-            "ratio as told": median(a[name] / b[name] for (a, _), (b, _) in pairs),
+            "server_under_aiperf": fmean(own[name] for _, (_, own) in pairs),
+            "ratio_as_told": median(a[name] / b[name] for (a, _), (b, _) in pairs),
             "ratio": median((a[name] / x[name]) / (b[name] / y[name]) for (a, x), (b, y) in pairs),
         }
         for name in FIGURES
@@ -166,12 +169,13 @@ def compared(pairs: Sequence[tuple[Run, Run]]) -> dict[str, Figures]:
 
 def agrees(found: dict[str, Figures]) -> bool:
     first = found["TTFT p50 (ms)"]
-    late = (first["aerie"] - first["server under aerie"]) - (first["aiperf"] - first["server under aiperf"])
+    late = (first["aerie"] - first["server_under_aerie"]) - (first["aiperf"] - first["server_under_aiperf"])
     close = abs(late) <= TTFT_SLACK
     return all(abs(figure["ratio"] - 1) <= LIMIT or (figure is first and close) for figure in found.values())
 
 
-def measure(chosen: argparse.Namespace, server: Server, witness: Witness | None) -> dict[str, dict[str, Figures]]:
+def measure(chosen: argparse.Namespace, server: Server, witness: Witness | None) -> dict[int, dict[str, Figures]]:
+    """What was found by requests at once."""
     model = server.endpoint(0.0).model
     found = {}
     for places in map(int, chosen.concurrency.split(",")):
@@ -191,15 +195,23 @@ def measure(chosen: argparse.Namespace, server: Server, witness: Witness | None)
                     )
             if repeat >= 0:
                 pairs.append((results[0], results[1]))
-        found[str(places)] = compared(pairs)
-        show(places, found[str(places)])
+        found[places] = compared(pairs)
+        show(places, found[places])
     return found
+
+
+def cells(found: dict[int, dict[str, Figures]]) -> list[dict[str, str | float]]:
+    return [
+        {"concurrency": places, "figure": name, **figures}
+        for places, by_name in found.items()
+        for name, figures in by_name.items()
+    ]
 
 
 def show(places: int, found: dict[str, Figures]) -> None:
     print(f"{f'concurrency {places}':<18}{'aerie':>10}{'(server)':>10}{'aiperf':>10}{'(server)':>10}{'ratio':>8}")
     for name, figure in found.items():
-        figures_read = (figure[key] for key in ("aerie", "server under aerie", "aiperf", "server under aiperf"))
+        figures_read = (figure[key] for key in ("aerie", "server_under_aerie", "aiperf", "server_under_aiperf"))
         print(f"{name:<18}{''.join(f'{value:>10.2f}' for value in figures_read)}{figure['ratio']:>8.3f}", flush=True)
 
 
@@ -217,20 +229,17 @@ def main() -> int:
         target = Target(name="server", url=chosen.url, command=None if chosen.url else chosen.command)
         with tempfile.TemporaryDirectory(prefix="agreement-") as logs, Server(target, Path(logs)) as server:
             witness = None if chosen.url else Witness(Path(logs) / "server.log")
-            figures_read = {
-                "server": server.describe(),
-                "found": measure(chosen, server, witness),
-                "provenance": server.provenance(),
-            }
+            found = measure(chosen, server, witness)
+            origin, described = server.provenance(), server.describe()
     except (NoAgreement, SweepError) as error:
         print(f"agreement: {error}", file=sys.stderr)
         return 2
-    good = all(agrees(found) for found in figures_read["found"].values())
+    good = all(map(agrees, found.values()))
     if chosen.json:
         version = subprocess.run([AIPERF, "--version"], capture_output=True, text=True, check=False).stdout.strip()
         about = {"limit": LIMIT, "agrees": good, "aiperf": version, "rounds": chosen.rounds, "repeats": chosen.repeats}
-        about |= {"max_tokens": chosen.max_tokens, "provenance": figures_read.pop("provenance")}
-        chosen.json.write_text(json.dumps(about | figures_read) + "\n", encoding="utf-8")
+        about |= {"max_tokens": chosen.max_tokens, "server": described, "cells": cells(found), "provenance": origin}
+        chosen.json.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     print(f"{'agree' if good else 'do NOT agree'} within {LIMIT:.0%}")
     return 0 if good else 1
 

@@ -71,9 +71,17 @@ def test_a_server_that_was_slower_under_one_tool_is_no_disagreement(agreement: M
         return dict.fromkeys(agreement.FIGURES, reported), dict.fromkeys(agreement.FIGURES, own)
 
     found = agreement.compared([(run(101.0, 100.0), run(202.0, 200.0))])
-    assert found["TPOT p50 (ms)"]["ratio"] == pytest.approx(1) and found["E2E p50 (ms)"]["ratio as told"] == 0.5
+    assert found["TPOT p50 (ms)"]["ratio"] == pytest.approx(1) and found["E2E p50 (ms)"]["ratio_as_told"] == 0.5
     assert agreement.agrees(found)
+    assert agreement.cells({4: found})[1] == {"concurrency": 4, "figure": "TTFT p50 (ms)", **found["TTFT p50 (ms)"]}
     assert not agreement.agrees(agreement.compared([(run(101.0, 100.0), run(202.0, 180.0))]))
+
+
+def test_answers_that_arrive_at_once_cannot_be_compared(agreement: ModuleType) -> None:
+    run = (dict.fromkeys(agreement.FIGURES, 1.0), dict.fromkeys(agreement.FIGURES, 1.0))
+    burst = (run[0] | {"TPOT p50 (ms)": 0.0}, run[1])
+    with pytest.raises(agreement.NoAgreement, match=r"TPOT p50 \(ms\) is 0.*--max-tokens"):
+        agreement.compared([(run, run), (run, burst)])
 
 
 def test_the_median_of_pairs_decides(agreement: ModuleType) -> None:
