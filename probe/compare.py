@@ -34,8 +34,10 @@ PRESET = "preset"
 """The mode that drafts as the config says."""
 _WARM_UP_TOKENS = 8
 _ROUNDS = 5
-_FEWEST, _EACH = 5, 2
-"""Fewest requests of a round, and requests per open request; the reference asks all prompts."""
+_FEWEST, _EACH = 40, 2
+"""Fewest requests of a round, so that the rounds of a cell ask 200 prompts if there are as many, and requests per open
+request; the reference asks all prompts.
+"""
 
 
 @dataclass(frozen=True, slots=True)
