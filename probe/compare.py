@@ -207,7 +207,7 @@ def _cell(mode: str, shape: str, runs: Sequence[Run], plain: Sequence[Run], case
         "speedup_spread": [min(ratios), max(ratios)],
         "speedup_interval": [over.lower, over.upper],
         "acceptance_length": whole.acceptance_length,
-        "acceptance_interval": list(paired.interval_of_sums(whole.decoded, whole.steps)),
+        "acceptance_interval": list(paired.interval_of_sums((whole.decoded, whole.steps))),
         "acceptance_per_position": whole.acceptance_per_position,
         "idle_share": whole.idle_share,
         "ttft": whole.ttft,

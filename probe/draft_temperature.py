@@ -13,6 +13,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import MakeLane, Prompts, Run
+from aerie.probe.paired import Work, ratio, work
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of
 
 VALUES = (0.5, 1.0, 1.5, 2.0, 3.0, math.inf)
@@ -33,20 +34,24 @@ def measure_draft_temperatures(
     shape = shape_at(config, 1)
     shapes = {"chain": chain_of(shape), "tree": tree_of(shape)}
     cells: list[dict[str, Any]] = []
+    lengths: dict[tuple[str, float, float], Work] = {}
+    """Tokens and steps of the answers, by mode, temperature and `a`."""
     for value in values:
         spec = config.spec.model_copy(update={"draft_temperature": value})
         wide = for_lane(config.model_copy(update={"spec": spec}), list(shapes.values()), rows=CONCURRENCY)
         with closing(make_lane(wide)) as lane:
             for mode, own, temperature in _cases(shapes, temperatures):
                 run = accepted(lane, wide, own, prompts, temperature, max_tokens)
+                lengths[mode, temperature, value] = work(run.decoded, run.steps)
                 cells.append(
                     {"mode": mode, "shape": label(own), "temperature": temperature, "a": value} | _figures(run)
                 )
         say(f"a = {value:g}")
     for cell in cells:
-        same = [c for c in cells if (c["mode"], c["temperature"]) == (cell["mode"], cell["temperature"])]
-        target_only = next((c["acceptance_length"] for c in same if math.isinf(c["a"])), None)
-        cell["over_target_only"] = target_only and cell["acceptance_length"] / target_only
+        case = cell["mode"], cell["temperature"]
+        if base := lengths.get((*case, math.inf)):
+            over = ratio(lengths[*case, cell["a"]], base)
+            cell |= {"over_target_only": over.value, "interval": [over.lower, over.upper]}
     return cells
 
 

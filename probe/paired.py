@@ -63,11 +63,15 @@ def difference(own: Work, base: Work) -> Ratio:
     return Ratio(own.speed - base.speed, float(lower), float(upper))
 
 
-def interval_of_sums(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
-    """The interval at 95 % of one sum over the other, from resampling their pairs: the tokens and steps of answers."""
-    counts = _resamples(len(above))
-    ratios = (counts @ np.asarray(above)) / np.maximum(counts @ np.asarray(below), _TINY)
-    lower, upper = np.quantile(ratios, [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
+def interval_of_sums(*groups: tuple[Sequence[float], Sequence[float]]) -> tuple[float, float]:
+    """The interval at 95 % of one sum over the other, from resampling their pairs: the tokens and steps of answers. Of
+    several groups, such as tasks, that of the mean of their ratios; each is resampled by itself.
+    """
+    drawn = []
+    for number, (above, below) in enumerate(groups):
+        counts = _resamples(len(above), number)
+        drawn.append((counts @ np.asarray(above)) / np.maximum(counts @ np.asarray(below), _TINY))
+    lower, upper = np.quantile(np.mean(drawn, axis=0), [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
     return float(lower), float(upper)
 
 
@@ -75,7 +79,7 @@ def work(tokens: Sequence[float], seconds: Sequence[float]) -> Work:
     return Work(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
 
 
-def _resamples(rounds: int) -> Longs:
-    """[resamples, rounds] how often each round is drawn; always the same."""
-    drawn: Longs = np.random.default_rng(0).multinomial(rounds, [1 / rounds] * rounds, size=_RESAMPLES)
+def _resamples(rounds: int, seed: int = 0) -> Longs:
+    """[resamples, rounds] how often each round is drawn; always the same for a seed."""
+    drawn: Longs = np.random.default_rng(seed).multinomial(rounds, [1 / rounds] * rounds, size=_RESAMPLES)
     return drawn

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from statistics import fmean
 from typing import Any
 
 from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import Answer, MakeLane, Prompts, Run, joined
+from aerie.probe.paired import interval_of_sums
 from aerie.probe.shapes import for_lane, label
 
 PLACES = ((0, 8), (8, 32), (32, 64), (64, 128), (128, 200), (200, None))
@@ -72,6 +74,7 @@ def _cell(task: str, shape: DraftShape, temperature: float, run: Run) -> dict[st
         "answers": len(run.answers),
         "tokens": sum(map(len, run.tokens)) / len(run.answers),
         "accepted": run.acceptance_length,
+        "accepted_interval": list(interval_of_sums((run.decoded, run.steps))),
         **by_place(run.answers),
     }
 
@@ -79,4 +82,5 @@ def _cell(task: str, shape: DraftShape, temperature: float, run: Run) -> dict[st
 def _all(shape: DraftShape, temperature: float, runs: list[Run]) -> dict[str, Any]:
     """The mean over tasks; positions over all answers."""
     whole = _cell(ALL, shape, temperature, joined(runs))
-    return {**whole, "accepted": sum(run.acceptance_length for run in runs) / len(runs)}
+    interval = interval_of_sums(*((run.decoded, run.steps) for run in runs))
+    return {**whole, "accepted": fmean(run.acceptance_length for run in runs), "accepted_interval": list(interval)}

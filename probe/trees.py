@@ -11,6 +11,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.shape import DraftShape
 from aerie.probe.acceptance import CONCURRENCY, accepted
 from aerie.probe.drive import MakeLane, Prompts
+from aerie.probe.paired import ratio, work
 from aerie.probe.shapes import for_lane
 
 BUDGETS = (2, 3, 4, 8, 16)
@@ -36,6 +37,7 @@ def measure_trees(
         for nodes, (chain, tree) in pairs.items():
             for temperature in temperatures:
                 runs = [accepted(lane, wide, shape, prompts, temperature, max_tokens) for shape in (chain, tree)]
+                over = ratio(*(work(run.decoded, run.steps) for run in reversed(runs)))
                 cells.append(
                     {
                         "nodes": nodes,
@@ -43,7 +45,9 @@ def measure_trees(
                         "depth": chain.depth,
                         "chain": runs[0].acceptance_length,
                         "tree": runs[1].acceptance_length,
-                        "tree_over_chain": runs[1].acceptance_length / runs[0].acceptance_length,
+                        "tree_over_chain": over.value,
+                        "interval": [over.lower, over.upper],
+                        "answers": len(prompts),
                     }
                 )
     return cells

@@ -61,12 +61,14 @@ def test_each_draft_temperature_is_measured(config: Config) -> None:
     ]
     assert all(1 <= cell["acceptance_length"] <= 4 for cell in cells)
     assert all(cell["over_target_only"] == 1 for cell in cells if math.isinf(cell["a"]))
+    assert all(cell["interval"][0] <= cell["over_target_only"] <= cell["interval"][1] for cell in cells)
 
 
 def test_trees_and_chains_have_equal_nodes_and_depth(config: Config) -> None:
     cells = measure_trees(config, PROMPTS, make_lane, budgets=(2, 4, 8), temperatures=(0.0,), depth=5, max_tokens=10)
     assert [(cell["nodes"], cell["depth"]) for cell in cells] == [(2, 1), (4, 3), (8, 5)]
-    assert all(cell["tree_over_chain"] == cell["tree"] / cell["chain"] for cell in cells)
+    assert all(cell["tree_over_chain"] == pytest.approx(cell["tree"] / cell["chain"]) for cell in cells)
+    assert all(cell["interval"][0] <= cell["tree_over_chain"] <= cell["interval"][1] for cell in cells)
 
 
 def test_a_gain_within_the_noise_is_not_taken_and_shapes_do_not_grow(
@@ -152,6 +154,7 @@ def test_tasks_are_measured_each_and_together(config: Config) -> None:
         assert whole["accepted"] == (code["accepted"] + edits["accepted"]) / 2
         assert (code["answers"], edits["answers"], whole["answers"]) == (2, 1, 3)
     assert all(cell["0-8"] >= 1 and cell["200-"] is None for cell in cells)
+    assert all(cell["accepted_interval"][0] <= cell["accepted"] <= cell["accepted_interval"][1] for cell in cells)
 
 
 def test_places_count_from_the_step_s_first_token() -> None:

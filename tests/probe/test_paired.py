@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from aerie.probe.paired import ratio, work
+from aerie.probe.paired import interval_of_sums, ratio, work
 
 
 def test_a_machine_whose_speed_changes_by_the_round_changes_no_ratio():
@@ -30,3 +30,12 @@ def test_the_interval_of_noise_holds_the_true_ratio_and_narrows_with_rounds():
 def test_a_turn_without_steps_counts_with_the_others_of_its_mode():
     found = ratio(work([20, 0, 20], [2.0, 0.0, 2.0]), work([10, 10, 10], [1.0, 1.0, 1.0]))
     assert found.value == pytest.approx(1.0)
+
+
+def test_the_mean_of_groups_varies_less_than_each_of_them_does():
+    source = random.Random(3)
+    groups = [([source.randint(10, 40) for _ in range(50)], [10] * 50) for _ in range(4)]
+    alone, together = interval_of_sums(groups[0]), interval_of_sums(*groups)
+    mean = sum(sum(tokens) / sum(steps) for tokens, steps in groups) / 4
+    assert together[0] < mean < together[1]
+    assert 0.35 < (together[1] - together[0]) / (alone[1] - alone[0]) < 0.65  # half, of four alike
