@@ -30,6 +30,7 @@ from aerie.bench.claims.results import Cell, ClaimError, Results, at
 
 _TABLE = re.compile(r"(?s)<!-- table (.*?)-->\n(.*?)<!-- end -->")
 _DEFINITION = re.compile(r'(?m)^\[([\w .-]+)\]: \S*?bench/results/(\S+)\s+"([^"]+)"$')
+_LINK = re.compile(r"\]\(\S*?bench/results/(\S+\.jsonl?)\)")
 _FIGURE = re.compile(r"(?<!`)\[(-?\d[\d,]*(?:\.\d+)?)\]\[([\w .-]+)\]")
 _PLACE = re.compile(r"\{([\w.]+)(?: / (\w+)=([\w.]+))?(?: ([^}/]+))?\}")
 _SCALES = {"": 1.0, "%": 100.0, "ms": 1e3, "us": 1e6}
@@ -38,9 +39,10 @@ _WIDTH = 120
 
 
 def sources(text: str) -> set[str]:
-    """The results that a page uses."""
+    """The results that a page uses, in a table, for a figure, or as a link beside what it says."""
     tables = {question.split()[0].partition("#")[0] for question, _ in _TABLE.findall(text)}
-    return tables | {name.partition("#")[0] for _, name, _ in _DEFINITION.findall(text)}
+    figures = {name.partition("#")[0] for _, name, _ in _DEFINITION.findall(text)}
+    return tables | figures | set(_LINK.findall(text))
 
 
 def renewed(text: str, results: Results, root: str) -> str:

@@ -60,6 +60,11 @@ def test_a_definition_may_take_two_lines(results: Results) -> None:
     assert sources(foot) == {"a.json"} and not list(unsourced(f"[1.5][it]{foot}"))
 
 
+def test_a_result_that_a_sentence_links_to_is_used_too() -> None:
+    text = "All agree ([a](../bench/results/a.json), [b.jsonl](bench/results/gpu/b.jsonl)), as [drawn](bench/results/c.png)."
+    assert sources(text) == {"a.json", "gpu/b.jsonl"}
+
+
 @pytest.mark.parametrize(("file", "question"), [("b.json#totals", ""), ("b.json", "#totals ")])
 def test_figures_and_tables_take_the_totals_of_laps(
     results: Results, publish: Publish, file: str, question: str
