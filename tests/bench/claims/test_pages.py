@@ -61,7 +61,7 @@ def test_a_definition_may_take_two_lines(results: Results) -> None:
 
 
 def test_a_result_that_a_sentence_links_to_is_used_too() -> None:
-    text = "All agree ([a](../bench/results/a.json), [b.jsonl](bench/results/gpu/b.jsonl)), as [drawn](bench/results/c.png)."
+    text = "All ([a](../bench/results/a.json), [b.jsonl](bench/results/gpu/b.jsonl)), as [drawn](bench/results/c.png)."
     assert sources(text) == {"a.json", "gpu/b.jsonl"}
 
 
