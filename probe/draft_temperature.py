@@ -49,9 +49,9 @@ def measure_draft_temperatures(
         say(f"a = {value:g}")
     for cell in cells:
         case = cell["mode"], cell["temperature"]
-        if base := lengths.get((*case, math.inf)):
-            over = ratio(lengths[*case, cell["a"]], base)
-            cell |= {"over_target_only": over.value, "interval": [over.lower, over.upper]}
+        base = lengths.get((*case, math.inf))
+        over = base and ratio(lengths[*case, cell["a"]], base)
+        cell |= {"over_target_only": over and over.value, "interval": over and [over.lower, over.upper]}
     return cells
 
 

@@ -29,7 +29,8 @@ from aerie.bench.targets import Server  # noqa: E402
 LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"
 ROUNDS = 13
-"""Requests per slot. aiperf's throughput includes the ragged end of a run, ours does not; this many make it small.
+"""Requests per slot. aiperf's throughput includes the ragged end of a run, ours does not; this many leave a few per
+cent of it.
 
 Odd, so that a single slot has a middle request: ours takes it, aiperf would take the mean of two.
 """
