@@ -6,6 +6,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
 from aerie.contracts.labels import labels
 from aerie.contracts.step import Lane
+from aerie.large_pages import large_pages
 
 logger = logging.getLogger("aerie.lane")
 
@@ -40,7 +41,8 @@ def make_lane(config: Config) -> Lane:
         return _cuda_lane(config)
     from aerie.engine.lanes.cpu import CpuLane
 
-    return CpuLane(WORKER_FACTORY, config, threads=threads)
+    with large_pages():
+        return CpuLane(WORKER_FACTORY, config, threads=threads)
 
 
 def warn_of_waiting(threads: int) -> None:

@@ -30,7 +30,7 @@ WHEN = ("native", *(room for room in (*STEPS, *FIXED) if room.startswith("schedu
 SERVER = ("aerie", *STEPS, "server")
 """The rooms of a server that is measured over HTTP."""
 _WITHOUT = " without "
-_VARIABLES = ("AERIE_MARCH",)
+_VARIABLES = ("AERIE_MARCH", "GLIBC_TUNABLES")
 """Of the environment, those that decide what is measured."""
 _WRITTEN = (":!bench/results", ":!docs", ":!README.md")
 """What a command that measures writes itself, which does not make its tree dirty."""

@@ -28,7 +28,7 @@ from aerie.bench.targets import Server  # noqa: E402
 
 LIMIT = 0.05
 AIPERF = HOME / "build/aiperf/bin/aiperf"
-ROUNDS = 13
+ROUNDS = 25
 """Requests per slot. aiperf's throughput includes the ragged end of a run, ours does not; this many leave a few per
 cent of it.
 
