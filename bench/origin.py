@@ -21,11 +21,13 @@ from aerie.bench.machine import machine
 
 HOME = Path(__file__).resolve().parent.parent
 """The checkout; of an installed package the folder that holds it, whose rooms have the same names."""
-STEPS = ("contracts", "engine", "native", "scheduler", "spec")
+LANE = ("aerie/lane.py", "aerie/large_pages.py")
+"""How a lane starts, which decides its speed."""
+STEPS = (*LANE, "contracts", "engine", "native", "scheduler", "spec")
 """The rooms whose code a measurement of whole steps runs."""
 FIXED = tuple("scheduler without planner" if room == "scheduler" else room for room in STEPS)
 """The same where shapes are fixed."""
-WHEN = ("native", *(room for room in (*STEPS, *FIXED) if room.startswith("scheduler")))
+WHEN = ("native", *LANE, *(room for room in (*STEPS, *FIXED) if room.startswith("scheduler")))
 """Those that decide when a token comes and not which: tests hold texts to be the same whatever they do."""
 SERVER = ("aerie", *STEPS, "server")
 """The rooms of a server that is measured over HTTP."""

@@ -20,7 +20,7 @@ from aerie.contracts.messages import Generate
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Lane
 from aerie.probe import paired
-from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined, planner_of
+from aerie.probe.drive import MakeLane, Prompts, Run, ask, drive, joined, planner_of, work_of
 from aerie.probe.judge import Judge
 from aerie.probe.shapes import chain_of, for_lane, label, shape_at, tree_of, with_shape
 from aerie.scheduler.drafting import Drafting
@@ -189,15 +189,11 @@ def _speeds(runs: Sequence[Run]) -> list[float]:
     return [run.tokens_per_s for run in runs]
 
 
-def _rounds(runs: Sequence[Run]) -> paired.Work:
-    return paired.work([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
-
-
 def _cell(mode: str, shape: str, runs: Sequence[Run], plain: Sequence[Run], case: Case) -> Cell:
     whole = joined(runs)
     ratios = [run.tokens_per_s / other.tokens_per_s for run, other in zip(runs, plain, strict=True)]
     waits = [run.ttft / other.ttft for run, other in zip(runs, plain, strict=True)]
-    over = paired.ratio(_rounds(runs), _rounds(plain))
+    over = paired.ratio(work_of(runs), work_of(plain))
     return {
         "mode": mode,
         "shape": shape,

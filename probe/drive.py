@@ -16,6 +16,7 @@ from aerie.contracts.grammar import Masking
 from aerie.contracts.messages import Abort, Failed, Finished, Generate, Tokens, Usage
 from aerie.contracts.sampling import SamplingParams, SpeculationParams
 from aerie.contracts.step import Lane
+from aerie.probe.paired import Work, work
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.goodput import Goodput
 
@@ -113,6 +114,10 @@ def joined(runs: Sequence[Run]) -> Run:
         phase_seconds=dict(phases),
         beside=sum(run.beside for run in runs),
     )
+
+
+def work_of(runs: Sequence[Run]) -> Work:
+    return work([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
 
 
 def ask(

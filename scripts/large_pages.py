@@ -1,6 +1,6 @@
 """What large pages bring a CPU's lane: plain decoding with and without them, at several numbers of requests.
 
-    python scripts/large_pages.py configs/serve/demo.yaml --json build/large_pages.json
+    python scripts/large_pages.py configs/serve/demo.yaml --json build/large-pages.json
 
 Each lane is a process with memory of its own, and how fast pages of 4 KB are depends on which memory that is. So every
 kind has several lanes, all answer the same requests, and in each round they take turns in another order.
@@ -21,8 +21,7 @@ from aerie.contracts.config import Config
 from aerie.contracts.step import Lane
 from aerie.lane import make_lane
 from aerie.large_pages import LARGE, TUNABLES
-from aerie.probe import paired
-from aerie.probe.drive import Run, ask, drive
+from aerie.probe.drive import Run, ask, drive, work_of
 from aerie.probe.report import show, write_report
 
 SMALL, BIG = "small", "large"
@@ -69,17 +68,13 @@ def measure(config: Config, rows: int, rounds: int) -> list[Cell]:
     return [_cell(rows, *key, runs[key], slow) for key in made]
 
 
-def _work(runs: list[Run]) -> paired.Work:
-    return paired.work([sum(map(len, run.tokens)) for run in runs], [run.seconds for run in runs])
-
-
 def _cell(rows: int, kind: str, number: int, runs: list[Run], slow: list[Run]) -> Cell:
     return {
         "rows": rows,
         "pages": kind,
         "lane": number,
         "tokens_per_s": statistics.median(run.tokens_per_s for run in runs),
-        "over_small": _work(runs).speed / _work(slow).speed,
+        "over_small": work_of(runs).speed / work_of(slow).speed,
         "rounds": len(runs),
     }
 
