@@ -12,7 +12,7 @@ from aerie.scheduler.planner.regression import Doubles, Regression
 from aerie.scheduler.planner.verifying import TILE, VerifyCosts
 from aerie.scheduler.planner.work import StepWork
 
-_CERTAIN, _COMMON = 0.15, 0.3
+_CERTAIN, _COMMON = 0.1, 0.5
 """By this share may a weight differ from what the calibration has found, and by that all of them alike: steps that
 serve take longer, whatever they do, since pages lie apart and the host takes its part of the caches.
 """
@@ -37,10 +37,11 @@ class StepCosts:
         self._draft = Regression(unit * np.array([0.1, 0.05, 0.1, 0.05]), np.full(4, 0.2 * unit))
         self._extend = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
         self._catch_up = Regression(unit * np.array([0.1, 0.05]), unit * np.array([2, 2]))
-        # What the host, the server and clients take from a machine differs from step to step. While all steps draft,
-        # no plain gap is seen: half of what gaps take beyond the first guess is laid to the drafts.
+        # What the host, the server and clients take from a machine differs from step to step. While all steps draft, or
+        # none, no gap of the other kind is seen. So both are taken to be alike until both have been seen often: a few
+        # long gaps of the first drafts would keep the planner from ever drafting again.
         self._gap = Regression(
-            unit * np.array([0.05, 0.0, 0.0]), unit * np.array([0.7, 0.5, 0.7]), noise=0.0, least=_GAP_NOISE * unit
+            unit * np.array([0.05, 0.0, 0.0]), unit * np.array([0.7, 0.5, 0.1]), noise=0.0, least=_GAP_NOISE * unit
         )
         self._prompts = 0.0
         """Seconds of a pass over prompts, as a share of one that verifies as many tokens; 0 if unknown."""

@@ -136,17 +136,16 @@ class Goodput:
         nodes = self._nodes[: len(headed)]
         self._by_row.take(headed, out=nodes, mode="clip")
         np.minimum(nodes, most + 1, out=nodes)
-        np.maximum(nodes, 1, out=nodes)
         shape = held.planned.shape
         if shape.drafts:
-            widest = int(nodes.max())
+            widest = int(np.maximum.reduce(nodes))
             if widest == 1:  # all are about to end
                 shape = NO_DRAFT
             elif shape.topk == 1 and widest != shape.nodes:
                 shape = DraftShape(widest - 1, 1, widest)
         self._note(held, rows, shape)
         if shape.drafts:
-            self.survival.offsets.draft(self._places.of(headed[nodes > 1]))
+            self.survival.offsets.draft(self._places.of(headed[nodes > 1]), first=held.age == 1)
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
@@ -207,10 +206,10 @@ class Goodput:
             self._lessons.ahead = False
         elif trial:
             found = self._trial(nodes, batch, plain)
-            if found is None:
+            if isinstance(found, int):
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
                 steps = REST if self._trials.heads > 1 else rest(rows)
-                return self._resting(batch, plain, reason, gain, steps)
+                return self._resting(batch, plain, reason, gain, max(steps, found), wait=found)
             chosen, nodes, lost = found
             shape, kept = TRIED, 1.0
         if shape.topk == 1:
@@ -220,30 +219,29 @@ class Goodput:
         full = self._candidates.chains_only and int(nodes.min()) > self.chains.depths[-1]
         return Held(planned, batch.headed, nodes, 1 if trial else HOLD, full)
 
-    def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int) -> Held:
-        """Nothing is drafted for so many steps."""
+    def _resting(self, batch: Batch, plain: float, reason: str, gain: float, steps: int, *, wait: int = 0) -> Held:
+        """Nothing is drafted for so many steps, in `wait` of which nothing can be."""
         self._outcome.explain(reason, gain)
         planned = Planned(NO_DRAFT, batch.rows, batch.rows, plain, plain)
-        return Held(planned, batch.headed, np.ones(len(batch.headed), dtype=np.int32), steps)
+        return Held(planned, batch.headed, np.ones(len(batch.headed), dtype=np.int32), steps, wait=wait)
 
-    def _trial(self, nodes: Ints, batch: Batch, plain: float) -> tuple[Chosen, Ints, float] | None:
-        """The draft to try, its nodes, and the plain steps that it is expected to lose; None if no trial is due, or if
-        it cannot be afforded. It is due for rows of which little is known, if drafting would pay for lucky ones; for
-        those that `nodes` [h] of the best draft has, after a while, or before some row could not come back.
+    def _trial(self, nodes: Ints, batch: Batch, plain: float) -> tuple[Chosen, Ints, float] | int:
+        """The draft to try, its nodes, and the plain steps that it is expected to lose; or, if none is due or can be
+        afforded, the steps in which surely none can be. One is due for rows of which little is known, if drafting would
+        pay for lucky ones; for those that `nodes` [h] of the best draft has, after a while, or before some row could
+        not come back.
         """
         lucky, own = self._candidates.lucky(batch)
         if self._predicted.gain(lucky, batch.rows, plain) > 1.0 + MARGIN:
             nodes = own
         elif not (batch.last or self._trials.since >= PROBE_STEPS):
-            return None
+            return 0
         elif self._trials.heads > 1:  # all say more than the best one
             nodes = batch.most + 1
         nodes = np.minimum(nodes, np.int32(TRIED.nodes))
         chosen = self._candidates.shallow(nodes, batch)
-        lost = 0.0 if chosen is None else max(self._lost(chosen, batch, plain), 0.0)
-        return None if chosen is None or not self._trials.afford(lost) else (chosen, nodes, lost)
-
-    def _lost(self, chosen: Chosen, batch: Batch, plain: float) -> float:
-        """Plain steps that a step of this shape is expected to lose."""
+        if chosen is None:
+            return 0
         seconds = self._predicted.seconds(chosen, batch.rows) + self.chains.catching_up(batch.behind)
-        return seconds / plain - chosen.tokens / batch.rows
+        lost = max(seconds / plain - chosen.tokens / batch.rows, 0.0)
+        return (chosen, nodes, lost) if self._trials.afford(lost) else self._trials.wait(lost)

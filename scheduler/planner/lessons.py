@@ -1,7 +1,7 @@
 """What settled steps teach, learned from several at once: costs, survival, the guard's account, the trials' budget.
 
 Used by `goodput`: it keeps each settled step, and learns before each new choice. Trials pay for what they lost. What
-rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, from more at rest, or once a
+rows accept is learned at once; what steps take, which changes slowly, from ENOUGH steps, at rest from MOST, or once a
 trial is among them. A step is only put down when it settles: after a step of the lane no code is in the caches, and the
 first of several steps takes several times as long to look at as the others.
 """
@@ -23,12 +23,10 @@ from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 from aerie.scheduler.planner.work import StepWork
 
-FIRST, ENOUGH, AT_REST = 64, 16, 32
+FIRST, ENOUGH, MOST = 64, 32, 64
 """The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no
-choice hangs on what plain steps take to a percent.
+choice hangs on what plain steps take to a percent. No more are kept: no choice comes where no row may draft.
 """
-MOST = 64
-"""Steps that are kept before they are learned from in any case: no choice comes where no row may draft."""
 _TOGETHER = 32
 """Settled steps that are put down at most."""
 _LONGEST_GAP = 3.0
@@ -128,18 +126,22 @@ class Lessons:
 
     @property
     def _enough(self) -> int:
-        return ENOUGH if self._drafted else AT_REST
+        return ENOUGH if self._drafted else MOST
 
     def learn_labels(self) -> None:
         """Takes in what rows have accepted since the last time."""
         self.take_in()
         steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
-        self._labelled, self.labels = len(self._steps.whole), 0
+        self._labelled, self.labels = len(self._steps.whole), len(self._steps.waiting)
         for topk in dict.fromkeys(step.topk for step in steps):
             self._learn_labels([step for step in steps if step.topk == topk], topk)
         self._places.learned(self._steps.waiting)
 
     def learn(self) -> None:
+        """Learns all that is to be learned by now: at rest seldom anything."""
+        rests = not (self.labels or self._drafted)
+        if rests and self._timed >= FIRST and len(self._taken) + len(self._steps.whole) < MOST:
+            return
         self.learn_labels()
         steps = self._steps.whole
         tried = any(step.planned is not None and step.planned.trial for step in steps)

@@ -57,10 +57,10 @@ class Offsets:
         np.minimum(np.maximum(own, -_FAR, out=own), _FAR, out=own)
         return own, 1.0 / np.sqrt(precision)
 
-    def draft(self, rows: Longs) -> None:
-        """A step drafts for these rows: their rest is over."""
-        rests = self._rests(rows)
-        if rests.any():
+    def draft(self, rows: Longs, *, first: bool = True) -> None:
+        """A step drafts for these rows: their rest is over, unless this is not the `first` step that does."""
+        rests = self._rests(rows) if first else None
+        if rests is not None and rests.any():
             late, rests = rows[rests > 0], rests[rests > 0]
             self._before[0, late], self._before[1, late] = self._scores[late], self._information[late]
             self._rested[late] = rests

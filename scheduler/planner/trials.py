@@ -11,12 +11,16 @@ is expected. One row's drafts say little among many, so the more nodes trials ha
 expected, the more requests keep it. That is a cumulative sum, which finds a change soon (Page, 1954).
 """
 
+import math
+
 from aerie.contracts.shape import DraftShape
 
 TRIED = DraftShape(1, 1, 2)
 """The draft of a trial."""
 PROBE_STEPS = 16
 """Steps at rest after which the best draft is tried, if the budget allows."""
+_LONGEST = 128
+"""Steps for which a budget that is too small is trusted to stay so: meanwhile costs are learned."""
 SAVED = 0.006
 """What trials may lose, as a share of the time."""
 LUCK, LUCKY = 1.0, 1 / 6
@@ -53,6 +57,14 @@ class Trials:
         """A step is planned."""
         self.since = 0 if drafts else self.since + 1
         self.budget = min(self.budget + SAVED, _MOST)
+
+    def wait(self, lost: float) -> int:
+        """Steps without a draft before a trial that is expected to lose so many plain steps could be paid. Soon after
+        the last one it is 0: what that has really lost may not be booked yet.
+        """
+        if self.since < PROBE_STEPS:
+            return 0
+        return min(max(math.ceil((lost - self.budget) / SAVED), 0), _LONGEST)
 
     def afford(self, lost: float) -> bool:
         """Pays for a trial that is expected to lose so many plain steps, if it can."""

@@ -160,3 +160,22 @@ def test_the_first_gaps_are_soon_forgotten():
     for seconds in (1.4e-3, 0.9e-3, *20 * [0.3e-3]):
         costs.observe(StepWork(1, 4, 100, 3, 1, 4), {"verify": 1e-3, "draft": 4e-4, "extend": 2e-4}, seconds)
     assert costs.gap(StepWork(1, 4, 100, 3, 1, 4)) < 0.45e-3
+
+
+PLAIN, CHAIN = StepWork(8, 8, 800), StepWork(8, 32, 800, 3, 8, 32)
+
+
+@pytest.mark.parametrize(("seen", "other"), [(PLAIN, CHAIN), (CHAIN, PLAIN)], ids=["plain", "drafts"])
+def test_a_gap_is_alike_with_drafts_and_without_until_both_are_known(seen: StepWork, other: StepWork) -> None:
+    """A few long gaps, of the first drafts, stood for all that drafts would have, so that nothing was drafted again."""
+    costs = StepCosts(64, unit=1e-3)
+    for _ in range(5):
+        costs.observe(other, {"verify": 1e-3}, 1.7e-3)
+    for _ in range(100):
+        costs.observe(seen, {"verify": 1e-3}, 0.5e-3)
+    assert costs.gap(seen) == pytest.approx(0.5e-3, abs=0.1e-3)
+    assert costs.gap(other) == pytest.approx(costs.gap(seen), abs=0.25e-3)
+    for _ in range(100):
+        costs.observe(seen, {"verify": 1e-3}, 0.5e-3)
+        costs.observe(other, {"verify": 1e-3}, 1.1e-3)
+    assert costs.gap(other) - costs.gap(seen) > 0.3e-3, "where they differ, they are told apart"

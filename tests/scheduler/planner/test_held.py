@@ -43,6 +43,21 @@ def test_many_rows_rest_for_twice_as_long():
     assert taken(many[0], 2 * REST - 1).rests(NONE, 15) and not taken(many[1], 2 * REST).rests(NONE, 15)
 
 
+def test_rows_rest_for_as_long_as_no_trial_can_be_paid():
+    planned = Planned(NO_DRAFT, 3, 3.0, 1e-3, 1e-3)
+    choice = Held(planned, ROWS, np.ones(2, np.int32), 3 * REST, wait=3 * REST).after(None)
+    assert taken(choice, 3 * REST - 1).rests(ROWS[:1], 4) and not choice.rests(ROWS[:1], 7)
+    assert not taken(choice, 1).rests(ROWS[:1], 4)
+
+
+@pytest.mark.parametrize(("length", "steps"), [(HOLD, HOLD), (HELD, HELD // 2)])
+def test_a_row_that_comes_drafts_as_the_others_for_half_as_long_as_these(length: int, steps: int) -> None:
+    planned = Planned(DraftShape(3, 1, 4), 3, 6.0, 1e-3, 1e-3)
+    choice = Held(planned, ROWS, np.full(2, 4, np.int32), length).after(None)
+    choice.hurry()
+    assert choice.left == steps
+
+
 def test_where_no_row_may_draft_it_holds_for_any_number_of_rows():
     choice = taken(held(headed=NONE), HELD - 1)
     assert choice.rests(NONE, 9) and not choice.rests(ROWS[:1], 9)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from aerie.scheduler.planner.trials import SAVED, Trials
+from aerie.scheduler.planner.trials import PROBE_STEPS, SAVED, Trials
 
 
 def test_trials_lose_at_most_a_share_of_the_steps():
@@ -14,6 +14,20 @@ def test_trials_lose_at_most_a_share_of_the_steps():
         one = 0.3 + 0.2 * (number % 7)
         lost += one if trials.afford(one) else 0.0
     assert 0.9 * SAVED * steps < lost <= 0.5 + SAVED * steps
+
+
+def test_a_trial_that_is_too_dear_is_not_thought_of_before_it_can_be_paid():
+    trials = Trials()
+    assert trials.afford(trials.budget) and trials.wait(0.0) == 0, "just after a trial"
+    for _ in range(PROBE_STEPS):
+        trials.note(drafts=False)
+    wait = trials.wait(0.3)
+    assert 0 < wait < trials.wait(10.0) < 1000
+    for _ in range(wait - 1):
+        trials.note(drafts=False)
+    assert not trials.afford(0.3)
+    trials.note(drafts=False)
+    assert trials.wait(0.3) == 0 and trials.afford(0.3)
 
 
 def test_what_is_expected_to_gain_costs_no_budget():
