@@ -18,7 +18,9 @@ from aerie.contracts.step import Bools, Ints, Longs, StepOutput, StepPlan
 from aerie.scheduler.planner.candidates import Batch, Candidates
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Chosen, Objective
+from aerie.scheduler.planner.comparing import COMPARED, Comparing
 from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.exploring import Exploring
 from aerie.scheduler.planner.guard import Guard
 from aerie.scheduler.planner.held import HELD, HOLD, REST, Held, rest
 from aerie.scheduler.planner.keeping import Keeping
@@ -32,12 +34,6 @@ from aerie.scheduler.planner.trials import PROBE_STEPS, TRIED, Trials
 
 NO_HEADS = 128
 """Steps for which it holds that no row may draft."""
-COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 128, 1.15
-"""After so many drafting steps, twice as many each time up to a most, plain ones show what those cost by now. Then they
-come less often if drafting is so much ahead.
-"""
-COMPARED = 2
-"""So many plain steps: only after one like it does a step show the time between two."""
 
 
 class Goodput:
@@ -47,6 +43,7 @@ class Goodput:
         self.costs = costs
         self._outcome = Outcome()
         self.guard = Guard()
+        self._exploring = Exploring(self.guard)
         trees = list(dict.fromkeys(shape for shape in shapes if shape.topk > 1 and shape.drafts))
         depths = chain_depths(shapes)
         deepest = max([depths[-1], *(shape.depth for shape in trees)])
@@ -60,7 +57,9 @@ class Goodput:
         self._lessons = Lessons(
             costs, self.survival, self._places, self.guard, self._trials, self.chains, trees, self._outcome
         )
-        self._keeping = Keeping(costs, self.chains, self.survival, self._predicted, self._trials, self._learn_at_rest)
+        self._keeping = Keeping(
+            costs, self.chains, self.survival, self._predicted, self._trials, self._exploring, self._learn_at_rest
+        )
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
@@ -68,9 +67,7 @@ class Goodput:
         self._held: Held | None = None
         self._learned = -1
         """The step in which lessons were last taken ahead of a choice."""
-        self._drafted = 0
-        self._compare = COMPARE_FIRST
-        """Drafting steps after which plain ones are measured."""
+        self._comparing = Comparing()
 
     @property
     def outcome(self) -> Outcome:
@@ -175,7 +172,9 @@ class Goodput:
         """Counts a step of `rows` rows of this shape."""
         held.step()
         self._trials.note(drafts=shape.drafts)
-        self._drafted = self._drafted + 1 if shape.drafts else 0
+        promised = self._keeping.promised
+        self._exploring.note(rows, drafts=shape.drafts, trial=held.planned.trial, promised=promised)
+        self._comparing.note(drafts=shape.drafts)
         self.survival.offsets.now += 1
         if not shape.drafts and self._trials.since % FORGET_STEPS == 0:
             self.survival.forget()
@@ -194,27 +193,28 @@ class Goodput:
         chosen, shape = self._candidates.best(batch)
         kept = self._keeping.answers.kept(chosen.tokens / rows)
         gain = kept * self._predicted.gain(chosen, rows, plain)
-        sure = gain >= SURE and self._compare == COMPARE_STEPS
-        if self._drafted >= self._compare * (4 if sure else 1):
-            self._compare = min(2 * self._compare, COMPARE_STEPS)
+        if self._comparing.due(gain):
             return self._resting(batch, plain, "measures plain steps", gain, COMPARED)
         allowed = self.guard.allows(rows)
         trial = not allowed or gain <= 1.0 + (MARGIN if self._trials.since else 0.0)
         nodes = self._candidates.nodes(chosen, shape, batch)
-        lost = 0.0
+        lost, why = 0.0, "tries whether drafts pay" if trial else "drafts promise more"
         if trial and self._lessons.ahead:
             self._lessons.ahead = False
+        elif trial and self._exploring.drafts(len(batch.headed), rows):
+            trial, nodes, why = False, np.minimum(batch.most + 1, np.int32(TRIED.nodes)), "learns what drafts cost"
+            chosen = self._candidates.shallow(nodes, batch) or chosen
         elif trial:
             found = self._trial(nodes, batch, plain)
             if isinstance(found, int):
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
-                steps = REST if self._trials.heads > 1 else rest(rows)
+                steps = HOLD if self._exploring.on else REST if self._trials.heads > 1 else rest(rows)
                 return self._resting(batch, plain, reason, gain, max(steps, found), wait=found)
             chosen, nodes, lost = found
             shape, kept = TRIED, 1.0
         if shape.topk == 1:
             shape = DraftShape(int(nodes.max()) - 1, 1, int(nodes.max()))
-        self._outcome.explain("tries whether drafts pay" if trial else "drafts promise more", gain)
+        self._outcome.explain(why, gain)
         planned = Planned(shape, rows, kept * chosen.tokens, self._predicted.seconds(chosen, rows), plain, trial, lost)
         full = self._candidates.chains_only and int(nodes.min()) > self.chains.depths[-1]
         return Held(planned, batch.headed, nodes, 1 if trial else HOLD, full)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.exploring import Exploring
 from aerie.scheduler.planner.held import HELD
 from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.sizes import size_of
@@ -60,6 +61,7 @@ class Keeping:
         survival: Survival,
         predicted: Predictions,
         trials: Trials,
+        exploring: Exploring,
         learn: Callable[[], None],
     ) -> None:
         """`learn` takes in what steps have shown since the last time."""
@@ -69,10 +71,13 @@ class Keeping:
         self._predicted = predicted
         self._guard = predicted.guard
         self._trials = trials
+        self._exploring = exploring
         self._learn = learn
         self.answers = Answers()
         self._promises: dict[tuple[int, int], _Promise] = {}
         """By the size of the batch and the temperature class."""
+        self.promised = 0.0
+        """The gain that drafts promised fresh rows when a request last came; 0 before the first."""
         self._usual = 0.0
         """Decayed mean of the tokens of prompts; 0 before the first."""
 
@@ -93,11 +98,15 @@ class Keeping:
         context += prompt + round(tokens / 2)  # half of its answer, on average
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
+        self.promised = promise.gain
         if guard.allows(rows) and guard.keeps():
             pays = self._pays(promise, tokens, seconds, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
                 guard.keep(seconds / plain)
                 return True
+        if self._exploring.on:
+            guard.keep(seconds / plain)
+            return True
         return headed < self._trials.heads and self._trials.keep(seconds / plain)
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:

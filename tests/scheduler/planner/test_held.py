@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.scheduler.planner.goodput import COMPARED
+from aerie.scheduler.planner.comparing import COMPARED
 from aerie.scheduler.planner.held import HELD, HOLD, REST, Held, rest
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.trials import PROBE_STEPS

@@ -5,6 +5,7 @@ import pytest
 from aerie.contracts.shape import chain_depths
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
+from aerie.scheduler.planner.exploring import Exploring
 from aerie.scheduler.planner.guard import Guard
 from aerie.scheduler.planner.held import HELD
 from aerie.scheduler.planner.keeping import Keeping
@@ -18,7 +19,9 @@ def kept(learn=lambda: None, rows=4, **fields):
     """What keeps head KV on a simple machine, and the clock of its steps."""
     known, depths = costs(**fields), chain_depths(CHAINS)
     chains, survival = Chains(known, depths, Objective.GOODPUT, rows=rows), Survival(rows, [1], depths[-1])
-    return Keeping(known, chains, survival, Predictions(known, Guard()), Trials(), learn), survival.offsets
+    return Keeping(
+        known, chains, survival, Predictions(known, Guard()), Trials(), Exploring(Guard()), learn
+    ), survival.offsets
 
 
 def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():

@@ -1,0 +1,55 @@
+"""A while in which all new requests keep head KV and draft one level, though that is not expected to pay.
+
+Used by `goodput` and `keeping`. At rest little is known: few rows are tried, what a step of drafts takes is guessed
+from plain ones, and what drafts spare the host, the server and its clients is not seen at all. So after a long rest
+most rows draft for a few steps, which teach all of that at once. Each such while that changes nothing doubles the rest
+before the next one, so that a head that never pays costs less and less. The guard's accounts pay, and end it when they
+are empty.
+"""
+
+from aerie.scheduler.planner.guard import START, Guard
+
+FIRST_REST, LONGEST_REST = 512, 16384
+"""Steps at rest before it, twice as many each time."""
+_FILLS = 128
+"""Steps in which rows with a head must become most of them."""
+STEPS = 8
+"""Steps in which these draft."""
+_HOPE = 0.85
+"""Of the plain speed: where drafts promise less, it is not for want of knowing what they cost."""
+_SHARE = 0.5
+"""Of the rows, so many must have a head."""
+
+
+class Exploring:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._rest = self._left = FIRST_REST
+        """Steps of a rest before it; those that are left."""
+        self._fills = self._steps = 0
+        """Steps in which rows may still get heads, and may still draft."""
+
+    @property
+    def on(self) -> bool:
+        """Whether requests that are admitted now keep head KV for it."""
+        return self._fills > 0 and self._guard.keeps()
+
+    def drafts(self, headed: int, rows: int) -> bool:
+        """Whether the `headed` ones of so many rows draft in the next steps."""
+        return self._steps > 0 and headed >= _SHARE * rows and self._guard.allows(rows)
+
+    def note(self, rows: int, *, drafts: bool, trial: bool, promised: float) -> None:
+        """A step of so many rows is planned; drafts have last promised fresh rows so many times the plain speed."""
+        if self._steps and drafts and not trial:
+            self._steps -= 1
+            self._fills = self._fills if self._steps else 0
+        elif self._fills:
+            self._fills -= 1
+            self._steps = self._steps if self._fills else 0
+        elif drafts and not trial:
+            self._rest = self._left = FIRST_REST
+        else:
+            self._left -= 1
+            if self._left <= 0 and promised >= _HOPE and self._guard.account(rows) >= START:
+                self._rest = min(2 * self._rest, LONGEST_REST)
+                self._left, self._fills, self._steps = self._rest, _FILLS, STEPS

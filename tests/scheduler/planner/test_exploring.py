@@ -1,0 +1,71 @@
+"""A while of drafts after a long rest: when it comes, what ends it, and that it comes seldomer if it is in vain."""
+
+import pytest
+
+from aerie.scheduler.planner.exploring import FIRST_REST, LONGEST_REST, STEPS, Exploring
+from aerie.scheduler.planner.guard import MOST_KEPT, START, Guard
+
+ROWS = 8
+
+
+def rested(exploring: Exploring, *, promised: float = 0.95, most: int = 4 * LONGEST_REST) -> int | None:
+    """Steps at rest until requests keep head KV for it."""
+    for steps in range(1, most):
+        exploring.note(ROWS, drafts=False, trial=False, promised=promised)
+        if exploring.on:
+            return steps
+    return None
+
+
+def ended(exploring: Exploring) -> int:
+    """Steps in which rows draft until it is over."""
+    steps = 0
+    while exploring.on and exploring.drafts(ROWS // 2, ROWS):
+        exploring.note(ROWS, drafts=True, trial=False, promised=0.95)
+        steps += 1
+    return steps
+
+
+def test_most_rows_draft_for_some_steps_after_a_long_rest_and_later_after_longer_ones() -> None:
+    exploring, rests = Exploring(Guard()), []
+    for _ in range(8):
+        assert not exploring.on and not exploring.drafts(ROWS, ROWS)
+        rests.append(rested(exploring))
+        assert not exploring.drafts(ROWS // 2 - 1, ROWS), "too few rows have a head"
+        assert ended(exploring) == STEPS
+    assert rests == [min(FIRST_REST * 2**number, LONGEST_REST) for number in range(8)]
+
+
+def test_it_ends_where_rows_get_no_heads() -> None:
+    exploring = Exploring(Guard())
+    rested(exploring)
+    for _ in range(1000):
+        exploring.note(ROWS, drafts=False, trial=False, promised=0.95)
+    assert not exploring.on and not exploring.drafts(ROWS, ROWS)
+
+
+def test_drafts_of_their_own_begin_the_count_anew() -> None:
+    exploring = Exploring(Guard())
+    rested(exploring)
+    ended(exploring)
+    exploring.note(ROWS, drafts=True, trial=True, promised=0.95)
+    assert exploring._rest == 2 * FIRST_REST, "a trial is none"
+    exploring.note(ROWS, drafts=True, trial=False, promised=0.95)
+    assert rested(exploring) == FIRST_REST
+
+
+def test_it_does_not_come_where_drafts_promise_far_less_than_plain_steps() -> None:
+    assert rested(Exploring(Guard()), promised=0.7) is None
+
+
+@pytest.mark.parametrize("account", ["drafts", "head KV"])
+def test_it_does_not_go_on_with_an_empty_account(account: str) -> None:
+    guard = Guard()
+    exploring = Exploring(guard)
+    if account == "drafts":
+        guard.settle(ROWS, 1, ROWS, 1.0, 1e-3, drafts=True)
+        assert guard.account(ROWS) < START and rested(exploring) is None
+        return
+    rested(exploring)
+    guard.keep(MOST_KEPT)
+    assert not exploring.on
