@@ -202,13 +202,14 @@ class Goodput:
         if trial and self._lessons.ahead:
             self._lessons.ahead = False
         elif trial and self._exploring.drafts(len(batch.headed), rows):
-            trial, nodes, why = False, np.minimum(batch.most + 1, np.int32(TRIED.nodes)), "learns what drafts cost"
+            trial, shape, kept, why = False, TRIED, 1.0, "learns what drafts cost"
+            nodes = np.minimum(batch.most + 1, np.int32(TRIED.nodes))
             chosen = self._candidates.shallow(nodes, batch) or chosen
         elif trial:
             found = self._trial(nodes, batch, plain)
             if isinstance(found, int):
                 reason = "plain steps promise more" if allowed else "drafts were behind plain steps"
-                steps = HOLD if self._exploring.on else REST if self._trials.heads > 1 else rest(rows)
+                steps = REST if self._trials.heads > 1 else rest(rows)
                 return self._resting(batch, plain, reason, gain, max(steps, found), wait=found)
             chosen, nodes, lost = found
             shape, kept = TRIED, 1.0

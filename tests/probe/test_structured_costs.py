@@ -3,6 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
+from aerie.commands.prompts import task_prompts
 from aerie.contracts.config import load_config
 from aerie.engine.lanes.inline import InlineLane
 from aerie.probe.masked_device import made_up_vocabulary, measure_masked_device
@@ -11,8 +12,10 @@ from aerie.probe.structured_costs import BATCHES, FREE, LARGE, Sizes, _steps_bes
 from aerie.worker import build_worker
 from tests.house import HOME
 
-PROMPTS = [[20, 30, 40], [50, 60, 70, 80]]
-"""Words, after which no answer ends at once, as a grammar that allows everything would let it."""
+PROMPTS = task_prompts(load_config(HOME / "configs/serve/demo.yaml"), 2)["counting"]
+"""Tasks with long answers, of which the model is sure: on no CPU does one end at once, as a grammar that allows
+everything would let it.
+"""
 NAMED = [Named(prompt, {"type": "object", "properties": {"name": {"type": "string"}}}) for prompt in PROMPTS]
 SIZES = Sizes(rows=2, rounds=1, arrivals=1, tokens=6, temperatures=(0.8,))
 

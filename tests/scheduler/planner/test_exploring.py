@@ -2,8 +2,12 @@
 
 import pytest
 
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.scheduler.planner.exploring import FIRST_REST, LONGEST_REST, STEPS, Exploring
 from aerie.scheduler.planner.guard import MOST_KEPT, START, Guard
+from aerie.scheduler.planner.held import HOLD
+from aerie.scheduler.planner.trials import TRIED
+from tests.scheduler.planner.planners import CHAINS, decided, planner
 
 ROWS = 8
 
@@ -69,3 +73,15 @@ def test_it_does_not_go_on_with_an_empty_account(account: str) -> None:
     rested(exploring)
     guard.keep(MOST_KEPT)
     assert not exploring.on
+
+
+def test_rows_draft_one_level_then_even_where_a_tree_would_be_the_best_draft() -> None:
+    goodput = planner(level=3e-3, shapes=[*CHAINS, DraftShape(1, 4, 5)])
+    decided(goodput, rows=2, steps=HOLD)
+    goodput._exploring._fills = goodput._exploring._steps = STEPS
+    goodput._held.end()
+    shapes = decided(goodput, rows=2, steps=STEPS)
+    assert set(shapes) == {TRIED} and not goodput._exploring.on
+    assert not goodput._held.planned.trial and goodput.outcome.reason == "learns what drafts cost"
+    goodput._held.end()
+    assert decided(goodput, rows=2) == [NO_DRAFT], "it does not pay, as was expected"
