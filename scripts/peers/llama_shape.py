@@ -22,6 +22,7 @@ import gguf
 import numpy as np
 from export_gguf import describe, tensor_name
 
+from aerie.bench.origin import FIXED
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.step import Lane
 from aerie.lane import make_lane
@@ -182,7 +183,7 @@ def main() -> int:
     show("Beside llama.cpp", cells, columns | {"llama_cpp_tokens_per_s": ".2f", "over_llama_cpp": ".2f"})
     if given.out is not None:
         with given.out.open("a", encoding="utf-8") as file:
-            print(json.dumps({"cells": cells, "provenance": provenance(None)}), file=file)
+            print(json.dumps({"cells": cells, "provenance": provenance(None, FIXED)}), file=file)
     return 0
 
 
