@@ -95,7 +95,8 @@ class Keeping:
             return True
         self._usual += (_RATE if self._usual else 1.0) * (prompt - self._usual)
         guard, tokens = self._guard, self.answers.expected(answer)
-        context += prompt + round(tokens / 2)  # half of its answer, on average
+        half = tokens / 2  # of its answer, on average, which the others' come to while it is written
+        context = round(max(context, (rows - 1) * (self._usual + half)) + prompt + half)
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
         self.promised = promise.gain

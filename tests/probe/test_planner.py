@@ -46,6 +46,13 @@ def test_all_modes_answer_the_same(config: Config, poison: bool) -> None:
     assert all(cell["decision_us_p99"] > 0 for cell in cells[2::5])
 
 
+@pytest.mark.parametrize(("rows", "limits"), [(1, [12, 12]), (3, [4, 8, 12, 12, 12]), (24, [1, 1, 1, 2, 2])])
+def test_the_first_answers_end_one_after_the_other(rows: int, limits: list[int]) -> None:
+    (place,) = grid([LOAD], [(0.0,)], [rows])
+    asked = place.requests(speculation=True)
+    assert [asked(number).sampling.max_tokens for number in range(len(limits))] == limits
+
+
 def test_a_cell_ends_once_its_intervals_are_narrow(config: Config) -> None:
     engine = config.engine.model_copy(update={"lane": "inline"})
     own = config.model_copy(update={"engine": engine})

@@ -34,6 +34,16 @@ def test_steps_are_learned_from_before_drafts_are_asked_what_they_promise():
     assert len(learned) == 14, "other numbers of rows are asked for themselves"
 
 
+def test_drafts_are_asked_what_they_promise_beside_rows_as_long_as_they_will_be():
+    """Where many requests come at once, the others hold few tokens yet."""
+    keeping, _ = kept(rows=8)
+    contexts, promise = [], keeping._promise
+    keeping._promise = lambda *asked: contexts.append(asked[-1]) or promise(*asked)
+    for others in (0, 700, 5000):
+        keeping.pays(8, 0.0, others, prompt=100, answer=100, headed=0)
+    assert contexts == [8 * 150, 8 * 150, 5000 + 150], "half of an answer of each row"
+
+
 def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_row():
     keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
     asked = {"prompt": 600, "answer": 40, "headed": 7}
