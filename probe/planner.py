@@ -57,19 +57,12 @@ class Place:
     def key(self) -> Key:
         return self.load.name, "+".join(f"{one:g}" for one in self.temperatures), self.rows
 
-    def limit(self, number: int) -> int:
-        """Tokens of the n-th answer at most. The first ones are cut at lengths of equal distances: else all would end
-        together, and whether a slice reads the next prompts would be chance.
-        """
-        whole = self.load.max_tokens
-        return whole if number >= self.rows else max(whole * (number + 1) // self.rows, 1)
-
     def requests(self, *, speculation: bool) -> Callable[[int], Generate]:
         def request(number: int) -> Generate:
             load = self.load
             sampling = SamplingParams(
                 temperature=self.temperatures[number % len(self.temperatures)],
-                max_tokens=self.limit(number),
+                max_tokens=self._limit(number),
                 seed=number,
             )
             prompt = list(load.prompts[number % len(load.prompts)])
@@ -77,6 +70,13 @@ class Place:
             return Generate(id=f"request-{number}", prompt=prompt, sampling=sampling, speculation=asked)
 
         return request
+
+    def _limit(self, number: int) -> int:
+        """Tokens of the n-th answer at most. The first ones are cut at lengths of equal distances: else all would end
+        together, and whether a slice reads the next prompts would be chance.
+        """
+        whole = self.load.max_tokens
+        return whole if number >= self.rows else max(whole * (number + 1) // self.rows, 1)
 
 
 def key_of(cell: Cell) -> Key:
