@@ -84,10 +84,13 @@ class Load(_Strict):
 
 
 class Tuning(_Strict):
-    """Size of a trial of one setting; `requests` and `rounds` are as in the sweep."""
+    """Size of a trial of one setting; `requests`, `rounds` and `seconds` are as in the sweep. A fast server ends few
+    requests in less time than its speed differs from one window to the next: `seconds` keeps chance from choosing.
+    """
 
     requests: int = Field(default=8, ge=2)
     rounds: int = Field(default=2, ge=2)
+    seconds: float = Field(default=0.0, ge=0)
 
 
 class Sweep(_Strict):

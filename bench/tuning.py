@@ -34,7 +34,7 @@ def _tried(target: Target) -> list[Setting]:
 
 def shortened(sweep: Sweep) -> Sweep:
     """The sweep with the size of trials."""
-    return sweep.model_copy(update={"requests": sweep.tuning.requests, "rounds": sweep.tuning.rounds, "seconds": 0.0})
+    return sweep.model_copy(update=dict(sweep.tuning))
 
 
 def chosen(sweep: Sweep, tried: list[dict[str, Any]]) -> Choices:

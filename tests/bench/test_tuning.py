@@ -14,7 +14,7 @@ from aerie.bench.cells import Cell, read_cells, read_trials
 from aerie.bench.config import SweepError, parse_sweep
 from aerie.bench.reports.report import write_report
 from aerie.bench.sweep import run_sweep
-from aerie.bench.tuning import chosen, trials
+from aerie.bench.tuning import chosen, shortened, trials
 from tests.bench.test_sweep import HOME, run
 from tests.patience import end_of, quickest, until
 
@@ -57,6 +57,12 @@ def test_no_more_threads_than_cores_are_tried(cores: int, tried: list[int], monk
     monkeypatch.setattr("aerie.bench.tuning.allowed_cores", lambda: cores)
     sweep = sweep_of({"name": "a", "command": "a {port} {threads}", "vary": {"threads": [2, 4, 8]}})
     assert [dict(trial.setting)["threads"] for trial in trials(sweep)] == tried
+
+
+def test_a_trial_is_as_long_as_its_tuning_says_and_not_as_a_cell() -> None:
+    sweep = sweep_of({"name": "a", "command": "a {port}"}, seconds=11.0, tuning={"requests": 3, "seconds": 4.0})
+    assert (short := shortened(sweep)).requests == 3 and short.rounds == 2 and short.seconds == 4.0
+    assert short.load == sweep.load and short.max_tokens == sweep.max_tokens
 
 
 def test_a_setting_fills_command_and_environment() -> None:
