@@ -84,8 +84,8 @@ class Load(_Strict):
 
 
 class Tuning(_Strict):
-    """Size of a trial of one setting; `requests`, `rounds` and `seconds` are as in the sweep. A fast server ends few
-    requests in less time than its speed differs from one window to the next: `seconds` keeps chance from choosing.
+    """Size of a trial of one setting; `requests`, `rounds` and `seconds` are as in the sweep. A fast server ends a few
+    requests within a fraction of a second, too little to tell settings apart: `seconds` is the least a trial takes.
     """
 
     requests: int = Field(default=8, ge=2)
