@@ -8,10 +8,11 @@ beside it. The composition root asks once; a process keeps to its choice.
 import hashlib
 import json
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -34,11 +35,10 @@ from aerie.native.trials import (
     Shape,
     Trial,
     Way,
-    for_integers,
     least_seconds,
     own_products,
     packed_trial,
-    tile_sizes,
+    reaches,
 )
 
 logger = logging.getLogger("aerie.kernels")
@@ -46,14 +46,16 @@ logger = logging.getLogger("aerie.kernels")
 COUNTS = (1, 4, 16, 64)
 """Tokens of a trial: one request, a draft, several requests, and prompts."""
 _SECONDS = 0.4
-_WEIGHTS = 1 << 22
-"""Weights of a trial: more than a core's own cache holds in 16 bits."""
+_WEIGHTS = 1 << 24
+"""The most weights of a trial: in 16 bits more than a core's caches hold, as those of a large model are."""
 SMALL = 1 << 20
 """A model of fewer weights is not worth a trial."""
 _NEAR = 1.1
 """Ways this close to the best are as good, as far as short trials tell; the first of them serves."""
 _PREFERENCE = 1.25
 """How much faster torch's product must be. Around Aerie's own a step is one call; around torch's it is hundreds."""
+
+_SET = "set by the configuration"
 
 _PANELS = {PANELS: Multiplier.FP32}
 
@@ -72,16 +74,15 @@ def served_in_bf16(config: Config, model: ModelConfig) -> bool:
 
 def own_for(config: Config, model: ModelConfig) -> dict[str, Multiplier]:
     """Aerie's own products that a deployment on a CPU can use, the most preferred first."""
-    found = own_products(rounds=served_in_bf16(config, model))
-    return found if config.model.quantization == "none" else for_integers(found)
+    return own_products(rounds=served_in_bf16(config, model))
 
 
 def why_not(product: str, config: Config, model: ModelConfig) -> str | None:
     """Why a deployment on a CPU cannot use `product`, if it is one of Aerie's own; None if it can."""
     if product not in (DOTS, AMX) or product in own_for(config, model):
         return None
-    if product == DOTS and not (served_in_bf16(config, model) and config.model.quantization == "none"):
-        return "the weights of this deployment are not served in bfloat16"
+    if product == DOTS and not served_in_bf16(config, model):
+        return "this deployment does not compute in bfloat16"
     lacks = "AVX512_BF16" if product == DOTS else "AMX_BF16"
     return f"this CPU, its system, or the level that the kernels are compiled for, lacks {lacks}"
 
@@ -98,15 +99,15 @@ def choose(
     clock: Callable[[], float] | None = None,
 ) -> Choice:
     """The way for a model with `layers` layers of matrices [out, in], on `threads` threads if `pinned`, else on at most
-    so many. `own` are those of Aerie's own products that may serve, `product` pins the product. With `integers` weights
-    have 8 bits. By default the clock is CPU time if all ways have one thread: what else runs on this machine must not
-    decide.
+    so many. `own` are those of Aerie's own products that may serve, `product` pins the product; how far ahead it reads
+    is measured even so. With `integers` weights have 8 bits. By default the clock is CPU time if all ways have one
+    thread: what else runs on this machine must not decide.
     """
     ways = _ways(threads, pinned=pinned, own=own, product=product)
-    if len({(way.product, way.threads) for way in ways}) == 1:
-        return Choice(ways[0], "set by the configuration")
-    if layers * sum(out * inputs for out, inputs in shapes) < SMALL:
-        return Choice(ways[0], "not measured: the model is small")
+    is_set = len({(way.product, way.threads) for way in ways}) == 1
+    small = layers * sum(out * inputs for out, inputs in shapes) < SMALL
+    if small or len(ways) == 1:
+        return Choice(ways[0], _SET if is_set else "not measured: the model is small")
     key = _key(shapes, layers, ways, integers)
     kept = _kept(key, ways)
     if kept is not None:
@@ -114,6 +115,8 @@ def choose(
     if clock is None:
         clock = time.thread_time if all(way.threads == 1 for way in ways) else time.perf_counter
     choice = _best(_trials(ways, trial_weights(shapes, layers), integers=integers), clock)
+    if is_set:
+        choice = replace(choice, why=f"{_SET}; how far ahead it reads is {choice.why}")
     _keep(key, choice)
     return choice
 
@@ -122,12 +125,12 @@ def _ways(threads: int, *, pinned: bool, own: Mapping[str, Multiplier], product:
     """The most preferred first."""
     numbers = [threads] if pinned else sorted({min(2**power, threads) for power in range(threads.bit_length() + 1)})
     ours = [
-        Way(name, number, rows, multiplier)
+        Way(name, number, far, multiplier)
         for number in numbers
         for name, multiplier in own.items()
-        for rows in (tile_sizes()[:1] if name == AMX else tile_sizes())
+        for far in reaches(name)
     ]
-    theirs = [Way(FP16, numbers[0], 0)]  # which runs on one thread
+    theirs = [Way(FP16, numbers[0])]  # which runs on one thread
     return [way for way in [*ours, *theirs] if product in (None, way.product)]
 
 
@@ -157,10 +160,16 @@ def _best(trials: Mapping[Way, Trial], clock: Callable[[], float]) -> Choice:
     best = {count: min(times[count] for times in least.values()) for count in COUNTS}
     worst = {way: max(times[count] / best[count] for count in COUNTS) for way, times in least.items()}
     weighed = {way: score * (_PREFERENCE if way.product == FP16 else 1) for way, score in worst.items()}
-    way = next(way for way, score in weighed.items() if score <= _NEAR * min(weighed.values()))
+    first = next(way for way, score in weighed.items() if score <= _NEAR * min(weighed.values()))
+    way = min(_alike(first, least), key=lambda way: math.prod(least[way].values()))
     found = ", ".join(f"{_named(each)} {1 / worst[each]:.2f}" for each in worst)
     logger.info("products were measured in %.1f s: %s serves, of %s", clock() - began, _named(way), found)
     return Choice(way, f"measured at {_counts()} tokens; least share of the fastest one's speed: {found}")
+
+
+def _alike(way: Way, ways: Iterable[Way]) -> list[Way]:
+    """Those that differ in how far ahead they read."""
+    return [other for other in ways if replace(other, far=way.far) == way]
 
 
 def _counts() -> str:
@@ -169,8 +178,7 @@ def _counts() -> str:
 
 def _named(way: Way) -> str:
     threads = f"{way.threads} thread" + "s" * (way.threads > 1)
-    tiles = f" in tiles of {way.tile_rows}" if way.product in (PANELS, DOTS) else ""
-    return f"{way.product} on {threads}{tiles}"
+    return f"{way.product} on {threads}{' reading far ahead' if way.far else ''}"
 
 
 def _key(shapes: Sequence[Shape], layers: int, ways: Sequence[Way], integers: bool) -> str:

@@ -47,11 +47,6 @@ class Multiplier(IntEnum):
         return {Multiplier.FP32: 1, Multiplier.DOTS: 2}.get(self, 32)
 
     @property
-    def of_integers(self) -> "Multiplier":
-        """What multiplies by integers beside it: they have no dot products, but AMX has them widened."""
-        return Multiplier.FP32 if self is Multiplier.DOTS else self
-
-    @property
     def parts(self) -> int:
         """Numbers of bf16 that an activation is multiplied as."""
         return 3 if self is Multiplier.AMX else 1
@@ -97,7 +92,7 @@ def pack_int8(matrix: Rounded) -> Packed:
 
 def pack_int8_for(multiplier: Multiplier) -> Callable[[Rounded], Packed]:
     """The same, where `multiplier` serves a model."""
-    return lambda matrix: Panels(matrix.integers, matrix.scales, multiplier=multiplier.of_integers)
+    return lambda matrix: Panels(matrix.integers, matrix.scales, multiplier=multiplier)
 
 
 def matrix_of(projection: Projection, tokens: int) -> Matrix | None:

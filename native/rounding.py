@@ -1,8 +1,8 @@
 """Whether a draft head is faster in 8 bits on this machine, where products of bf16 are dot products or AMX's: measured
 while it is loaded. Called for heads that `spec.quantization: auto` serves.
 
-Integers are multiplied in fp32 or widened for AMX, which takes longer than those products and reads half as much: what
-pays depends on the head's size and on the CPU.
+Integers are widened for these products, which takes time, and reading them takes half as much: what pays depends on the
+head's size and on the CPU.
 """
 
 import math
@@ -27,9 +27,7 @@ def int8_pays(shapes: Sequence[Shape], way: Way) -> bool:
     weights = trial_weights(shapes, 1)
     trials = {
         way: PanelTrial(weights, way.multiplier),
-        replace(way, product="int8"): PanelTrial(
-            [rounded(weight.bfloat16()) for weight in weights], way.multiplier.of_integers
-        ),
+        replace(way, product="int8"): PanelTrial([rounded(weight.bfloat16()) for weight in weights], way.multiplier),
     }
     clock = time.thread_time if way.threads == 1 else time.perf_counter
     stored, in_int8 = least_seconds(trials, COUNTS, seconds=_SECONDS, clock=clock).values()

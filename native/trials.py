@@ -33,8 +33,8 @@ class Way:
 
     product: str
     threads: int
-    tile_rows: int
-    """The most tokens that a tile of Aerie's product in vectors has; 0 for torch's."""
+    far: bool = False
+    """Whether Aerie's product in vectors asks memory for weights far ahead, which pays where no cache holds them."""
     multiplier: Multiplier = Multiplier.FP32
     """Of Aerie's product."""
 
@@ -46,7 +46,7 @@ class Way:
         """For this process, from now on."""
         torch.set_num_threads(self.threads)
         library().use_threads(self.threads)
-        library().use_tile_rows(self.tile_rows or library().most_tile_rows())
+        library().read_far_ahead(self.far)
 
 
 def own_products(*, rounds: bool) -> dict[str, Multiplier]:
@@ -59,15 +59,9 @@ def own_products(*, rounds: bool) -> dict[str, Multiplier]:
     return found
 
 
-def for_integers(own: Mapping[str, Multiplier]) -> dict[str, Multiplier]:
-    """Those of Aerie's own products that integers have."""
-    return {name: multiplier for name, multiplier in own.items() if multiplier.of_integers is multiplier}
-
-
-def tile_sizes() -> list[int]:
-    """Sizes worth a trial, in tokens: as many as fit the registers, and fewer, which need less of the cache."""
-    most = library().most_tile_rows()
-    return [most, most * 2 // 3]
+def reaches(product: str) -> tuple[bool, ...]:
+    """How far ahead one of Aerie's own products can ask memory for weights."""
+    return (False,) if product == AMX else (False, True)
 
 
 def shapes_of(model: ModelConfig) -> dict[str, Shape]:

@@ -1,4 +1,4 @@
-"""The layouts of a matrix that `aerie probe kernels` compares: Aerie's, in tiles of each size, and those of torch. A
+"""The layouts of a matrix that `aerie probe kernels` compares: Aerie's, read near and far ahead, and those of torch. A
 matrix has bf16 weights, or 8-bit integers with a scale for each output, as `model.quantization: int8` serves them.
 """
 
@@ -14,7 +14,7 @@ from aerie.engine.model.matrix import Matrix, Rounded
 from aerie.engine.model.packing import HalfPacked, Int8Packed
 from aerie.native.library import library, missing
 from aerie.native.products import Multiplier
-from aerie.native.trials import AMX, DOTS, FP16, PANELS, PanelTrial, TorchTrial, tile_sizes
+from aerie.native.trials import AMX, DOTS, FP16, PANELS, PanelTrial, TorchTrial, reaches
 
 BF16, INT8 = "bf16", "int8"
 """Precisions of weights, and of torch's products whose inputs are bf16, too."""
@@ -38,29 +38,29 @@ def bytes_of(layout: str, precision: str) -> int:
     return _BYTES[precision] if is_ours(layout) else _BYTES.get(layout, 4)
 
 
-def tiled(product: str, rows: int) -> str:
-    """The name of a layout of Aerie's own in tiles of up to so many tokens; those of AMX have one size."""
-    return product if product == AMX else f"{product} in tiles of {rows}"
+def named(product: str, *, far: bool) -> str:
+    """The name of a layout of Aerie's own."""
+    return f"{product} far ahead" if far else product
 
 
 @dataclass(frozen=True, slots=True)
-class Tiled:
-    """Aerie's own products in tiles of up to so many tokens."""
+class Ahead:
+    """Aerie's own products that read weights near or far ahead."""
 
     trial: PanelTrial
-    rows: int
+    far: bool
 
     def prepare(self, tokens: int) -> Callable[[], None]:
         run = self.trial.prepare(tokens)
 
-        def tiled() -> None:
-            library().use_tile_rows(self.rows)
+        def ahead() -> None:
+            library().read_far_ahead(self.far)
             run()
 
-        return tiled
+        return ahead
 
 
-Layout = TorchTrial | Tiled | PanelTrial
+Layout = TorchTrial | Ahead
 
 
 def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bool) -> dict[str, Layout]:
@@ -74,8 +74,7 @@ def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bo
     if missing() is None:
         for product, multiplier in own.items():
             trial = PanelTrial(weights, multiplier)
-            sizes = {tiled(product, rows): Tiled(trial, rows) for rows in tile_sizes()}
-            layouts |= {product: trial} if product == AMX else sizes
+            layouts |= {named(product, far=far): Ahead(trial, far) for far in reaches(product)}
     return layouts
 
 

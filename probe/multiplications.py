@@ -18,9 +18,9 @@ from aerie.native.choice import choose
 from aerie.native.library import library, library_name, missing
 from aerie.native.pages import LargePages
 from aerie.native.products import Multiplier
-from aerie.native.trials import FP16, Shape, for_integers, own_products
+from aerie.native.trials import FP16, Shape, own_products
 from aerie.probe.kernel_cells import Cell, Kernels, Timed, cells_of
-from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, tiled
+from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, named
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
 _COPIES = 1 << 25
@@ -147,10 +147,7 @@ def _timings(measure: Measure, name: str, own: Mapping[str, Multiplier]) -> list
     copies = max(1, min(measure.layers, _COPIES // (out * wide)))
     weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
     by_precision: dict[str, list[Matrix]] = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
-    layouts = {
-        precision: layouts_of(forms, _own_of(precision, own), fp16=measure.fp16)
-        for precision, forms in by_precision.items()
-    }
+    layouts = {precision: layouts_of(forms, own, fp16=measure.fp16) for precision, forms in by_precision.items()}
     return [
         _Timing(precision, name, shape, copies, tokens, layouts[precision])
         for precision in layouts
@@ -158,17 +155,13 @@ def _timings(measure: Measure, name: str, own: Mapping[str, Multiplier]) -> list
     ]
 
 
-def _own_of(precision: str, own: Mapping[str, Multiplier]) -> Mapping[str, Multiplier]:
-    return for_integers(own) if precision == INT8 else own
-
-
 def _chosen(measure: Measure, own: Mapping[str, Multiplier]) -> dict[str, str]:
     """The layouts that serve this model by default, by precision."""
     shapes, found = list(measure.shapes.values()), {}
     for precision in (BF16, INT8):
-        products, integers = _own_of(precision, own), precision == INT8
-        given = choose(shapes, measure.layers, threads=measure.threads, pinned=True, own=products, integers=integers)
-        found[precision] = tiled(given.way.product, given.way.tile_rows) if given.way.ours else FP16
+        integers = precision == INT8
+        given = choose(shapes, measure.layers, threads=measure.threads, pinned=True, own=own, integers=integers)
+        found[precision] = named(given.way.product, far=given.way.far) if given.way.ours else FP16
     return found
 
 

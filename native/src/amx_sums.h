@@ -22,11 +22,7 @@ inline uint16_t* on_a_line(uint16_t* numbers) {
 
 // Integers as numbers of bf16, in pairs. Of each 32, the first half are the first inputs of the pairs.
 inline void widen(uint16_t* to, const int8_t* from, long count) {
-  for (long i = 0; i < count; i += 2 * kLanes) {
-    // A whole number of bf16 is the upper half of a float.
-    const Words one = same_bits<Words>(widened(from + i)), other = same_bits<Words>(widened(from + i + kLanes));
-    store(to + i, one >> 16 | (other & 0xFFFF0000u));
-  }
+  for (long i = 0; i < count; i += 2 * kLanes) store(to + i, in_pairs(from + i, from + i + kLanes));
 }
 
 // Prefetches the tile of weights that lies `ahead` bytes behind this one; where only that is `left` of the panel, it is

@@ -19,7 +19,7 @@ namespace {
 constexpr long kMostTokens = 64 / kMostRows * kMostRows + kMostRows;  // their sums over a strip fit the cache
 constexpr long kStrip = 512 / kPanel;                                 // panels
 constexpr long kAlone = 1 << 17;                                     // multiply-adds, not worth a second thread
-constexpr long kTilesToWidenFor = 3;                                 // each would convert the integers once more
+constexpr long kTilesToWidenFor = 5;                                 // each would convert the integers once more
 constexpr long kPitch = kStrip * kPanel + 16;                         // of rows of sums, padded against cache conflicts
 
 template <class Weight>
@@ -36,32 +36,36 @@ struct Product {
   long inputs, steps;  // as many steps as inputs, or as pairs of them
 };
 
-std::atomic<long> tile_rows{kMostRows};
+std::atomic<bool> far_ahead{false};
 
 // `tokens` rows of a product, in tiles of the maximum size and one of the rest: what a full tile computes hides the time
 // to read its weights.
 struct Cut {
-  explicit Cut(long tokens) : tokens(tokens), most(tile_rows), tiles((tokens + most - 1) / most) {}
-  long first(long tile) const { return tile * most; }
-  long rows(long tile) const { return std::min(most, tokens - first(tile)); }
-  const long tokens, most, tiles;
+  explicit Cut(long tokens) : tokens(tokens), tiles((tokens + kMostRows - 1) / kMostRows) {}
+  long first(long tile) const { return tile * kMostRows; }
+  long rows(long tile) const { return std::min(kMostRows, tokens - first(tile)); }
+  const long tokens, tiles;
 };
+
+template <class Weight>
+constexpr bool integers = sizeof(Weight) == Product<Weight>::at_once;  // a byte each
 
 template <class Weight>
 using Tile = void (*)(float*, long, bool, const Factor<Weight>*, const Weight*, long, long);
 
 // By rows: a tile of one panel, and a tile of as many panels as are computed at once.
-template <class Weight, int... Before>
+template <class Weight>
 struct Tiles {
-  static constexpr Tile<Weight> one[] = {tile<Weight, Before + 1, 1>...};
-  static constexpr Tile<Weight> wide[] = {tile<Weight, Before + 1, panels_at_once(Before + 1)>...};
+  Tile<Weight> one[kMostRows], wide[kMostRows];
 };
 
-template <class Weight, int... Before>
-Tiles<Weight, Before...> tiles_of(std::integer_sequence<int, Before...>);
+template <class Weight, bool Far, int... Before>
+constexpr Tiles<Weight> tiles_of(std::integer_sequence<int, Before...>) {
+  return {{tile<Weight, Far, Before + 1, 1>...}, {tile<Weight, Far, Before + 1, panels_at_once(Before + 1)>...}};
+}
 
-template <class Weight>
-using AllTiles = decltype(tiles_of<Weight>(std::make_integer_sequence<int, kMostRows>()));
+template <class Weight, bool Far>
+constexpr Tiles<Weight> kTiles = tiles_of<Weight, Far>(std::make_integer_sequence<int, kMostRows>());
 
 inline void copy(float* to, const float* x, long count) { std::memcpy(to, x, count * sizeof(float)); }
 
@@ -86,12 +90,13 @@ struct Part {
   // each panel `apart` from the one before.
   template <class Weight>
   void add(const Weight* weights, long apart, long strip, long begin, long end) const {
+    const Tiles<Weight>& tiles = far_ahead ? kTiles<Weight, true> : kTiles<Weight, false>;
     for (long tile_row = 0; tile_row < cut.tiles; ++tile_row) {
       const long row = cut.first(tile_row), rows = cut.rows(tile_row), many = panels_at_once(rows);
       for (long at = begin, next; at < end; at = next) {
         const bool wide = at + many <= end;
         next = at + (wide ? many : 1);
-        const auto tile = wide ? AllTiles<Weight>::wide[rows - 1] : AllTiles<Weight>::one[rows - 1];
+        const auto tile = wide ? tiles.wide[rows - 1] : tiles.one[rows - 1];
         float* const own = fresh && done ? sums : sums + row * kPitch + at * kPanel;  // one place stays in the cache
         tile(own, kPitch, fresh, x + row * kStride, weights + (at - begin) * apart, apart, count);
         if (done) outputs.put(own, kPitch, row, rows, (strip + at) * kPanel, (next - at) * kPanel);
@@ -107,13 +112,17 @@ struct Part {
   bool fresh, done;  // whether they are the first ones, and the last
 };
 
-// `count` inputs of `panels` panels of integers, as bf16, which has them all.
-const uint16_t* in_bf16(const int8_t* from, long apart, long panels, long count) {
-  static thread_local std::vector<uint16_t> kept;
+// `count` inputs, or pairs of them, of `panels` panels of integers, as bf16. Prefetches those of the panels that follow.
+template <class Wide, class Weight>
+const Wide* in_bf16(const Weight* from, long apart, long panels, long count) {
+  static thread_local std::vector<Wide> kept;
   kept.resize(panels * count * kPanel);
-  uint16_t* to = kept.data();
-  for (long panel = 0; panel < panels; ++panel)
-    for (long i = 0; i < count; ++i, to += kPanel) bf16_pair(to, from + panel * apart + i * kPanel);
+  Wide* to = kept.data();
+  for (long panel = 0; panel < panels; ++panel, from += apart)
+    for (long i = 0; i < count * kPanel; i += kPanel, to += kPanel) {
+      prefetch<true>(from + panels * apart + i);
+      to_bf16(to, from + i);
+    }
   return kept.data();
 }
 
@@ -128,9 +137,10 @@ void sum_up(float* sums, const Factor<Weight>* x, const Product<Weight>& product
   const Part<Factor<Weight>> part{sums, x, product.outputs, cut, count, fresh, done};
   for (long begin = 0; begin < panels; begin += group, weights += group * apart) {
     const long end = std::min(begin + group, panels);
-    if constexpr (std::is_same_v<Weight, int8_t>)
+    if constexpr (integers<Weight>)
       if (cut.tiles >= kTilesToWidenFor) {
-        part.add(in_bf16(weights, apart, end - begin, count), count * kPanel, panel, begin, end);
+        using Wide = std::conditional_t<std::is_same_v<Weight, int8_t>, uint16_t, Pair>;
+        part.add(in_bf16<Wide>(weights, apart, end - begin, count), count * kPanel, panel, begin, end);
         continue;
       }
     part.add(weights, apart, panel, begin, end);
@@ -168,11 +178,8 @@ void multiply(Product<Weight> product, long tokens) {
 // The number of outputs per panel.
 extern "C" long panel_size() { return kPanel; }
 
-// The most rows that a tile can have.
-extern "C" long most_tile_rows() { return kMostRows; }
-
-// For all products of this process from now on, which changes no result.
-extern "C" void use_tile_rows(long rows) { tile_rows = std::clamp(rows, 1L, kMostRows); }
+// How far ahead tiles ask memory for weights, for all products of this process from now on; it changes no result.
+extern "C" void read_far_ahead(bool far) { far_ahead = far; }
 
 // Whether matrices may be in pairs for dot products: whether this library has them; a CPU may still lack them.
 extern "C" bool has_dots() {
@@ -187,7 +194,10 @@ extern "C" bool has_dots() {
 extern "C" void multiplied(float* out, const float* x, const Matrix* matrix, long tokens, bool adds) {
   if (tokens == 0) return;
 #ifdef AERIE_DOTS
-  if (matrix->multiplier == Multiplier::kDots) return multiply(Product<Pair>(out, x, *matrix, adds), tokens);
+  if (matrix->multiplier == Multiplier::kDots) {
+    if (matrix->scales) return multiply(Product<IntegerPair>(out, x, *matrix, adds), tokens);
+    return multiply(Product<Pair>(out, x, *matrix, adds), tokens);
+  }
 #endif
   if (matrix->multiplier != Multiplier::kFp32) return multiplied_by_amx(out, x, matrix, tokens, adds);
   if (matrix->scales) return multiply(Product<int8_t>(out, x, *matrix, adds), tokens);

@@ -3,7 +3,7 @@
 // W is stored in panels of as many outputs as two vectors have lanes, [outputs / (2 kLanes), inputs, 2 kLanes]. In
 // bf16, the outputs o and o + kLanes of a panel lie side by side: the halves of a float's bits, separated by one
 // operation each. For dot products, two inputs of an output lie side by side (dots.h): [outputs / (2 kLanes), inputs / 2,
-// 2 kLanes, 2].
+// 2 kLanes, 2]; of integers, those of one input before those of the other.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,13 @@ constexpr long kStride = kDepth + 16;  // for rows of x: at 4 KB all of them wou
 // Few rows take more panels at once, so that sums do not wait for each other.
 constexpr long panels_at_once(long rows) { return std::clamp(kSums / (2 * rows), 1L, 4L); }
 
-// Of each panel, to prefetch.
-constexpr long bytes_ahead(long panels) { return std::clamp(8192 / panels, 2048L, 4096L); }
+// Of each panel, to prefetch: into the first cache, or further ahead into the second.
+constexpr long bytes_ahead(long panels, bool far) { return far ? 16384 / panels : std::clamp(8192 / panels, 2048L, 4096L); }
+
+template <bool Far>
+inline void prefetch(const void* from) {
+  __builtin_prefetch(from, 0, Far ? 2 : 3);
+}
 
 // With AVX2, multiply-adds have two ports, which shifts and masks would take from them, and shuffles have a third. Of
 // several panels the third is the busiest, so there one of both is a shift.
@@ -47,17 +52,28 @@ void widen(Floats* pair, const int8_t* from) {
   pair[1] = widened(from + kLanes);
 }
 
-// The kPanel integers of an input as bf16, side by side as a panel of bf16 has them.
-inline void bf16_pair(uint16_t* to, const int8_t* from) {
-  const Words lower = same_bits<Words>(widened(from)), upper = same_bits<Words>(widened(from + kLanes));
-  store(to, upper | lower >> 16);  // the lower halves of such floats are zero
-}
-
 template <int Panels>
 void widen(Words* pair, const Pair* from) {
   pair[0] = load<Words>(from);
   pair[1] = load<Words>(from + kLanes);
 }
+
+// The kPanel integers of an input as a panel of bf16 has them.
+inline void to_bf16(uint16_t* to, const int8_t* from) { store(to, in_pairs(from, from + kLanes)); }
+
+#ifdef AERIE_DOTS
+template <int Panels>
+void widen(Words* pair, const IntegerPair* from) {
+  pair[0] = in_pairs(from);
+  pair[1] = in_pairs(from + kLanes);
+}
+
+// The same of a pair of inputs.
+inline void to_bf16(Pair* to, const IntegerPair* from) {
+  store(to, in_pairs(from));
+  store(to + kLanes, in_pairs(from + kLanes));
+}
+#endif
 
 inline float spread(float factor) { return factor; }  // by the multiply-add
 
@@ -78,15 +94,20 @@ struct Arithmetic<Pair> {
   static constexpr long inputs = 2;
 };
 
+#ifdef AERIE_DOTS
+template <>
+struct Arithmetic<IntegerPair> : Arithmetic<Pair> {};
+#endif
+
 template <class Weight>
 using Factor = typename Arithmetic<Weight>::Factor;
 
 // Adds to sums [Rows, Panels, kPanel], whose rows are `pitch` apart, or writes there if they are `fresh`, the products of
 // `count` inputs, or pairs of them: x [Rows, kStride] and `panels`, which are `apart` from each other. Every sum is over
 // the inputs in order, for any number of rows and panels.
-template <class Weight, int Rows, int Panels>
+template <class Weight, bool Far, int Rows, int Panels>
 void tile(float* kept, long pitch, bool fresh, const Factor<Weight>* x, const Weight* panels, long apart, long count) {
-  constexpr long step = kPanel * static_cast<long>(sizeof(Weight)), inputs_ahead = bytes_ahead(Panels) / step;
+  constexpr long step = kPanel * static_cast<long>(sizeof(Weight)), inputs_ahead = bytes_ahead(Panels, Far) / step;
   constexpr bool full = Panels > 1 && 2 * Rows * Panels + Rows + 3 > kRegisters;
   Floats sums[Rows][2 * Panels] = {};
   if (!fresh) {
@@ -106,8 +127,8 @@ void tile(float* kept, long pitch, bool fresh, const Factor<Weight>* x, const We
         if (full) asm volatile("" ::: "memory");  // read the factors again: kept in registers, they would displace sums
         const Weight* from = panels + p * apart + i * kPanel;
         typename Arithmetic<Weight>::Wide pair[2];
-        __builtin_prefetch(from + ahead);
-        if (step > 64) __builtin_prefetch(from + ahead + kLanes);
+        prefetch<Far>(from + ahead);
+        if (step > 64) prefetch<Far>(from + ahead + kLanes);
         widen<Panels>(pair, from);
 #pragma GCC unroll 16
         for (int r = 0; r < Rows; ++r) {

@@ -27,7 +27,7 @@ MATRICES = [(256, 64), (100, 72), (70, 51), (3, 7), (40, 2100), (33, 4099)]
 def alone_again() -> Iterator[None]:
     yield
     library().use_threads(1)
-    library().use_tile_rows(library().most_tile_rows())
+    library().read_far_ahead(False)
 
 
 def pairs_of(product: str, out: int, wide: int, dtype: torch.dtype = torch.bfloat16) -> tuple[Tensor, Panels]:
@@ -117,9 +117,9 @@ def test_a_row_does_not_depend_on_others_tiles_or_threads(
     assert all(torch.equal(packed(x[row : row + 1], None)[0], whole[row]) for row in range(70))
     for tokens in (2, 5, 14, 15, 33):
         assert torch.equal(packed(x[:tokens], None), whole[:tokens])
-    for rows in range(1, library().most_tile_rows() + 1):
-        library().use_tile_rows(rows)
-        assert torch.equal(packed(x, None), whole)
+    library().read_far_ahead(True)
+    for tokens in range(1, 71):
+        assert torch.equal(packed(x[:tokens], None), whole[:tokens])
     for threads in (2, 3):
         library().use_threads(threads)
         for _ in range(3):
@@ -140,11 +140,18 @@ def test_torch_keeps_its_tiles(threads: int) -> None:
         assert torch.equal(packed(x[:3].contiguous(), None), expected[:3])
 
 
-@needs_amx
-@pytest.mark.parametrize(("multiplier", "parts"), [(Multiplier.AMX, 3), (Multiplier.AMX_BF16, 1)])
+@pytest.mark.parametrize(
+    ("multiplier", "parts"),
+    [
+        pytest.param(Multiplier.DOTS, 1, marks=needs_dots),
+        pytest.param(Multiplier.AMX, 3, marks=needs_amx),
+        pytest.param(Multiplier.AMX_BF16, 1, marks=needs_amx),
+    ],
+)
 @pytest.mark.parametrize(("out", "wide"), MATRICES)
-def test_amx_widens_integers(out: int, wide: int, multiplier: Multiplier, parts: int) -> None:
-    matrix, x = rounded(torch.randn(out, wide)), torch.randn(40, wide)
+def test_integers_are_widened(out: int, wide: int, multiplier: Multiplier, parts: int) -> None:
+    """For few rows in each tile, for many once for all of them."""
+    matrix, x = rounded(torch.randn(out, wide)), torch.randn(70, wide)
     packed = pack_int8_for(multiplier)(matrix)
     assert isinstance(packed, Panels) and packed.matrix(None).multiplier == multiplier
     assert torch.equal(packed.weight, matrix.weight)
@@ -153,7 +160,8 @@ def test_amx_widens_integers(out: int, wide: int, multiplier: Multiplier, parts:
     sizes = (inputs.double().abs() @ matrix.integers.double().abs().t()) * matrix.scales + bias.double().abs()
     found = packed(x, bias)
     assert ((found.double() - sums).abs() <= (parts * wide + 3) * 2.0**-24 * sizes).all()
-    assert all(torch.equal(packed(x[row : row + 1], bias)[0], found[row]) for row in range(40))
+    assert all(torch.equal(packed(x[row : row + 1], bias)[0], found[row]) for row in range(70))
+    assert all(torch.equal(packed(x[:tokens], bias), found[:tokens]) for tokens in (2, 5, 15, 33, 57))
     for threads in (2, 3):
         library().use_threads(threads)
         assert torch.equal(packed(x, bias), found)
@@ -199,6 +207,6 @@ def test_the_instructions_are_in_functions_of_their_own() -> None:
     listed = subprocess.run(["objdump", "-d", library()._name], capture_output=True, text=True, check=True).stdout
     functions = [part.partition(">:") for part in re.split(r"(?m)^[0-9a-f]+ <", listed)]
     dots = {name for name, _, code in functions if "vdpbf16ps" in code}
-    assert dots and all("4Pair" in name or name == "dot_products" for name in dots)
+    assert dots and all("Pair" in name or name == "dot_products" for name in dots)
     tiles = {name for name, _, code in functions if re.search("tmm[0-7]|tilecfg", code)}
     assert tiles and all("amx" in name for name in tiles), tiles

@@ -28,7 +28,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, stored: dict[int, float], in_int8: di
     monkeypatch.setattr(rounding, "least_seconds", measured)
 
 
-WAYS = [Way(DOTS, 1, 9, Multiplier.DOTS), Way(AMX, 1, 14, Multiplier.AMX_BF16)]
+WAYS = [Way(DOTS, 1, False, Multiplier.DOTS), Way(AMX, 1, False, Multiplier.AMX_BF16)]
 
 
 @pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=needs_amx)])
@@ -42,7 +42,6 @@ def test_the_faster_of_both_serves_over_all_numbers_of_tokens(
 
 @pytest.mark.parametrize("way", [WAYS[0], pytest.param(WAYS[1], marks=needs_amx)])
 def test_what_is_timed_is_what_serves(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
-    """Integers have no dot products, but AMX has them."""
     timed: list[int] = []
 
     def measured(ways: Mapping[Way, PanelTrial], counts: Sequence[int], **_: object) -> dict[Way, dict[int, float]]:
@@ -56,7 +55,7 @@ def test_what_is_timed_is_what_serves(monkeypatch: pytest.MonkeyPatch, way: Way)
     assert isinstance(served, Panels) and timed == [way.multiplier, served.matrix(None).multiplier]
 
 
-@pytest.mark.parametrize("way", [Way(PANELS, 1, 14), Way(FP16, 1, 0)])
+@pytest.mark.parametrize("way", [Way(PANELS, 1), Way(FP16, 1)])
 def test_sums_in_fp32_are_faster_over_fewer_bytes(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
     monkeypatch.delattr(rounding, "least_seconds")
     assert int8_pays(SHAPES, way)

@@ -13,7 +13,7 @@ from aerie.contracts.errors import ConfigError
 from aerie.engine.model.config import read_model_config
 from aerie.engine.model.matrix import Matrix, rounded
 from aerie.native.march import LEVELS, runnable
-from aerie.native.trials import PanelTrial, shapes_of, tile_sizes
+from aerie.native.trials import PanelTrial, shapes_of
 from aerie.probe import kernels
 from aerie.probe.kernel_cells import Kernels, Timed, cells_of, layer_cells
 from aerie.probe.kernels import measure_marches
@@ -58,8 +58,8 @@ def test_our_own_products_are_measured_on_what_was_asked_for(tmp_path: Path) -> 
     assert said[0] == f"{MARCH}: output" and said[1].startswith(foreign)
     for precision in ("bf16", "int8"):
         own = [cell for cell in cells if cell["precision"] == precision]
-        ours = [cell for cell in own if cell["layout"].startswith("panels in tiles of ")]
-        assert len(ours) == 2 * 2 * 2, "two sizes of tiles, two numbers of tokens, the matrix and the layer"
+        ours = [cell for cell in own if cell["layout"].startswith("panels")]
+        assert len(ours) == 2 * 2 * 2, "near and far ahead, two numbers of tokens, the matrix and the layer"
         assert len([cell for cell in own if (cell["of_best_choice"] or 0) > 0]) == 2 * 2, "one layout serves"
         for cell in ours:
             assert cell["kernel_set"].startswith(MARCH) and cell["over_torch"] > 0
@@ -78,11 +78,12 @@ def test_dot_products_are_measured_where_they_may_serve(tmp_path: Path) -> None:
     cells: dict[str, list[dict[str, Any]]] = {"bf16": [], "int8": []}
     for cell in measure_matrix(measure, "qkv"):
         cells[cell["precision"]].append(cell)
-    dots = [cell for cell in cells["bf16"] if cell["layout"].startswith("dots in tiles of ")]
-    assert len(dots) == 2 * 2 and not [cell for cell in cells["int8"] if cell["layout"].startswith("dots")]
+    by_precision = [[cell for cell in own if cell["layout"].startswith("dots")] for own in cells.values()]
+    assert [len(own) for own in by_precision] == [2 * 2, 2 * 2], "near and far ahead, two numbers of tokens"
+    dots = [cell for own in by_precision for cell in own]
     peaks = {cell["layout"]: cell["peak_gmacs"] for cell in cells["bf16"]}
     fp32 = peaks["columns"]
-    assert dots[0]["peak_gmacs"] != fp32 == peaks[f"panels in tiles of {tile_sizes()[0]}"]
+    assert dots[0]["peak_gmacs"] != fp32 == peaks["panels"] == peaks["panels far ahead"]
     assert peaks["bf16"] == max(peaks.values())
     assert all(cell["over_torch"] > 0 and cell["kernel_set"] for cell in dots)
 
@@ -101,17 +102,17 @@ def test_amx_is_measured_where_it_may_serve(tmp_path: Path, rounds: bool) -> Non
 
 
 def test_a_layer_of_other_products_keeps_their_peaks() -> None:
-    chosen = {"bf16": "dots in tiles of 2", "int8": "panels in tiles of 2"}
+    chosen = {"bf16": "dots far ahead", "int8": "panels"}
     limits = Kernels("set", chosen, {"panels": 2.0, "dots": 4.0, "amx": 16.0}, 8.0)
-    seconds = {"columns": 4.0, "panels in tiles of 2": 2.0, "dots in tiles of 2": 1.0, "amx": 1.5, "bf16": 8.0}
+    seconds = {"columns": 4.0, "panels": 2.0, "dots far ahead": 1.0, "amx": 1.5, "bf16": 8.0}
     parts = [Timed("bf16", name, (2, 1), 2, 1, seconds) for name in ("a", "b")]
-    eight = [timed(name, 2, 1, **{"panels in tiles of 2": 2.0}) for name in ("a", "b")]
+    eight = [timed(name, 2, 1, **{"panels": 2.0}) for name in ("a", "b")]
     whole = layer_cells(cells_of([*parts, *eight], 1, limits))
     shares = {cell["layout"]: cell["of_peak"] for cell in whole if cell["precision"] == "bf16"}
     peaks = dict(zip(seconds, (2, 2, 4, 16, 16), strict=True))
     assert shares == {name: 4 / (2 * taken) / peaks[name] for name, taken in seconds.items()}
     serving = [(cell["precision"], cell["layout"]) for cell in whole if cell["of_best_choice"] is not None]
-    assert serving == [("bf16", "dots in tiles of 2"), ("int8", "panels in tiles of 2")]
+    assert serving == [("bf16", "dots far ahead"), ("int8", "panels")]
 
 
 @pytest.mark.parametrize("integers", [False, True])
