@@ -1,8 +1,9 @@
 """Times multiplications with one matrix of the target for `aerie probe kernels`: bf16 and 8-bit weights, in Aerie's
 layout and in those of torch, by tokens. The main program of a process that `aerie.probe.kernels` starts.
 
-Matrices are random numbers of the target's shapes. A step reads each weight once, so a matrix has as many copies as the
-target has layers, or as memory allows: one that stays in a cache would flatter every layout.
+Matrices are random numbers of the target's shapes. A step reads each weight once and all others before it reads that
+again. So the copies of a matrix have as many weights as the target's layers, or as memory allows: fewer would stay in a
+cache and flatter every layout.
 """
 
 import json
@@ -144,7 +145,8 @@ class _Timing:
 
 def _timings(measure: Measure, name: str, own: Mapping[str, Multiplier]) -> list[_Timing]:
     out, wide = shape = measure.shapes[name]
-    copies = max(1, min(measure.layers, _COPIES // (out * wide)))
+    layers = measure.layers * sum(out * wide for out, wide in measure.shapes.values())
+    copies = max(1, min(layers, _COPIES) // (out * wide))
     weights: list[Matrix] = [(torch.randn(out, wide) * wide**-0.5).bfloat16().float() for _ in range(copies)]
     by_precision: dict[str, list[Matrix]] = {BF16: weights, INT8: [rounded(weight) for weight in weights]}
     layouts = {precision: layouts_of(forms, own, fp16=measure.fp16) for precision, forms in by_precision.items()}
