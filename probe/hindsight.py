@@ -14,9 +14,7 @@ class Hindsight(Goodput):
     lane: ReplayLane
     trees: tuple[DraftShape, ...] = ()
 
-    def pays(
-        self, rows: int, temperature: float, context: int, *, prompt: int = 0, answer: int = 0, headed: int = 0
-    ) -> bool:
+    def pays(self, rows: int, temperature: float, context: int, **prompt: int) -> bool:
         return True
 
     def rests(self, headed: Longs, rows: int) -> bool:

@@ -61,6 +61,10 @@ class Memory:
         self.table.add(np.array([row]), np.array([fresh]), self._take(fresh))
         return len(shared) * page
 
+    def again(self, tokens: list[int], salt: str) -> int:
+        """Cached tokens that a drafting row would compute again, for want of their head KV."""
+        return self.prefix.without_head(salt, tokens) if self._caching else 0
+
     def cover(self, rows: Longs, bounds: Ints) -> None:
         """Gives each row pages for `bounds` tokens and the reserve. Raises OutOfPages, with nothing changed."""
         short, missing = self.table.missing(rows, bounds + self.reserve)

@@ -159,8 +159,9 @@ class Policy:
         headed = int(np.count_nonzero(rows.drafting))
         others = int(rows.settled[rows.decoding].sum()) + sum(len(other.tokens) for other in rows.prefilling)
         others += (load - 1 - rows.running) * prompt  # those that wait may have prompts like it
+        again = self._memory.again(request.tokens, request.message.cache_salt)
         return self._goodput.pays(
-            load, sampling.temperature, others, prompt=prompt, answer=request.limit - prompt, headed=headed
+            load, sampling.temperature, others, prompt=prompt, again=again, answer=request.limit - prompt, headed=headed
         )
 
     def _prefill(self) -> PrefillStep | None:

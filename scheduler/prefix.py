@@ -72,6 +72,19 @@ class PrefixCache:
             node = child
         return node, pages
 
+    def without_head(self, salt: str, tokens: list[int]) -> int:
+        """Cached tokens that plain rows find and drafting rows miss."""
+        node, found = self._roots.get(salt), 0
+        if node is None or not node.children:
+            return 0
+        for key in self.keys(tokens, 0, len(tokens)):
+            child = node.children.get(key) or node.children.get(key + _HEADLESS)
+            if child is None:
+                break
+            found += child.headless
+            node = child
+        return found * self.page_size
+
     def extend(self, node: Node, keys: list[bytes], pages: list[int], headed: int) -> tuple[Node, list[bool]]:
         """Walks on from a used node and adds missing pages; the first `headed` keys have the head's KV too.
 

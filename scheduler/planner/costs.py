@@ -20,6 +20,8 @@ _PROMPTS = 0.3, 2.0
 """Bounds of what a pass over prompts takes beside one that verifies as many tokens: it leaves out the target's output
 for most of them, and more of them see each other.
 """
+_MANY = 32
+"""Tokens over which the time of one is a mean."""
 _GAP_NOISE = 0.25
 """Standard deviation of a gap, in units: first ones say little of later ones, so all count the same."""
 
@@ -87,6 +89,12 @@ class StepCosts:
         verify = sum(self._verify.predict(StepWork(1, own, own / 2)) for own in tokens)
         low, high = _PROMPTS
         self._prompts = min(max(sum(seconds) / verify, low), high) if verify > 0.0 else 0.0
+
+    def prompt_token(self) -> float:
+        """Reading one more token of a prompt; one that verifies takes as long, until both were compared."""
+        more, one = StepWork(1, 1 + _MANY, _MANY / 2), StepWork(1, 1, 0)
+        longer = self._verify.predict(more) - self._verify.predict(one)
+        return max(longer / _MANY, 0.0) * (self._prompts or 1.0)
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
         """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""

@@ -3,8 +3,8 @@
 Used by `goodput` and `keeping`. At rest little is known: few rows are tried, what a step of drafts takes is guessed
 from plain ones, and what drafts spare the host, the server and its clients is not seen at all. So after a long rest
 most rows draft for a few steps, which teach all of that at once. Each such while that changes nothing doubles the rest
-before the next one, so that a head that never pays costs less and less. The guard's accounts pay, and end it when they
-are empty.
+before the next one, so that a head that never pays costs less and less. The guard's accounts pay: it begins when they
+can, and ends when they are empty.
 """
 
 from aerie.scheduler.planner.guard import START, Guard
@@ -38,8 +38,10 @@ class Exploring:
         """Whether the `headed` ones of so many rows draft in the next steps."""
         return self._steps > 0 and headed >= _SHARE * rows and self._guard.allows(rows)
 
-    def note(self, rows: int, *, drafts: bool, trial: bool, promised: float) -> None:
-        """A step of so many rows is planned; drafts have last promised fresh rows so many times the plain speed."""
+    def note(self, rows: int, *, drafts: bool, trial: bool, promised: float, cost: float) -> None:
+        """A step of so many rows is planned. Drafts have last promised fresh rows so many times the plain speed, and
+        head KV of a prompt costs so many plain steps.
+        """
         if self._steps and drafts and not trial:
             self._steps -= 1
             self._fills = self._fills if self._steps else 0
@@ -50,6 +52,10 @@ class Exploring:
             self._rest = self._left = FIRST_REST
         else:
             self._left -= 1
-            if self._left <= 0 and promised >= _HOPE and self._guard.account(rows) >= START:
+            if self._left <= 0 and promised >= _HOPE and self._affords(rows, cost):
                 self._rest = min(2 * self._rest, LONGEST_REST)
                 self._left, self._fills, self._steps = self._rest, _FILLS, STEPS
+
+    def _affords(self, rows: int, cost: float) -> bool:
+        """Whether the accounts can pay: that of drafts, and that of head KV for the rows that must get some."""
+        return self._guard.account(rows) >= START and self._guard.affords(_SHARE * rows * cost)

@@ -94,11 +94,13 @@ class Goodput:
         for tokens in answers:
             self._keeping.answers.end(tokens)
 
-    def pays(self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int = 0) -> bool:
+    def pays(
+        self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, again: int = 0, headed: int = 0
+    ) -> bool:
         """Whether a request keeps head KV: see `keeping`."""
         drafting = headed if self._held is not None and self._held.planned.shape.drafts else 0
         return self._keeping.pays(
-            rows, temperature, context, prompt=prompt, answer=answer, headed=headed, drafting=drafting
+            rows, temperature, context, prompt=prompt, again=again, answer=answer, headed=headed, drafting=drafting
         )
 
     def rests(self, headed: Longs, rows: int) -> bool:
@@ -172,8 +174,8 @@ class Goodput:
         """Counts a step of `rows` rows of this shape."""
         held.step()
         self._trials.note(drafts=shape.drafts)
-        promised = self._keeping.promised
-        self._exploring.note(rows, drafts=shape.drafts, trial=held.planned.trial, promised=promised)
+        trial, keeping = held.planned.trial, self._keeping
+        self._exploring.note(rows, drafts=shape.drafts, trial=trial, promised=keeping.promised, cost=keeping.cost)
         self._comparing.note(drafts=shape.drafts)
         self.survival.offsets.now += 1
         if not shape.drafts and self._trials.since % FORGET_STEPS == 0:

@@ -50,6 +50,10 @@ class Guard:
         """Whether drafts have brought what the head's KV of prompts has cost."""
         return self._kept > 0.0
 
+    def affords(self, steps: float) -> bool:
+        """Whether head KV may cost so many plain steps at once."""
+        return self._kept >= steps
+
     def keep(self, steps: float) -> None:
         """Books head KV that costs so many plain steps."""
         self._kept = max(self._kept - steps, -MOST_KEPT)

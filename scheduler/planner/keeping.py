@@ -1,7 +1,9 @@
 """Whether the head's KV of a prompt is worth what it costs: without it a request cannot draft.
 
-Used by `goodput` when a request is admitted. What drafts promise fresh rows holds for half as many steps as have been
-learned from, and at most twice as long as a choice: the first steps teach the most.
+Used by `goodput` when a request is admitted. Head KV costs a pass of the head over the prompt, and one of the target
+over what only rows without a head have cached: each distinct prefix is computed once more when drafting begins. What
+drafts promise fresh rows holds for half as many steps as have been learned from, and at most twice as long as a choice:
+the first steps teach the most.
 
 Requests are not judged one by one, as if others did not matter. Beside rows that draft, one without a head takes all
 their long steps for a token each, so it holds its row several times as long: if only prompts for whose own answer a
@@ -16,6 +18,7 @@ from aerie.scheduler.planner.answers import Answers
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.exploring import Exploring
+from aerie.scheduler.planner.guard import MOST_KEPT
 from aerie.scheduler.planner.held import HELD
 from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.sizes import size_of
@@ -39,6 +42,8 @@ class _Promise:
     """The gain if only one of the rows drafts, and is lucky."""
     plain: float
     """Seconds of a plain step."""
+    token: float
+    """Seconds of one more token of a prompt."""
     slower: float
     """Steps take so many times what the costs say."""
     until: int
@@ -78,14 +83,26 @@ class Keeping:
         """By the size of the batch and the temperature class."""
         self.promised = 0.0
         """The gain that drafts promised fresh rows when a request last came; 0 before the first."""
+        self.cost = 0.0
+        """Decayed mean of the plain steps that head KV of a prompt costs; 0 before the first."""
         self._usual = 0.0
         """Decayed mean of the tokens of prompts; 0 before the first."""
 
     def pays(
-        self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, headed: int, drafting: int = 0
+        self,
+        rows: int,
+        temperature: float,
+        context: int,
+        *,
+        prompt: int,
+        answer: int,
+        headed: int,
+        again: int = 0,
+        drafting: int = 0,
     ) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, as one of `rows` rows. The others have `context` tokens;
-        `headed` of them keep head KV, and `drafting` draft now.
+        """Whether a request of `prompt` tokens keeps head KV, as one of `rows` rows. The target computes `again` those
+        that only pages without head KV have cached. The others have `context` tokens; `headed` of them keep head KV,
+        and `drafting` draft now.
 
         It does if drafting gains more over an answer, of at most `answer` tokens, than head KV costs; or may for this
         one alone, since it may be better than the mean; or if few rows do and trials can pay for it: else nobody
@@ -98,8 +115,9 @@ class Keeping:
         half = tokens / 2  # of its answer, on average, which the others' come to while it is written
         context = round(max(context, (rows - 1) * (self._usual + half)) + prompt + half)
         promise = self._promise(rows, temperature, context)
-        plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
+        plain, seconds = promise.plain, promise.slower * (self._costs.catch_up(prompt) + again * promise.token)
         self.promised = promise.gain
+        self.cost += (_RATE if self.cost else 1.0) * (min(seconds / plain, MOST_KEPT) - self.cost)
         if guard.allows(rows) and guard.keeps():
             pays = self._pays(promise, tokens, seconds, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
@@ -135,6 +153,7 @@ class Keeping:
             best.tokens / rows,
             self._predicted.gain(lucky, rows, plain),
             plain,
+            self._costs.prompt_token(),
             self._guard.corrected(1.0, rows, drafts=False),
             now + min(max(now // 2, 1), 2 * HELD),
         )

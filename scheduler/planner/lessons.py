@@ -23,9 +23,10 @@ from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 from aerie.scheduler.planner.work import StepWork
 
-FIRST, ENOUGH, MOST = 64, 32, 64
+FIRST, ENOUGH, MOST = 64, 32, 256
 """The first steps' times are learned before each choice, later ones' from so many steps; from more if none drafted: no
-choice hangs on what plain steps take to a percent. No more are kept: no choice comes where no row may draft.
+choice hangs on what plain steps take to a percent, and the host has little time for it. No more are kept: no choice
+comes where no row may draft.
 """
 _TOGETHER = 32
 """Settled steps that are put down at most."""

@@ -67,6 +67,7 @@ def test_headless_pages_are_a_miss_for_drafting_rows():
     assert publish(cache, tokens, [1, 2, 3], headed=1) == [True, True, True]
     assert found(cache, tokens) == [1]
     assert found(cache, tokens, headless=True) == [1, 2, 3]
+    assert cache.without_head("", tokens) == 2 * PAGE and cache.without_head("tenant", tokens) == 0
     assert publish(cache, tokens, [21, 22, 23]) == [True, True], "pages with head KV join those without"
     assert found(cache, tokens) == [1, 22, 23]
     assert found(cache, tokens, headless=True) == [1, 22, 23]
@@ -120,6 +121,9 @@ def test_finds_what_a_list_of_everything_published_finds(rows):
         expected = 0
         while expected < len(keys) and (keys[expected] in published and (plain or published[keys[expected]])):
             expected += 1
+        longest = next((place for place, key in enumerate(keys) if key not in published), len(keys))
+        headed = next((place for place, key in enumerate(keys) if not published.get(key)), len(keys))
+        assert cache.without_head("", tokens) == (longest - headed) * PAGE
         node, pages = cache.use("", tokens, headless=plain)
         assert len(pages) == expected
         assert [content[page] for page in pages] == [key[:-1] for key in keys[:expected]]

@@ -132,6 +132,14 @@ def test_late_samples_count_as_much_as_early_ones():
     assert np.mean(predictions[-200:]) == pytest.approx(real, rel=0.1)
 
 
+def test_tokens_of_a_prompt_take_a_share_of_what_as_many_take_that_verify():
+    costs = learned()
+    verified = costs.prompt_token()
+    assert verified == pytest.approx(1e-5, rel=0.2), "of a pass that goes up by a step at 33 tokens"
+    costs.like_prompts([24], [0.5 * costs._verify.predict(StepWork(1, 24, 12))])
+    assert costs.prompt_token() == pytest.approx(0.5 * verified)
+
+
 def test_prompts_show_what_tokens_cost_by_now_where_steps_verify_few():
     """A neighbour that slows a core's arithmetic slows what verifies many tokens, and hardly a plain step."""
 

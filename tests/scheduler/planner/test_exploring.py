@@ -4,7 +4,7 @@ import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.scheduler.planner.exploring import FIRST_REST, LONGEST_REST, STEPS, Exploring
-from aerie.scheduler.planner.guard import MOST_KEPT, START, Guard
+from aerie.scheduler.planner.guard import MOST_KEPT, SAVED_KEPT, START, Guard
 from aerie.scheduler.planner.held import HOLD
 from aerie.scheduler.planner.trials import TRIED
 from tests.scheduler.planner.planners import CHAINS, decided, planner
@@ -12,10 +12,12 @@ from tests.scheduler.planner.planners import CHAINS, decided, planner
 ROWS = 8
 
 
-def rested(exploring: Exploring, *, promised: float = 0.95, most: int = 4 * LONGEST_REST) -> int | None:
+def rested(
+    exploring: Exploring, *, promised: float = 0.95, cost: float = 0.0, most: int = 4 * LONGEST_REST
+) -> int | None:
     """Steps at rest until requests keep head KV for it."""
     for steps in range(1, most):
-        exploring.note(ROWS, drafts=False, trial=False, promised=promised)
+        exploring.note(ROWS, drafts=False, trial=False, promised=promised, cost=cost)
         if exploring.on:
             return steps
     return None
@@ -25,7 +27,7 @@ def ended(exploring: Exploring) -> int:
     """Steps in which rows draft until it is over."""
     steps = 0
     while exploring.on and exploring.drafts(ROWS // 2, ROWS):
-        exploring.note(ROWS, drafts=True, trial=False, promised=0.95)
+        exploring.note(ROWS, drafts=True, trial=False, promised=0.95, cost=0.0)
         steps += 1
     return steps
 
@@ -44,7 +46,7 @@ def test_it_ends_where_rows_get_no_heads() -> None:
     exploring = Exploring(Guard())
     rested(exploring)
     for _ in range(1000):
-        exploring.note(ROWS, drafts=False, trial=False, promised=0.95)
+        exploring.note(ROWS, drafts=False, trial=False, promised=0.95, cost=0.0)
     assert not exploring.on and not exploring.drafts(ROWS, ROWS)
 
 
@@ -52,14 +54,22 @@ def test_drafts_of_their_own_begin_the_count_anew() -> None:
     exploring = Exploring(Guard())
     rested(exploring)
     ended(exploring)
-    exploring.note(ROWS, drafts=True, trial=True, promised=0.95)
+    exploring.note(ROWS, drafts=True, trial=True, promised=0.95, cost=0.0)
     assert exploring._rest == 2 * FIRST_REST, "a trial is none"
-    exploring.note(ROWS, drafts=True, trial=False, promised=0.95)
+    exploring.note(ROWS, drafts=True, trial=False, promised=0.95, cost=0.0)
     assert rested(exploring) == FIRST_REST
 
 
 def test_it_does_not_come_where_drafts_promise_far_less_than_plain_steps() -> None:
     assert rested(Exploring(Guard()), promised=0.7) is None
+
+
+def test_it_waits_until_head_kv_of_half_of_the_rows_is_paid() -> None:
+    guard = Guard()
+    exploring, cost = Exploring(guard), 3.0
+    assert ROWS // 2 * cost > START and rested(exploring, cost=cost) is None
+    guard.settle(ROWS, round((ROWS // 2 * cost - START) / SAVED_KEPT) + 1, 0, 0.0, 1e-3, drafts=False)
+    assert rested(exploring, cost=cost) == 1
 
 
 @pytest.mark.parametrize("account", ["drafts", "head KV"])

@@ -166,6 +166,22 @@ def test_a_prompts_head_kv_pays_in_long_answers_alone():
     assert goodput.pays(4, 0.0, 80, prompt=2, answer=4, headed=4)
 
 
+def test_a_request_is_asked_for_with_the_tokens_that_only_pages_without_head_kv_have():
+    """A plain row fills pages, a drafting one does so again, and a third finds these."""
+    asked = []
+
+    class Asked(Goodput):
+        def pays(self, rows, temperature, context, *, again, **answer):
+            asked.append(again)
+            return len(asked) > 1
+
+    driver = Driver(fakes.capacity(tail=4), spec=SPEC, planner=planner(kind=Asked))
+    for number in range(3):
+        driver.run(generate(f"r{number}", [1] * 40, max_tokens=4))
+    page = driver.capacity.page_size
+    assert asked == [0, 39 // page * page, page], "the head of a row that ends lacks the pair of its last page"
+
+
 def test_head_kv_is_kept_only_as_long_as_drafts_repay_it():
     goodput = planner(level=1e-5, pair=1e-6, shapes=CHAINS)
     decided(goodput, rows=4, steps=60, accepted=63)

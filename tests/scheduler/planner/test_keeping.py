@@ -52,6 +52,18 @@ def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_r
     assert not keeping.pays(8, 0.0, 800, **asked | {"prompt": 6000}, drafting=7)
 
 
+def test_a_head_must_pay_for_tokens_that_the_target_computes_again_for_it():
+    """Pages that plain rows have filled spare a plain row their tokens, and no row that drafts."""
+    asked, plain = {"prompt": 64, "answer": 24, "headed": 7}, 60 * 1e-4 / (1e-3 + 8e-4 + 1e-5)
+    for again, pays in ((0, True), (16, True), (60, False)):
+        keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-6)
+        assert keeping.pays(8, 0.0, 800, again=again, **asked) == pays
+    cost = keeping.cost
+    assert cost == pytest.approx(plain, rel=0.2)
+    keeping.pays(8, 0.0, 800, **asked)
+    assert 0.9 * cost < keeping.cost < cost, "a mean over prompts"
+
+
 @pytest.mark.parametrize(("usual", "pays"), [(20, True), (150, False)])
 def test_at_rest_all_requests_begin_to_draft_or_none(usual, pays):
     """Else the rows that have no head would hold up those that do: the mean of prompts decides."""
