@@ -1,7 +1,8 @@
 """Whether the head's KV of a prompt is worth what it costs: without it a request cannot draft.
 
 Used by `goodput` when a request is admitted. Head KV costs a pass of the head over the prompt, and one of the target
-over what only rows without a head have cached: each distinct prefix is computed once more when drafting begins. What
+over what only rows without a head have cached. The second is for all requests that share a prefix, once, where drafting
+begins. So it does not decide about one of them, but the accounts pay it, which bound what a beginning may lose. What
 drafts promise fresh rows holds for half as many steps as have been learned from, and at most twice as long as a choice:
 the first steps teach the most.
 
@@ -115,18 +116,19 @@ class Keeping:
         half = tokens / 2  # of its answer, on average, which the others' come to while it is written
         context = round(max(context, (rows - 1) * (self._usual + half)) + prompt + half)
         promise = self._promise(rows, temperature, context)
-        plain, seconds = promise.plain, promise.slower * (self._costs.catch_up(prompt) + again * promise.token)
+        plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
+        cost = (seconds + promise.slower * again * promise.token) / plain
         self.promised = promise.gain
-        self.cost += (_RATE if self.cost else 1.0) * (min(seconds / plain, MOST_KEPT) - self.cost)
+        self.cost += (_RATE if self.cost else 1.0) * (min(cost, MOST_KEPT) - self.cost)
         if guard.allows(rows) and guard.keeps():
             pays = self._pays(promise, tokens, seconds, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
-                guard.keep(seconds / plain)
+                guard.keep(cost)
                 return True
         if self._exploring.on:
-            guard.keep(seconds / plain)
+            guard.keep(cost)
             return True
-        return headed < self._trials.heads and self._trials.keep(seconds / plain)
+        return headed < self._trials.heads and self._trials.keep(cost)
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:
         """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others."""
