@@ -64,7 +64,9 @@ Layout = TorchTrial | Ahead
 
 
 def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bool) -> dict[str, Layout]:
-    """By name, all that are here: of Aerie's those of `own`. `fp16` is whether FBGEMM's, which needs AVX2, may be."""
+    """By name, all that are here: of Aerie's those of `own`. `fp16` is whether FBGEMM's, which needs AVX2, may be. Each
+    has weights of its own: what runs next over the same ones would find them in a cache.
+    """
     forms = [torch_products(weight, fp16=fp16) for weight in weights]
     layouts: dict[str, Layout] = {
         name: TorchTrial([form[name] for form in forms], weights, dtype=input_dtype(name))
@@ -73,8 +75,8 @@ def layouts_of(weights: list[Matrix], own: Mapping[str, Multiplier], *, fp16: bo
     }
     if missing() is None:
         for product, multiplier in own.items():
-            trial = PanelTrial(weights, multiplier)
-            layouts |= {named(product, far=far): Ahead(trial, far) for far in reaches(product)}
+            for far in reaches(product):
+                layouts[named(product, far=far)] = Ahead(PanelTrial(weights, multiplier), far)
     return layouts
 
 

@@ -24,8 +24,8 @@ from aerie.probe.kernel_cells import Cell, Kernels, Timed, cells_of
 from aerie.probe.layouts import BF16, INT8, Layout, layouts_of, named
 
 TOKENS = (1, 2, 4, 8, 16, 32, 64)
-_COPIES = 1 << 25
-"""Weights of all copies of a matrix, unless one alone has more."""
+_COPIES = 1 << 27
+"""Weights of all copies of a matrix, unless one alone has more: more than the last cache of a large CPU holds."""
 _PASSES = 4
 """Of one layout after the other, where weights fit a cache: it has them as a step finds them after some of these."""
 _FLOATS, _MULTIPLY_ADDS = 1 << 25, 1 << 15
