@@ -14,7 +14,7 @@ class Hindsight(Goodput):
     lane: ReplayLane
     trees: tuple[DraftShape, ...] = ()
 
-    def pays(self, rows: int, temperature: float, context: int, **prompt: int) -> bool:
+    def pays(self, rows: int, temperature: float, context: int, **request: int) -> bool:
         return True
 
     def rests(self, headed: Longs, rows: int) -> bool:
