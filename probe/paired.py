@@ -2,6 +2,12 @@
 
 A round is one turn of each mode forth and one back. All modes do the same work in a round, so a round in which the
 machine is slow is slow for all of them. Intervals come from resampling whole rounds. Used by `planner` and `compare`.
+
+Where modes answer a stream of requests, a round is as many tokens for all of them, but not as many prompts: once one
+mode commits more tokens in a step than another, its requests end in other rounds. All modes read the same prompts in
+the end, so what a round's prompts add says nothing of them. It is taken out by a regression estimator (Cochran,
+Sampling Techniques, 1977, chapter 7): seconds are those of rounds that read equally many prompt tokens for a token,
+by what one more of them adds within each mode. Every resample has a slope of its own.
 """
 
 from collections.abc import Sequence
@@ -25,13 +31,15 @@ class Work:
     """[rounds]"""
     seconds: Doubles
     """[rounds]"""
+    read: Doubles
+    """[rounds] prompt tokens; 0 where all modes read as many."""
 
     @property
     def speed(self) -> float:
         return float(self.tokens.sum() / self.seconds.sum())
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(self.tokens + other.tokens, self.seconds + other.seconds)
+        return Work(self.tokens + other.tokens, self.seconds + other.seconds, self.read + other.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +56,10 @@ class Ratio:
 
 
 def ratio(own: Work, base: Work) -> Ratio:
-    """The ratio of speeds, with its interval at 95 %."""
-    counts = _resamples(len(own.tokens))  # [resamples, rounds]
-    speeds = [(counts @ work.tokens) / np.maximum(counts @ work.seconds, _TINY) for work in (own, base)]
-    lower, upper = np.quantile(speeds[0] / speeds[1], [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
-    return Ratio(own.speed / base.speed, float(lower), float(upper))
+    """The ratio of speeds at equally many prompt tokens for a token, with its interval at 95 %."""
+    found, drawn = (_ratios(own, base, counts) for counts in (_each_once(own), _resamples(len(own.tokens))))
+    lower, upper = np.quantile(drawn, [(1 - _COVERED) / 2, (1 + _COVERED) / 2])
+    return Ratio(float(found[0]), float(lower), float(upper))
 
 
 def difference(own: Work, base: Work) -> Ratio:
@@ -75,8 +82,36 @@ def interval_of_sums(*groups: tuple[Sequence[float], Sequence[float]]) -> tuple[
     return float(lower), float(upper)
 
 
-def work(tokens: Sequence[float], seconds: Sequence[float]) -> Work:
-    return Work(np.array(tokens, dtype=np.float64), np.array(seconds, dtype=np.float64))
+def work(tokens: Sequence[float], seconds: Sequence[float], read: Sequence[float] = ()) -> Work:
+    whole = read or [0.0] * len(tokens)
+    return Work(*(np.array(one, dtype=np.float64) for one in (tokens, seconds, whole)))
+
+
+def _ratios(own: Work, base: Work, counts: Longs) -> Doubles:
+    """[resamples] ratios of speeds, from `counts` [resamples, rounds] of how often each round is drawn."""
+    sums = [[counts @ one for one in (work.tokens, work.seconds, work.read)] for work in (own, base)]
+    spreads = [_spreads(work, *sum, counts) for work, sum in zip((own, base), sums, strict=True)]
+    along, square = (sum(one) for one in zip(*spreads, strict=True))
+    slope = np.where(square > _TINY, along / np.maximum(square, _TINY), 0.0)  # seconds of one more prompt token
+    usual = (own.read + base.read).sum() / max(float((own.tokens + base.tokens).sum()), _TINY)
+    speeds = [
+        tokens / np.maximum(seconds - slope * (read - usual * tokens), _TINY) for tokens, seconds, read in sums
+    ]
+    ratios: Doubles = speeds[0] / speeds[1]
+    return ratios
+
+
+def _spreads(work: Work, tokens: Doubles, seconds: Doubles, read: Doubles, counts: Longs) -> tuple[Doubles, Doubles]:
+    """[resamples] each: how seconds a token go along with prompt tokens a token within a mode, and how these differ,
+    weighted by tokens. The sums of each resample are given.
+    """
+    share = work.read / np.maximum(work.tokens, _TINY)  # a round without tokens has read nothing
+    whole = np.maximum(tokens, _TINY)
+    return counts @ (share * work.seconds) - read * seconds / whole, counts @ (share * work.read) - read**2 / whole
+
+
+def _each_once(work: Work) -> Longs:
+    return np.ones((1, len(work.tokens)), dtype=np.int64)
 
 
 def _resamples(rounds: int, seed: int = 0) -> Longs:

@@ -1,6 +1,7 @@
 """The cells of `aerie probe planner`: ratios of its modes with their intervals, and the worst of them.
 
-A ratio is that of all tokens over all seconds; its interval comes from resampling the rounds of slices. No speculation
+A ratio is that of all tokens over all seconds, at equally many prompt tokens (`paired`); its interval comes from
+resampling the rounds of slices. No speculation
 takes part twice: the second time is the *null*, whose ratio to the first one is 1 but for what the method cannot
 resolve. The other modes are compared with both together.
 
@@ -133,7 +134,7 @@ def _over_best(rounds: Sequence[Round], *, by_cpu: bool) -> tuple[str, Ratio]:
     """The fastest fixed way of these rounds, and the planner over it."""
     fixed = [mode for mode in rounds[0] if mode not in (OFF, NULL, PLANNER)]
     ways = {OFF: _off(rounds, by_cpu=by_cpu)} | {mode: _work(rounds, mode, by_cpu=by_cpu) for mode in fixed}
-    best = max(ways, key=lambda way: ways[way].speed)
+    best = max(ways, key=lambda way: ratio(ways[way], ways[OFF]).value)
     return best, ratio(_work(rounds, PLANNER, by_cpu=by_cpu), ways[best])
 
 
@@ -144,4 +145,8 @@ def _off(rounds: Sequence[Round], *, by_cpu: bool) -> Work:
 
 def _work(rounds: Sequence[Round], mode: str, *, by_cpu: bool) -> Work:
     slices = [one[mode] for one in rounds]
-    return work([one.tokens for one in slices], [one.cpu_seconds if by_cpu else one.seconds for one in slices])
+    return work(
+        [one.tokens for one in slices],
+        [one.cpu_seconds if by_cpu else one.seconds for one in slices],
+        [one.read for one in slices],
+    )

@@ -31,6 +31,10 @@ class Share(NoGrammars):
         """Decode steps, and those of them that were launched while no other was in flight, but for the first step of a
         slice: the lane waited for the host.
         """
+        self.read = 0
+        """Prompt tokens."""
+        self.busy = 0.0
+        """Seconds that the lane worked, by its own clock."""
         self._first = True
         self._after_others = True
         """Whether the next answer is the first of a slice."""
@@ -47,6 +51,8 @@ class Share(NoGrammars):
         if plan.decode is not None:
             self.launched += 1
             self.alone += not self._flying and not self._first
+        if plan.prefill is not None:
+            self.read += int(plan.prefill.counts.sum())
         self._first = False
         starts, updates = plan.starts, plan.page_updates
         if starts is not None:
@@ -78,6 +84,7 @@ class Share(NoGrammars):
         if self._after_others:  # a step answers before it extends the head: this one is that of another's last step
             phases = {name: seconds for name, seconds in phases.items() if name != "extend"}
             self._after_others = False
+        self.busy += sum(phases.values())
         began, ended = output.began - self._away, output.ended - self._away
         return replace(output, began=began, ended=ended, phase_seconds=phases)
 
@@ -97,6 +104,8 @@ class Slice:
     """Decode steps."""
     waits: int = 0
     """Those of them before which the lane waited for the host."""
+    read: int = 0
+    """Prompt tokens."""
 
     def __add__(self, other: "Slice") -> "Slice":
         return Slice(
@@ -105,6 +114,7 @@ class Slice:
             self.cpu_seconds + other.cpu_seconds,
             self.steps + other.steps,
             self.waits + other.waits,
+            self.read + other.read,
         )
 
 
@@ -137,8 +147,8 @@ class Contestant:
         """Runs until it has committed `tokens` since the start; the last step may go beyond."""
         self.share.resume()
         self._away += self._clock() - self._parked
-        began, cpu, busy = time.perf_counter(), time.thread_time(), self.scheduler.stats.busy_seconds
-        before, launched, waited = self.tokens, self.share.launched, self.share.alone
+        began, cpu, busy = time.perf_counter(), time.thread_time(), self.share.busy
+        before, launched, waited, read = self.tokens, self.share.launched, self.share.alone, self.share.read
         while self.tokens < tokens:
             while self._open < self.rows:
                 self._submit(self.request(self._asked))
@@ -157,6 +167,7 @@ class Contestant:
             self._worked(cpu, busy),
             self.share.launched - launched,
             self.share.alone - waited,
+            self.share.read - read,
         )
 
     def _clock(self) -> float:
@@ -175,7 +186,7 @@ class Contestant:
 
     def _worked(self, cpu: float, busy: float) -> float:
         worked = time.thread_time() - cpu
-        return worked if self.inline else max(worked, self.scheduler.stats.busy_seconds - busy)
+        return worked if self.inline else max(worked, self.share.busy - busy)
 
     def _finish(self, reply: Finished) -> None:
         self._open -= 1
