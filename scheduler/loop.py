@@ -162,6 +162,8 @@ class Scheduler:
             flight = self._staging.stage(step, steady=steady)
             self._lane.launch(flight.plan)
             self._flights.append(flight)
+            if self.planner is not None:
+                self.planner.prepare()
         if self._flights and (step is None or len(self._flights) > self._ahead):
             self._settle()
 

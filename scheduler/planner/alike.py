@@ -14,18 +14,23 @@ from aerie.scheduler.planner.samples import Settled
 from aerie.scheduler.planner.sizes import size_of
 from aerie.scheduler.planner.work import StepWork
 
-_PAUSE = 3.0
-"""A time of so many medians is cut there: the machine paused."""
+_PAUSE, _PLAIN_PAUSE = 3.0, 1.5
+"""A time of so many medians is cut there: the machine paused. Of plain steps, which all do the same, at fewer: few of
+them tell what plain decoding would take.
+"""
 
 
 class Alike:
-    """Settled steps of about equally many rows, all of which drafted or none."""
+    """Settled steps of about equally many rows, all of which drafted or none. Those after prompts, which take longer
+    whatever they do, show what the others take only where there is no other: chance would decide how many are among a
+    few plain steps and among many that draft.
+    """
 
     def __init__(self, steps: Sequence[Settled]) -> None:
         self.steps = steps
         self.count = len(steps)
-        rows = sum(len(step.rows) for step in steps)
-        self._rows = rows / self.count
+        self._timed = [step for step in steps if not step.after_prompts] or steps
+        self._rows = sum(len(step.rows) for step in self._timed) / len(self._timed)
         self.rows = round(self._rows)
         self.drafts = steps[0].depth > 0
         self.topk = steps[0].topk
@@ -42,8 +47,8 @@ class Alike:
         return sum(step.behind for step in self.steps) / max(self.late_steps, 1)
 
     def work(self) -> StepWork:
-        """The mean."""
-        steps, count = self.steps, self.count
+        """The mean of those whose times count."""
+        steps, count = self._timed, len(self._timed)
         context = float(steps[0].output.lengths.sum() + steps[-1].output.lengths.sum()) / 2
         if not self.drafts:
             return StepWork(self.rows, self._rows, context)
@@ -62,14 +67,16 @@ class Alike:
 
     def times(self) -> tuple[dict[str, float], float | None]:
         """Mean seconds by phase, and of the gap before a step; pauses are cut."""
-        if self.count == 1:
-            return dict(self.steps[0].phases), self.steps[0].gap
-        names = {name for step in self.steps for name in step.phases}
+        steps = self._timed
+        if len(steps) == 1:
+            return dict(steps[0].phases), steps[0].gap
+        names = {name for step in steps for name in step.phases}
+        most = _PAUSE if self.drafts else _PLAIN_PAUSE
         phases = {
-            name: without_pauses([step.phases[name] for step in self.steps if name in step.phases])
+            name: without_pauses([step.phases[name] for step in steps if name in step.phases], most)
             for name in sorted(names)
         }
-        gaps = [step.gap for step in self.steps if step.gap is not None]
+        gaps = [step.gap for step in steps if step.gap is not None]
         return phases, without_pauses(gaps) if gaps else None
 
 
@@ -90,7 +97,7 @@ def alike(steps: Sequence[Settled]) -> list[Alike]:
     return [Alike(group) for group in groups.values()]
 
 
-def without_pauses(seconds: Sequence[float]) -> float:
-    """The mean of times, each cut at a few medians."""
-    most = _PAUSE * statistics.median(seconds)
-    return sum(min(one, most) for one in seconds) / len(seconds)
+def without_pauses(seconds: Sequence[float], most: float = _PAUSE) -> float:
+    """The mean of times, each cut at so many medians."""
+    cut = most * statistics.median(seconds)
+    return sum(min(one, cut) for one in seconds) / len(seconds)

@@ -3,12 +3,12 @@
 Used by `goodput`.
 """
 
-COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 128, 1.15
+COMPARE_FIRST, COMPARE_STEPS, SURE = 16, 64, 1.3
 """After so many drafting steps, twice as many each time up to a most. Then plain ones come less often if drafting is so
-much ahead.
+much ahead that no error of a few of them could make it so.
 """
-COMPARED = 2
-"""So many plain steps: only after one like it does a step show the time between two."""
+COMPARED = 4
+"""So many plain steps: the first do not show the time between two like them, and one of them says little."""
 
 
 class Comparing:

@@ -154,6 +154,13 @@ class Goodput:
             self._watch(planned, plan, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
 
+    def prepare(self) -> None:
+        """Does what is due before the next choice, when a step was launched: the device has two to run meanwhile."""
+        self._lessons.keep_up()
+        if self._held is not None and self._held.ends and self._learned != self.survival.offsets.now:
+            self._lessons.learn()
+            self._learned = self.survival.offsets.now
+
     def _watch(self, planned: Planned, plan: StepPlan, output: StepOutput) -> None:
         """Has the next choice made at once if a step that drafted has shown something new."""
         tokens, held = int(output.counts.sum()), self._held
@@ -182,9 +189,6 @@ class Goodput:
             self.survival.forget()
         self._planned.append(held.planned_for(rows))
         self._outcome.plan(shape)
-        if held.ends:
-            self._lessons.learn()
-            self._learned = self.survival.offsets.now
 
     def _choice(self, batch: Batch) -> Held:
         """The best shape for these rows by all that is known."""

@@ -109,9 +109,14 @@ class Lessons:
             rows = self._places.of(rows)  # which change with the rows' owners
             self.labels += len(rows)
         self._taken.append((plan, rows, live, output, planned, steady))
+        if self.labels > self._survival.most - len(rows):
+            self.learn()
+
+    def keep_up(self) -> None:
+        """Takes in what many steps have left."""
         if len(self._taken) >= _TOGETHER:
             self.take_in()
-        if self.labels > self._survival.most - len(rows) or len(self._steps.whole) >= MOST:
+        if len(self._steps.whole) >= MOST:
             self.learn()
 
     def take_in(self) -> None:

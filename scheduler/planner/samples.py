@@ -44,6 +44,8 @@ class Settled:
     phases: dict[str, float]
     gap: float | None = None
     """Seconds from the answer before to its own beside all phases, if they are known."""
+    after_prompts: bool = False
+    """Whether the step before it read prompts, which leave little of what it needs in the caches."""
 
     @property
     def depth(self) -> int:
@@ -72,6 +74,7 @@ class SettledSteps:
     _reading: int = 0
     """Such tokens of the last step, whose extend is still to come."""
     _last: Settled | None = None
+    """The last step, if it decoded."""
     _number: int = -1
     _ended: float = 0.0
 
@@ -107,6 +110,8 @@ class SettledSteps:
             self.kept.append((self._reading, late))
         self._reading = 0 if plan.prefill is None else int(plan.prefill.counts[plan.drafting].sum())
         step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
+        if step is not None:
+            step.after_prompts = successive and self._last is None and self._number >= 0
         known = successive and waited and output.ended > 0.0 and self._ended > 0.0
         if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
             step.gap = max(output.ended - self._ended - worked, 0.0)
