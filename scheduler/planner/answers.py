@@ -12,16 +12,17 @@ _RATE = 1 / 32
 
 class Answers:
     def __init__(self) -> None:
-        self._mean = _START
+        self.mean = _START
+        """Decayed mean of their tokens."""
 
     def end(self, tokens: int) -> None:
         """An answer of so many tokens has ended."""
-        self._mean += _RATE * (max(tokens, 1) - self._mean)
+        self.mean += _RATE * (max(tokens, 1) - self.mean)
 
     def expected(self, limit: int) -> float:
         """Tokens of an answer that may have `limit`."""
-        return min(float(limit), self._mean)
+        return min(float(limit), self.mean)
 
     def kept(self, tokens: float) -> float:
         """The share that answers keep of steps of so many tokens each: the last step commits half, on average."""
-        return self._mean / (self._mean + (tokens - 1.0) / 2.0)
+        return self.mean / (self.mean + (tokens - 1.0) / 2.0)

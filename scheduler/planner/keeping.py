@@ -8,8 +8,9 @@ the first steps teach the most.
 
 Requests are not judged one by one, as if others did not matter. Beside rows that draft, one without a head takes all
 their long steps for a token each, so it holds its row several times as long: if only prompts for whose own answer a
-head pays had one, most rows would soon be the others'. So while nothing is drafted, a head must pay if all requests
-have one; beside rows that draft, it must pay in the time for which it frees its row.
+head pays had one, most rows would soon be the others'. And given that others draft, a head may pay for each of many
+short answers, though all would be done sooner if none had one. So a head must pay in two ways: for the usual request,
+if all have one beside none; and for its own, in the time for which it frees its row.
 """
 
 from collections.abc import Callable
@@ -28,6 +29,8 @@ from aerie.scheduler.planner.trials import LUCK, LUCKY, Trials
 
 _RATE = 1 / 32
 """What one more prompt counts for in their mean."""
+_LATE = 1.0
+"""Steps in which a row commits nothing, since it is known one step late that its answer has ended."""
 _LEAST = 1e-3
 """A gain below is as bad: drafting steps then take longer than any that could be worth it."""
 
@@ -55,8 +58,8 @@ class _Promise:
         drafts; 0 is the share before all begin to.
         """
         slower = self.tokens * self.plain / max(self.gain, _LEAST) - self.plain  # a drafting step than a plain one
-        steps = (tokens + (self.tokens - 1.0) / 2.0) / self.tokens  # the last one commits half
-        return tokens * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
+        steps = _LATE + (tokens + (self.tokens - 1.0) / 2.0) / self.tokens  # the last one commits half
+        return (_LATE + tokens) * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
 
 
 class Keeping:
@@ -86,8 +89,9 @@ class Keeping:
         """The gain that drafts promised fresh rows when a request last came; 0 before the first."""
         self.cost = 0.0
         """Decayed mean of the plain steps that head KV of a prompt costs; 0 before the first."""
-        self._usual = 0.0
-        """Decayed mean of the tokens of prompts; 0 before the first."""
+        self._prompt = self._answer = 0.0
+        """Decayed means of the tokens of prompts, and of those that are expected of their answers; 0 before the first.
+        """
 
     def pays(
         self,
@@ -111,10 +115,12 @@ class Keeping:
         """
         if not self._costs.ready:
             return True
-        self._usual += (_RATE if self._usual else 1.0) * (prompt - self._usual)
         guard, tokens = self._guard, self.answers.expected(answer)
+        rate = _RATE if self._prompt else 1.0
+        self._prompt += rate * (prompt - self._prompt)
+        self._answer += rate * (tokens - self._answer)
         half = tokens / 2  # of its answer, on average, which the others' come to while it is written
-        context = round(max(context, (rows - 1) * (self._usual + half)) + prompt + half)
+        context = round(max(context, (rows - 1) * (self._prompt + half)) + prompt + half)
         promise = self._promise(rows, temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
         cost = (seconds + promise.slower * again * promise.token) / plain
@@ -131,15 +137,24 @@ class Keeping:
         return headed < self._trials.heads and self._trials.keep(cost)
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:
-        """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others."""
+        """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others of
+        which `drafting` draft.
+        """
         least = MARGIN * tokens * promise.plain
-        if drafting:
-            return promise.saved(tokens, min(drafting / max(others, 1), 1.0)) - least > (1 + others) * own
-        left = promise.saved(tokens, 0.0) - least - own
-        if left <= 0.0 or not others:
-            return left > 0.0
-        usual = promise.slower * self._costs.catch_up(round(self._usual))
-        return left > others * usual and promise.saved(tokens, 1.0) - least > (1 + others) * own
+        if not others:
+            return promise.saved(tokens, 0.0) - least > own
+        if not self._pays_for_all(promise, 1 + others, begun=drafting > 0):
+            return False
+        share = min(drafting / others, 1.0) if drafting else 1.0
+        return promise.saved(tokens, share) - least > (1 + others) * own
+
+    def _pays_for_all(self, promise: _Promise, rows: int, *, begun: bool) -> bool:
+        """Whether the usual answer saves time if all of so many rows draft, beside none that does; by more where none
+        has `begun` to, since a beginning costs what no formula has.
+        """
+        tokens = self._answer
+        least = 0.0 if begun else MARGIN * tokens * promise.plain
+        return promise.saved(tokens, 0.0) - least > rows * promise.slower * self._costs.catch_up(round(self._prompt))
 
     def _promise(self, rows: int, temperature: float, context: int) -> _Promise:
         kind, now = (size_of(rows), temperature_class(temperature)), self._survival.offsets.now

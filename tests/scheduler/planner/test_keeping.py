@@ -48,10 +48,23 @@ def test_drafts_are_asked_what_they_promise_beside_rows_as_long_as_they_will_be(
 
 def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_row():
     keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
-    asked = {"prompt": 600, "answer": 40, "headed": 7}
-    assert not keeping.pays(8, 0.0, 800, **asked), "if all began to draft, heads would cost more than they gain"
-    assert keeping.pays(8, 0.0, 800, **asked, drafting=7)
-    assert not keeping.pays(8, 0.0, 800, **asked | {"prompt": 6000}, drafting=7)
+    asked = {"answer": 40, "headed": 7}
+    for _ in range(32):
+        keeping.pays(8, 0.0, 800, prompt=20, drafting=7, **asked)
+    assert keeping.pays(8, 0.0, 800, prompt=300, drafting=7, **asked), "of a few long prompts among short ones, too"
+    assert not keeping.pays(8, 0.0, 800, prompt=6000, drafting=7, **asked)
+
+
+@pytest.mark.parametrize("drafting", [0, 7])
+def test_no_head_pays_where_all_would_be_done_sooner_without(drafting):
+    """Beside rows that draft, a head would pay for each of these; but then all have one, and cost more than they gain.
+    """
+    keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
+    asked = {"prompt": 150, "answer": 40, "headed": 7, "drafting": drafting}
+    assert not any(keeping.pays(8, 0.0, 800, **asked) for _ in range(99))
+    promise = keeping._promise(8, 0.0, 1600)
+    own = keeping._costs.catch_up(150)
+    assert promise.saved(40, 1.0) > 8 * own > promise.saved(40, 0.0)
 
 
 def test_the_account_pays_for_tokens_that_the_target_computes_again():
