@@ -81,10 +81,13 @@ class Share(NoGrammars):
         self._flying -= 1
         output = self._lane.settle()
         phases = output.phase_seconds
-        if self._after_others:  # a step answers before it extends the head: this one is that of another's last step
-            phases = {name: seconds for name, seconds in phases.items() if name != "extend"}
-            self._after_others = False
         self.busy += sum(phases.values())
+        if self._after_others:
+            # A step answers before it extends the head: this extend is that of another's last step, and what the step
+            # took says nothing, as the others have left nothing of its own in the caches.
+            self.busy -= phases.get("extend", 0.0)
+            self._after_others = False
+            return replace(output, began=0.0, ended=0.0, phase_seconds={})
         began, ended = output.began - self._away, output.ended - self._away
         return replace(output, began=began, ended=ended, phase_seconds=phases)
 

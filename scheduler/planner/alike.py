@@ -21,15 +21,17 @@ them tell what plain decoding would take.
 
 
 class Alike:
-    """Settled steps of about equally many rows, all of which drafted or none. Those after prompts, which take longer
-    whatever they do, show what the others take only where there is no other: chance would decide how many are among a
-    few plain steps and among many that draft.
+    """Settled steps of about equally many rows, all of which drafted or none. Only usual ones show what steps take,
+    where there are any.
     """
 
     def __init__(self, steps: Sequence[Settled]) -> None:
         self.steps = steps
         self.count = len(steps)
-        self._timed = [step for step in steps if not step.after_prompts] or steps
+        usual = [step for step in steps if step.usual]
+        self._timed = usual or steps
+        self.shown = len(usual)
+        """Steps that show what they take."""
         self._rows = sum(len(step.rows) for step in self._timed) / len(self._timed)
         self.rows = round(self._rows)
         self.drafts = steps[0].depth > 0

@@ -174,7 +174,8 @@ class Lessons:
         wait = expected if gap is None else min(max(gap, 0.0), _LONGEST_GAP * expected)
         seconds = sum(phases.values()) + wait
         if phases and costs.ready:
-            guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts, steps=group.count)
+            if group.shown:
+                guard.compare(group.rows, costs.step(work), seconds, drafts=group.drafts, steps=group.shown)
             plain = guard.corrected(costs.plain(group.rows, work.context), group.rows, drafts=False)
             gained = guard.settle(
                 group.rows,
@@ -186,7 +187,8 @@ class Lessons:
             )
             if self._settle_trials(group, wait, plain):
                 self.ahead = group.drafts and gained > 0.0
-        costs.observe(work, phases, gap)
+        if group.shown:
+            costs.observe(work, phases, gap)
         if late:
             costs.observe_catch_up(group.behind, late)
 

@@ -12,6 +12,8 @@ from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
 
 _NONE: Longs = np.zeros(0, dtype=np.int64)
+_RATE, _MOST = 1 / 64, 0.95
+"""What one step counts for in the share of those after prompts; above such a share, they are the usual ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,11 @@ class Settled:
     phases: dict[str, float]
     gap: float | None = None
     """Seconds from the answer before to its own beside all phases, if they are known."""
-    after_prompts: bool = False
-    """Whether the step before it read prompts, which leave little of what it needs in the caches."""
+    usual: bool = True
+    """Whether its times say what steps take. After prompts, which leave little of what it needs in the caches, a step
+    takes longer whatever it does: unless nearly all steps come after prompts, it says nothing. Else chance would
+    decide how many are among a few plain steps between drafts.
+    """
 
     @property
     def depth(self) -> int:
@@ -75,6 +80,8 @@ class SettledSteps:
     """Such tokens of the last step, whose extend is still to come."""
     _last: Settled | None = None
     """The last step, if it decoded."""
+    _after_prompts: float = 0.0
+    """Share of the last steps that came after prompts."""
     _number: int = -1
     _ended: float = 0.0
 
@@ -111,7 +118,9 @@ class SettledSteps:
         self._reading = 0 if plan.prefill is None else int(plan.prefill.counts[plan.drafting].sum())
         step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
         if step is not None:
-            step.after_prompts = successive and self._last is None and self._number >= 0
+            after = successive and self._last is None and self._number >= 0
+            self._after_prompts += _RATE * (after - self._after_prompts)
+            step.usual = not after or self._after_prompts > _MOST
         known = successive and waited and output.ended > 0.0 and self._ended > 0.0
         if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
             step.gap = max(output.ended - self._ended - worked, 0.0)

@@ -112,26 +112,29 @@ def worker_use(worker):
     return rows, pages
 
 
-def test_the_others_slices_are_no_pause(monkeypatch):
+def test_the_others_slices_are_no_pause_and_the_first_step_after_them_says_nothing(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("aerie.probe.slices.time.monotonic", lambda: now[0])
 
     class Timed(fakes.QueueLane):
         def settle(self):
-            return replace(super().settle(), began=now[0] - 1.0, ended=now[0])
+            return replace(super().settle(), began=now[0] - 1.0, ended=now[0], phase_seconds={"prefill": 0.5})
 
     lane = Timed(Answering())
     share = Share(lane, 0, 1)
     share.resume()
-    ended = []
-    for number in range(2):
+    found = []
+    for number in range(4):
         share.launch(chunk_plan(number))
-        share.park()
-        ended.append(share.settle().ended)
-        now[0] += 50.0
-        share.resume()
-        now[0] += 1.0
-    assert ended == [100.0, 101.0]
+        if number % 2:
+            share.park()
+            found += [share.settle(), share.settle()]
+            now[0] += 50.0
+            share.resume()
+            now[0] += 1.0
+    assert [one.ended for one in found] == [0.0, 100.0, 0.0, 101.0]
+    assert [one.phase_seconds for one in found] == [{}, {"prefill": 0.5}] * 2
+    assert share.busy == 2.0
 
 
 class Answering:
