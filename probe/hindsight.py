@@ -25,7 +25,7 @@ class Hindsight(Goodput):
     ) -> tuple[DraftShape, Ints]:
         nodes = np.ones(len(headed), dtype=np.int32)
         reach = np.minimum(self.lane.acceptance(headed), most)
-        chances = (np.arange(self.depths[-1]) < reach[:, None]).astype(np.float64)
+        chances = (np.arange(self.chains.depths[-1]) < reach[:, None]).astype(np.float64)
         shape, speed = NO_DRAFT, rows / self.costs.plain(rows, context)
         if chances.any():
             chosen = self.chains.best(chances, rows, context, behind)

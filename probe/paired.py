@@ -94,9 +94,7 @@ def _ratios(own: Work, base: Work, counts: Longs) -> Doubles:
     along, square = (sum(one) for one in zip(*spreads, strict=True))
     slope = np.where(square > _TINY, along / np.maximum(square, _TINY), 0.0)  # seconds of one more prompt token
     usual = (own.read + base.read).sum() / max(float((own.tokens + base.tokens).sum()), _TINY)
-    speeds = [
-        tokens / np.maximum(seconds - slope * (read - usual * tokens), _TINY) for tokens, seconds, read in sums
-    ]
+    speeds = [tokens / np.maximum(seconds - slope * (read - usual * tokens), _TINY) for tokens, seconds, read in sums]
     ratios: Doubles = speeds[0] / speeds[1]
     return ratios
 

@@ -53,9 +53,7 @@ class Scheduler:
         self._clock = clock
         self._drafting = Drafting(config.spec, head=capacity.drafts)
         depth, nodes = self._drafting.max_depth, self._drafting.max_nodes
-        assert nodes <= capacity.reserve, (
-            f"a step verifies {nodes} nodes of a row, the device reserves {capacity.reserve}"
-        )
+        assert nodes <= capacity.reserve, f"a step verifies {nodes} nodes, the device reserves {capacity.reserve} a row"
         self.memory = Memory(capacity, prefix_cache=config.scheduler.prefix_cache)
         if self.memory.max_length < 2:
             raise ConfigError(

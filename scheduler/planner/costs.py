@@ -22,6 +22,7 @@ for most of them, and more of them see each other.
 """
 _MANY = 32
 """Tokens over which the time of one is a mean."""
+_ONE = StepWork(1, 1, 0)
 _GAP_NOISE = 0.25
 """Standard deviation of a gap, in units: first ones say little of later ones, so all count the same."""
 
@@ -92,9 +93,12 @@ class StepCosts:
 
     def prompt_token(self) -> float:
         """Reading one more token of a prompt; one that verifies takes as long, until both were compared."""
-        more, one = StepWork(1, 1 + _MANY, _MANY / 2), StepWork(1, 1, 0)
-        longer = self._verify.predict(more) - self._verify.predict(one)
-        return max(longer / _MANY, 0.0) * (self._prompts or 1.0)
+        more = self._verify.predict(StepWork(1, 1 + _MANY, _MANY / 2))
+        return max((more - self._verify.predict(_ONE)) / _MANY, 0.0) * (self._prompts or 1.0)
+
+    def prompt_pass(self) -> float:
+        """Reading prompts, beside their tokens: about what one token takes."""
+        return self._verify.predict(_ONE) * (self._prompts or 1.0)
 
     def observe_catch_up(self, behind: float, seconds: float) -> None:
         """Takes in a pass that extended heads by so many tokens at once, be they behind or new as a prompt's."""

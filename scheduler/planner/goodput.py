@@ -22,7 +22,7 @@ from aerie.scheduler.planner.comparing import COMPARED, Comparing
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.exploring import Exploring
 from aerie.scheduler.planner.guard import Guard
-from aerie.scheduler.planner.held import HELD, HOLD, REST, Held, rest
+from aerie.scheduler.planner.held import HELD, HOLD, NO_HEADS, REST, Held, rest
 from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
@@ -31,9 +31,6 @@ from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.samples import Planned
 from aerie.scheduler.planner.survival import FORGET_STEPS, Survival
 from aerie.scheduler.planner.trials import PROBE_STEPS, TRIED, Trials
-
-NO_HEADS = 128
-"""Steps for which it holds that no row may draft."""
 
 
 class Goodput:
@@ -66,7 +63,7 @@ class Goodput:
         self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
         self._learned = -1
-        """The step in which lessons were last taken ahead of a choice."""
+        """The step in which lessons were last learned for a choice; -1 once another has shown something new."""
         self._comparing = Comparing()
 
     @property
@@ -74,10 +71,6 @@ class Goodput:
         """What it chose, and what came of it by now."""
         self._lessons.take_in()
         return self._outcome
-
-    @property
-    def depths(self) -> tuple[int, ...]:
-        return self.chains.depths
 
     def begin(self, row: int, temperature: float, *, headed: bool) -> None:
         """A row gets a new owner, which may draft or not."""
@@ -124,12 +117,10 @@ class Goodput:
         """
         held = self._held
         if held is None or last or not (held.holds(headed, rows) or held.suits(headed, rows)):
-            if held is None or held.early or self._learned != self.survival.offsets.now:
-                self._lessons.learn()
+            self._learn()
             self._outcome.error = self.survival.error
-            held = self._held = self._choice(
-                Batch(headed, self._places.of(headed), most, rows, context, behind, last)
-            ).after(held)
+            batch = Batch(headed, self._places.of(headed), most, rows, context, behind, last)
+            held = self._held = self._choice(batch).after(held)
             self._by_row.fill(held.usual)
             self._by_row[headed] = held.nodes
         nodes = self._nodes[: len(headed)]
@@ -157,7 +148,11 @@ class Goodput:
     def prepare(self) -> None:
         """Does what is due before the next choice, when a step was launched: the device has two to run meanwhile."""
         self._lessons.keep_up()
-        if self._held is not None and self._held.ends and self._learned != self.survival.offsets.now:
+        if self._held is not None and self._held.ends:
+            self._learn()
+
+    def _learn(self) -> None:
+        if self._learned != self.survival.offsets.now:
             self._lessons.learn()
             self._learned = self.survival.offsets.now
 
@@ -168,9 +163,10 @@ class Goodput:
             assert plan.decode is not None
             drafted = int((plan.decode.nodes - 1).sum())
             if self._trials.show(planned.tokens - planned.rows, tokens - len(output.counts), drafted):
-                self._held = None
+                self._held, self._learned = None, -1
         elif held is not None and held.planned is planned and held.surprised(tokens):
             held.end()
+            self._learned = -1
 
     def _learn_at_rest(self) -> None:
         """While nothing is drafted, choices are too few to learn by what a trial has shown."""
@@ -180,8 +176,8 @@ class Goodput:
     def _note(self, held: Held, rows: int, shape: DraftShape) -> None:
         """Counts a step of `rows` rows of this shape."""
         held.step()
-        self._trials.note(drafts=shape.drafts)
         trial, keeping = held.planned.trial, self._keeping
+        self._trials.note(drafts=shape.drafts, trial=trial)
         self._exploring.note(rows, drafts=shape.drafts, trial=trial, promised=keeping.promised, cost=keeping.cost)
         self._comparing.note(drafts=shape.drafts)
         self.survival.offsets.now += 1

@@ -18,7 +18,7 @@ from aerie.scheduler.planner.scales import Scales
 BUCKETS = 8
 START, MOST = 8.0, 16.0
 """Plain steps in a new account, and the most that it holds: past gains cannot pay for long losses."""
-SAVED = 0.008
+SAVED = 0.005
 """What each step without drafts pays in."""
 SAVED_KEPT = 0.002
 """The same into the account of head KV: what that may cost while nothing is drafted, as a share of the time."""

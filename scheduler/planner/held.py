@@ -20,6 +20,8 @@ REST = 16
 meanwhile nothing is learned that could change it. It holds for HOLD steps for any number, and for twice as long where
 many rows run: the choice and the trial that follow cost the host more.
 """
+NO_HEADS = 128
+"""Steps for which it holds that no row may draft."""
 _MANY, _MOST = 4, 16
 """Rows from which one that comes waits for twice HOLD, and beside so many that draft for four times HOLD: a choice
 costs more, and rows come more often.

@@ -48,6 +48,8 @@ class _Promise:
     """Seconds of a plain step."""
     token: float
     """Seconds of one more token of a prompt."""
+    reading: float
+    """Seconds of a pass that reads prompts, beside its tokens."""
     slower: float
     """Steps take so many times what the costs say."""
     until: int
@@ -58,8 +60,24 @@ class _Promise:
         drafts; 0 is the share before all begin to.
         """
         slower = self.tokens * self.plain / max(self.gain, _LEAST) - self.plain  # a drafting step than a plain one
-        steps = _LATE + (tokens + (self.tokens - 1.0) / 2.0) / self.tokens  # the last one commits half
+        steps = self.steps(tokens)
         return (_LATE + tokens) * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
+
+    def steps(self, tokens: float) -> float:
+        """Drafting steps of an answer of so many tokens: the last one commits half."""
+        return _LATE + (tokens + (self.tokens - 1.0) / 2.0) / self.tokens
+
+    def saved_by_all(self, tokens: float, rows: int) -> float:
+        """The same, and what is saved by reading more prompts in a pass, if all of so many rows draft beside none that
+        does. Between two decode steps lies one pass over prompts.
+        """
+        plain, drafting = _share_of_a_pass(rows, _LATE + tokens), _share_of_a_pass(rows, self.steps(tokens))
+        return self.saved(tokens, 0.0) + rows * self.reading * (plain - drafting)
+
+
+def _share_of_a_pass(rows: int, steps: float) -> float:
+    """Of the passes over prompts, for one of them, if rows are free again after so many steps."""
+    return 1.0 / max(rows / steps, 1.0)
 
 
 class Keeping:
@@ -152,9 +170,12 @@ class Keeping:
         """Whether the usual answer saves time if all of so many rows draft, beside none that does; by more where none
         has `begun` to, since a beginning costs what no formula has.
         """
-        tokens = self._answer
+        tokens, costs = self._answer, self._costs
         least = 0.0 if begun else MARGIN * tokens * promise.plain
-        return promise.saved(tokens, 0.0) - least > rows * promise.slower * self._costs.catch_up(round(self._prompt))
+        once = costs.catch_up(0)  # of a pass, however many prompts it extends the head with
+        share = _share_of_a_pass(rows, promise.steps(tokens))
+        head = promise.slower * (costs.catch_up(round(self._prompt)) - (1.0 - share) * once)
+        return promise.saved_by_all(tokens, rows) - least > rows * head
 
     def _promise(self, rows: int, temperature: float, context: int) -> _Promise:
         kind, now = (size_of(rows), temperature_class(temperature)), self._survival.offsets.now
@@ -171,6 +192,7 @@ class Keeping:
             self._predicted.gain(lucky, rows, plain),
             plain,
             self._costs.prompt_token(),
+            self._costs.prompt_pass(),
             self._guard.corrected(1.0, rows, drafts=False),
             now + min(max(now // 2, 1), 2 * HELD),
         )

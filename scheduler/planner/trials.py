@@ -21,8 +21,10 @@ PROBE_STEPS = 16
 """Steps at rest after which the best draft is tried, if the budget allows."""
 _LONGEST = 128
 """Steps for which a budget that is too small is trusted to stay so: meanwhile costs are learned."""
-SAVED = 0.006
-"""What trials may lose, as a share of the time."""
+SAVED, LEAST_SAVED, CALM = 0.006, 0.002, 512
+"""What trials may lose, as a share of the time: after so many steps in which only they have drafted, ever less down to
+the least. What has not paid for long changes seldom.
+"""
 LUCK, LUCKY = 1.0, 1 / 6
 """By so many standard deviations is a lucky row better than the mean one; the share of rows that are."""
 KEPT = 4.0
@@ -50,13 +52,21 @@ class Trials:
         """Nodes that trials have accepted beyond those expected; never below 0, as what was before a change counts for
         nothing.
         """
+        self._rest = 0
+        """Steps since any but a trial drafted."""
         self._first = _FIRST
         """What is left for the first prompts."""
 
-    def note(self, *, drafts: bool) -> None:
+    def note(self, *, drafts: bool, trial: bool = False) -> None:
         """A step is planned."""
         self.since = 0 if drafts else self.since + 1
-        self.budget = min(self.budget + SAVED, _MOST)
+        self._rest = 0 if drafts and not trial else self._rest + 1
+        self.budget = min(self.budget + self._saved, _MOST)
+
+    @property
+    def _saved(self) -> float:
+        """What a step saves for trials."""
+        return max(SAVED * CALM / max(CALM, self._rest), LEAST_SAVED)
 
     def wait(self, lost: float) -> int:
         """Steps without a draft before a trial that is expected to lose so many plain steps could be paid. Soon after
@@ -64,7 +74,7 @@ class Trials:
         """
         if self.since < PROBE_STEPS:
             return 0
-        return min(max(math.ceil((lost - self.budget) / SAVED), 0), _LONGEST)
+        return min(max(math.ceil((lost - self.budget) / self._saved), 0), _LONGEST)
 
     def afford(self, lost: float) -> bool:
         """Pays for a trial that is expected to lose so many plain steps, if it can."""

@@ -43,6 +43,7 @@ def decided(goodput, rows=1, steps=1, accepted=None, behind=0):
     shapes = []
     for _ in range(steps):
         shape, nodes = goodput.decide(every, most, rows, 100 * rows, behind)
+        goodput.prepare()
         shapes.append(shape)
         if shape.drafts and accepted is not None:
             planned = np.minimum(nodes - 1, shape.depth)

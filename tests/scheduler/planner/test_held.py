@@ -167,7 +167,7 @@ def test_lessons_are_learned_in_the_step_before_a_choice_and_not_again(level, st
 
 def test_what_ends_a_choice_early_is_learned_before_the_next_one():
     goodput, learned = planner(level=1e-5, shapes=CHAINS), []
-    decided(goodput, rows=2, steps=HOLD)
+    decided(goodput, rows=2, steps=HOLD - 1)
     goodput._lessons.learn = lambda: learned.append(True)
     goodput._held.end()
     decided(goodput, rows=2)

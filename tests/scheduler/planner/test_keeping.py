@@ -57,8 +57,7 @@ def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_r
 
 @pytest.mark.parametrize("drafting", [0, 7])
 def test_no_head_pays_where_all_would_be_done_sooner_without(drafting):
-    """Beside rows that draft, a head would pay for each of these; but then all have one, and cost more than they gain.
-    """
+    """Beside rows that draft a head would pay for each of these, but then all have one and cost more than they gain."""
     keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
     asked = {"prompt": 150, "answer": 40, "headed": 7, "drafting": drafting}
     assert not any(keeping.pays(8, 0.0, 800, **asked) for _ in range(99))

@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from aerie.scheduler.planner.trials import PROBE_STEPS, SAVED, Trials
+from aerie.scheduler.planner.trials import CALM, LEAST_SAVED, PROBE_STEPS, SAVED, Trials
+
+
+def saved(steps: int) -> float:
+    """Of so many steps, the first after a step that drafted but was no trial."""
+    return sum(max(SAVED * CALM / max(CALM, step), LEAST_SAVED) for step in range(1, steps + 1))
 
 
 def test_trials_lose_at_most_a_share_of_the_steps():
@@ -13,7 +18,20 @@ def test_trials_lose_at_most_a_share_of_the_steps():
         trials.note(drafts=False)
         one = 0.3 + 0.2 * (number % 7)
         lost += one if trials.afford(one) else 0.0
-    assert 0.9 * SAVED * steps < lost <= 0.5 + SAVED * steps
+    assert 0.9 * saved(steps) < lost <= 0.5 + saved(steps) < 0.5 + 0.6 * SAVED * steps
+
+
+def test_the_share_falls_with_a_long_rest_that_only_trials_end():
+    trials, lost, before = Trials(), [], 0.0
+    for _ in range(3):
+        for number in range(4 * CALM):
+            trials.note(drafts=number % 64 == 0, trial=True)
+            before += 0.3 if trials.afford(0.3) else 0.0
+        lost, before = [*lost, before], 0.0
+    assert lost[0] > 1.5 * lost[1] and lost[2] == pytest.approx(LEAST_SAVED * 4 * CALM, rel=0.1)
+    trials.note(drafts=True)
+    again = sum(0.3 for _ in range(CALM) if trials.note(drafts=False) or trials.afford(0.3))
+    assert again > 0.9 * saved(CALM) - 0.3
 
 
 def test_a_trial_that_is_too_dear_is_not_thought_of_before_it_can_be_paid():
@@ -54,7 +72,7 @@ def test_a_trial_pays_what_it_lost_and_not_what_was_predicted():
         if trials.afford(0.1):
             lost += 0.7
             trials.settle(0.1, 0.7)
-    assert 0.9 * SAVED * steps < lost <= 1.2 + SAVED * steps
+    assert 0.9 * saved(steps) < lost <= 1.2 + saved(steps)
 
 
 def test_a_trial_that_gained_pays_for_others_and_no_loss_ends_them_for_good():
