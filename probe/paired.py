@@ -89,23 +89,26 @@ def work(tokens: Sequence[float], seconds: Sequence[float], read: Sequence[float
 
 def _ratios(own: Work, base: Work, counts: Longs) -> Doubles:
     """[resamples] ratios of speeds, from `counts` [resamples, rounds] of how often each round is drawn."""
-    sums = [[counts @ one for one in (work.tokens, work.seconds, work.read)] for work in (own, base)]
-    spreads = [_spreads(work, *sum, counts) for work, sum in zip((own, base), sums, strict=True)]
+    drawn = [Work(counts @ work.tokens, counts @ work.seconds, counts @ work.read) for work in (own, base)]
+    spreads = [_spreads(work, sums, counts) for work, sums in zip((own, base), drawn, strict=True)]
     along, square = (sum(one) for one in zip(*spreads, strict=True))
     slope = np.where(square > _TINY, along / np.maximum(square, _TINY), 0.0)  # seconds of one more prompt token
     usual = (own.read + base.read).sum() / max(float((own.tokens + base.tokens).sum()), _TINY)
-    speeds = [tokens / np.maximum(seconds - slope * (read - usual * tokens), _TINY) for tokens, seconds, read in sums]
+    speeds = [
+        sums.tokens / np.maximum(sums.seconds - slope * (sums.read - usual * sums.tokens), _TINY) for sums in drawn
+    ]
     ratios: Doubles = speeds[0] / speeds[1]
     return ratios
 
 
-def _spreads(work: Work, tokens: Doubles, seconds: Doubles, read: Doubles, counts: Longs) -> tuple[Doubles, Doubles]:
+def _spreads(work: Work, sums: Work, counts: Longs) -> tuple[Doubles, Doubles]:
     """[resamples] each: how seconds a token go along with prompt tokens a token within a mode, and how these differ,
-    weighted by tokens. The sums of each resample are given.
+    weighted by tokens. `sums` [resamples] are those of what was drawn.
     """
     share = work.read / np.maximum(work.tokens, _TINY)  # a round without tokens has read nothing
-    whole = np.maximum(tokens, _TINY)
-    return counts @ (share * work.seconds) - read * seconds / whole, counts @ (share * work.read) - read**2 / whole
+    whole = np.maximum(sums.tokens, _TINY)
+    along = counts @ (share * work.seconds) - sums.read * sums.seconds / whole
+    return along, counts @ (share * work.read) - sums.read**2 / whole
 
 
 def _each_once(work: Work) -> Longs:
