@@ -32,3 +32,20 @@ def test_steps_of_about_equally_many_rows_share_a_group():
     assert [group.count for group in groups] == [2, 1]
     work = groups[0].work()
     assert (work.rows, work.tokens, work.levels, groups[0].times()[0]["verify"]) == (8, 8.5 + 15, 2, 2.0)
+
+
+def test_steps_that_show_nothing_count_but_for_their_times():
+    steps = settled((4, 0, 1.0, 0.1), (4, 0, 5.0, 0.1), (4, 0, 1.0, 0.1))
+    steps[1].usual = False
+    [group] = alike(steps)
+    assert (group.count, group.shown, group.tokens) == (3, 2, 12)
+    assert group.times()[0]["verify"] == pytest.approx(1.0)
+    [alone] = alike(steps[1:2])
+    assert alone.shown == 0 and alone.times()[0]["verify"] == 5.0, "the account is to know what it took"
+
+
+def test_few_plain_steps_are_hardly_moved_by_one_that_paused():
+    [plain] = alike(settled((2, 0, 1.0, 0.1), (2, 0, 1.0, 0.1), (2, 0, 1.0, 0.1), (2, 0, 9.0, 0.1)))
+    [drafting] = alike(settled((2, 1, 1.0, 0.1), (2, 1, 1.0, 0.1), (2, 1, 1.0, 0.1), (2, 1, 9.0, 0.1)))
+    assert plain.times()[0]["verify"] == pytest.approx(4.5 / 4)
+    assert drafting.times()[0]["verify"] == pytest.approx(6.0 / 4)

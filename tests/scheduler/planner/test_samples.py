@@ -42,3 +42,31 @@ def test_head_kv_of_prompts_takes_what_the_next_step_says():
     steps.take(*step(1, 2, extend=0.3, verify=0.1), waited=True)
     steps.take(*step(2, 2, 1, extend=0.4, verify=0.1), waited=True)
     assert steps.kept == [(16, 0.3)]
+
+
+def decoded(steps, *, after_prompts, count=1, number=0):
+    """Takes `count` decode steps, each after a step of prompts or after one that decoded."""
+    for _ in range(count):
+        if after_prompts:
+            steps.take(*step(number, 2, decodes=False, ended=1.0, prefill=0.1), waited=True)
+            number += 1
+        steps.take(*step(number, 2, ended=1.0, verify=0.1), waited=True)
+        number += 1
+    return number
+
+
+def test_a_step_after_prompts_says_nothing_of_what_others_take():
+    steps = SettledSteps()
+    number = decoded(steps, after_prompts=False, count=2)
+    number = decoded(steps, after_prompts=True, number=number)
+    decoded(steps, after_prompts=False, count=2, number=number)
+    assert [one.usual for one in steps.whole] == [True, True, False, True]
+
+
+def test_where_nearly_all_steps_come_after_prompts_they_are_the_usual_ones():
+    steps, found, number = SettledSteps(), [], 0
+    for _ in range(400):
+        number = decoded(steps, after_prompts=True, number=number)
+        assert steps._last is not None
+        found.append(steps._last.usual)
+    assert not any(found[:100]) and all(found[-100:])
