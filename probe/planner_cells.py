@@ -1,9 +1,8 @@
 """The cells of `aerie probe planner`: ratios of its modes with their intervals, and the worst of them.
 
 A ratio is that of all tokens over all seconds, at equally many prompt tokens (`paired`); its interval comes from
-resampling the rounds of slices. No speculation
-takes part twice: the second time is the *null*, whose ratio to the first one is 1 but for what the method cannot
-resolve. The other modes are compared with both together.
+resampling the rounds of slices. No speculation takes part twice: the second time is the *null*, whose ratio to the
+first one is 1 but for what the method cannot resolve. The other modes are compared with both together.
 
 The planner is also compared with the best fixed way of its cell: off, the config's own shapes, or a chain, whichever
 was fastest in the same rounds. That choice is made in hindsight, so it favours the mode that chance favoured: the best
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from aerie.probe.paired import Ratio, Work, difference, ratio, work
+from aerie.probe.paired import Ratio, Work, difference, over, ratio, work
 from aerie.probe.slices import Contestant, Slice
 
 OFF, NULL, PLANNER, FIXED = "off", "off again", "planner", "fixed"
@@ -134,7 +133,7 @@ def _over_best(rounds: Sequence[Round], *, by_cpu: bool) -> tuple[str, Ratio]:
     """The fastest fixed way of these rounds, and the planner over it."""
     fixed = [mode for mode in rounds[0] if mode not in (OFF, NULL, PLANNER)]
     ways = {OFF: _off(rounds, by_cpu=by_cpu)} | {mode: _work(rounds, mode, by_cpu=by_cpu) for mode in fixed}
-    best = max(ways, key=lambda way: ratio(ways[way], ways[OFF]).value)
+    best = max(ways, key=lambda way: over(ways[way], ways[OFF]))
     return best, ratio(_work(rounds, PLANNER, by_cpu=by_cpu), ways[best])
 
 

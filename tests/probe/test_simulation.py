@@ -155,7 +155,7 @@ def test_a_better_head_is_used_soon_by_many_short_answers(rows: int, chance: flo
 
 @pytest.mark.parametrize(("pair", "least"), [(1e-6, 1.1), (6e-6, 0.98)])
 def test_many_short_answers_draft_only_where_all_are_done_sooner(pair: float, least: float) -> None:
-    """Head KV of their prompts costs as much as their drafts gain, or much less: 3 is at 1.13 and 0.95 of off."""
+    """Head KV of their prompts costs less than their drafts gain, or more: chains of 3 are at 1.13 and 0.95 of off."""
     costs = machine("made up, many short answers", verify=(2e-3, 1.5e-5), draft=(1e-4, 4e-6), extend=(6e-5, pair))
     answers = [recorded(number, 0.8, length=18 + 5 * number % 20, prompt=60) for number in range(1000)]
     runs = [simulate(Config(), answers, costs, policy, depth=DEPTH, rows=64) for policy in (OFF, PLANNER)]

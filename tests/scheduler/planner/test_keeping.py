@@ -47,11 +47,14 @@ def test_drafts_are_asked_what_they_promise_beside_rows_as_long_as_they_will_be(
 
 
 def test_beside_rows_that_draft_a_head_pays_by_the_time_for_which_it_frees_its_row():
-    keeping, _ = kept(rows=8, per_token=1e-4, pair=1e-5)
     asked = {"answer": 40, "headed": 7}
+    (first, _), (keeping, _) = (kept(rows=8, per_token=1e-4, pair=1e-5) for _ in range(2))
+    assert not first.pays(8, 0.0, 800, prompt=600, **asked), (
+        "if all began to draft, heads would cost more than they gain"
+    )
     for _ in range(32):
         keeping.pays(8, 0.0, 800, prompt=20, drafting=7, **asked)
-    assert keeping.pays(8, 0.0, 800, prompt=300, drafting=7, **asked), "of a few long prompts among short ones, too"
+    assert keeping.pays(8, 0.0, 800, prompt=600, drafting=7, **asked), "of a few long prompts among short ones, too"
     assert not keeping.pays(8, 0.0, 800, prompt=6000, drafting=7, **asked)
 
 
