@@ -68,16 +68,27 @@ class SpecWorker:
 
     def step(self, plan: StepPlan, answer: Answering) -> None:
         """Runs a step. Answers before it extends the drafter."""
-        self._run(plan, lambda pending: self.state.answer(pending.output(), answer))
+        self.state.needs.note(plan)
+        self.run(plan, answer)
+
+    def run(self, plan: StepPlan, answer: Answering) -> None:
+        """`step` for a plan whose rows' needs have been noted."""
+
+        def sent(pending: Pending) -> None:
+            output = pending.output()
+            self.state.answer(lambda: output, lambda read: answer(read()))
+
+        self._launch(plan, sent)
 
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work without a host sync on an asynchronous device."""
+        self.state.needs.note(plan)
         sent: list[Pending] = []
-        self._run(plan, sent.append)
+        self._launch(plan, sent.append)
         return sent[0]
 
     @torch.inference_mode()
-    def _run(self, plan: StepPlan, sent: Sent) -> None:
+    def _launch(self, plan: StepPlan, sent: Sent) -> None:
         self.state.begin(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()

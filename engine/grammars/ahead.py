@@ -12,8 +12,7 @@ from threading import Lock, Thread
 from time import thread_time
 from typing import Protocol
 
-from aerie.contracts.step import StepOutput
-from aerie.contracts.worker import Answering
+from aerie.contracts.worker import Reading, Telling
 from aerie.engine.grammars.guided import Guided
 from aerie.engine.grammars.guided_step import GuidedStep
 
@@ -53,15 +52,15 @@ class Ahead:
         lent = self._lend([row])
         self._tasks.put(lambda: lent)
 
-    def settle(self, step: GuidedStep, output: StepOutput, answer: Answering) -> None:
+    def settle(self, step: GuidedStep, read: Reading, answer: Telling) -> None:
         """Settles a step and answers it, in the order of the calls; then makes the masks of the rows that go on."""
         lent = self._lend(step.rows.values())
         answered = self._answered = Lock()
         answered.acquire()
 
         def settle() -> _Lent:
-            settled = step.settle(output)
-            answer(settled)
+            settled = step.settle(read())
+            answer(lambda: settled)
             answered.release()
             for row, done in lent:
                 if row.over:

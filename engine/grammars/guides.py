@@ -17,8 +17,8 @@ import numpy as np
 
 from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.sampling import GREEDY_BELOW
-from aerie.contracts.step import DecodeWork, Longs, RowStarts, StepOutput, StepPlan
-from aerie.contracts.worker import Answering
+from aerie.contracts.step import DecodeWork, Longs, RowStarts, StepPlan
+from aerie.contracts.worker import Reading, Telling
 from aerie.engine.grammars.ahead import Ahead, Board
 from aerie.engine.grammars.building import Building
 from aerie.engine.grammars.guided import Guided
@@ -110,19 +110,20 @@ class Guides:
             guided.over = True
             self._step.faults[place] = str(error)
 
-    def answer(self, output: StepOutput, answer: Answering) -> None:
+    def answer(self, read: Reading, answer: Telling) -> None:
         """Moves the matchers to the end of what the step committed, and answers it with what the masks took. With
         `look_ahead` this may happen on another thread, beside the next step.
         """
         if not self._step.rows:
             self.await_answers()
-            answer(output)
+            answer(read)
             return
         step, self._step = self._step, GuidedStep()
         if self._ahead is None:
-            answer(step.settle(output))
+            settled = step.settle(read())
+            answer(lambda: settled)
         else:
-            self._ahead.settle(step, output, answer)
+            self._ahead.settle(step, read, answer)
 
     def await_answers(self) -> None:
         """Until all steps have been answered."""

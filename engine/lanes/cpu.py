@@ -20,7 +20,7 @@ from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import AerieError, EngineDead
 from aerie.contracts.grammar import Grammar, Prepared
 from aerie.contracts.step import Capacity, StepOutput, StepPlan
-from aerie.contracts.worker import Worker
+from aerie.contracts.worker import Run, StagingWorker, Worker
 from aerie.engine.lanes.frames import Failure, Prepare, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0
@@ -159,55 +159,64 @@ def _serve(pipe: Connection, factory: str, config_json: str, threads: int, argum
         pipe.send_bytes(encode_error(EngineDead(f"{type(error).__name__}: {error}")))
 
 
-_Plans = SimpleQueue[StepPlan | Exception | None]
-"""Plans in launch order; then None if the other end has closed, or the error that ended a thread."""
-_Outputs = SimpleQueue[StepOutput | Prepared | None]
+_Steps = SimpleQueue[Run | Exception | None]
+"""Staged steps in launch order; then None if the other end has closed, or the error that ended a thread."""
+_Outputs = SimpleQueue[Callable[[], StepOutput | Prepared] | None]
 
 
 def _run(worker: Worker, pipe: Connection) -> None:
-    """Runs steps until the other end closes. Separate threads read and write frames. They cost a step little, since it
-    does not hold the interpreter's lock while it computes.
+    """Runs steps until the other end closes. Separate threads read frames and stage their steps, and make outputs and
+    write them. They cost a step little, since it does not hold the interpreter's lock while it computes.
     """
-    plans: _Plans = SimpleQueue()
+    steps: _Steps = SimpleQueue()
     outputs: _Outputs = SimpleQueue()
-    writer = Thread(target=_beside, args=(plans, lambda: _write(pipe, outputs)), daemon=True)
+    writer = Thread(target=_beside, args=(steps, lambda: _write(pipe, outputs)), daemon=True)
     writer.start()
-    Thread(target=_beside, args=(plans, lambda: _read(pipe, plans, worker, outputs)), daemon=True).start()
+    Thread(target=_beside, args=(steps, lambda: _read(pipe, steps, worker, outputs)), daemon=True).start()
     try:
-        while (plan := plans.get()) is not None:
-            if isinstance(plan, Exception):
-                raise plan
-            worker.step(plan, outputs.put)
+        while (run := steps.get()) is not None:
+            if isinstance(run, Exception):
+                raise run
+            run(outputs.put)
     finally:  # send all answers before the error that ends the process
         worker.close()
         outputs.put(None)
         writer.join()
 
 
-def _beside(plans: _Plans, act: Callable[[], None]) -> None:
+def _beside(steps: _Steps, act: Callable[[], None]) -> None:
     """A thread's main function: if it ends early, the steps end too."""
     try:
         act()
     except (EOFError, OSError):
-        plans.put(None)
+        steps.put(None)
     except Exception as error:  # noqa: BLE001  the steps raise it
-        plans.put(error)
+        steps.put(error)
 
 
-def _read(pipe: Connection, plans: _Plans, worker: Worker, outputs: _Outputs) -> None:
+def _read(pipe: Connection, steps: _Steps, worker: Worker, outputs: _Outputs) -> None:
+    def done(prepared: Prepared) -> None:
+        outputs.put(lambda: prepared)
+
+    stage = worker.stage if isinstance(worker, StagingWorker) else lambda plan: _whole(worker, plan)
     while True:
         frame = decode(pipe.recv_bytes())
         if not isinstance(frame, Prepare):
-            plans.put(frame)
+            steps.put(stage(frame))
         elif worker.guides is not None and frame.grammar is not None:
-            worker.guides.prepare(frame.request, frame.grammar, outputs.put)
+            worker.guides.prepare(frame.request, frame.grammar, done)
         elif worker.guides is not None:
             worker.guides.forget(frame.request)
 
 
+def _whole(worker: Worker, plan: StepPlan) -> Run:
+    """A step of which nothing is staged."""
+    return lambda answer: worker.step(plan, lambda output: answer(lambda: output))
+
+
 def _write(pipe: Connection, outputs: _Outputs) -> None:
     while (output := outputs.get()) is not None:
-        pipe.send_bytes(encode(output))
+        pipe.send_bytes(encode(output()))
 
 
 def _made(factory: str) -> Callable[..., Worker]:

@@ -54,20 +54,18 @@ class StepClock:
         self._cpu_time = time.thread_time if threads == 1 else time.process_time
         self._phase_time = time.thread_time if threads == 1 else time.perf_counter
         self._phases: dict[str, float] = {}
+        self._inside = 0.0
+        """Time in phases since the last reading."""
         self._busy = 0.0
         self._cpu = 0.0
 
     def start(self) -> ReadTimes:
         self._cpu = self._cpu_time()
-        began = time.monotonic() - sum(self._phases.values())
+        began = time.monotonic() - self._inside
         return lambda: self._read(began)
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        before, began = sum(self._phases.values()), self._phase_time()
-        yield
-        inside = sum(self._phases.values()) - before
-        self._phases[name] = self._phases.get(name, 0.0) + self._phase_time() - began - inside
+    def phase(self, name: str) -> "_Phase":
+        return _Phase(self, name)
 
     def cut(self) -> None:
         """The host is the device."""
@@ -83,8 +81,29 @@ class StepClock:
     def _read(self, began: float) -> Times:
         self.stop()
         phases, busy = self._phases, self._busy
-        self._phases, self._busy = {}, 0.0
+        self._phases, self._busy, self._inside = {}, 0.0, 0.0
         return Times(phases, busy, began, time.monotonic())
+
+
+class _Phase:
+    """Of a StepClock. Not a generator: between two steps no code is in the caches, and each line counts."""
+
+    __slots__ = ("_clock", "_name", "_since", "_within")
+
+    def __init__(self, clock: StepClock, name: str) -> None:
+        self._clock = clock
+        self._name = name
+
+    def __enter__(self) -> None:
+        self._within = self._clock._inside
+        self._since = self._clock._phase_time()
+
+    def __exit__(self, *error: object) -> None:
+        clock = self._clock
+        whole = clock._phase_time() - self._since
+        phases = clock._phases
+        phases[self._name] = phases.get(self._name, 0.0) + whole - (clock._inside - self._within)
+        clock._inside = self._within + whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,21 @@ class PlainWorker:
         return self.state.runtime
 
     def step(self, plan: StepPlan, answer: Answering) -> None:
-        self.state.answer(self.launch(plan).output(), answer)
+        self.state.needs.note(plan)
+        self.run(plan, answer)
 
-    @torch.inference_mode()
+    def run(self, plan: StepPlan, answer: Answering) -> None:
+        """`step` for a plan whose rows' needs have been noted."""
+        output = self._launch(plan).output()
+        self.state.answer(lambda: output, lambda read: answer(read()))
+
     def launch(self, plan: StepPlan) -> Pending:
         """Launches a step's work without waiting for a device that runs asynchronously."""
+        self.state.needs.note(plan)
+        return self._launch(plan)
+
+    @torch.inference_mode()
+    def _launch(self, plan: StepPlan) -> Pending:
         self.state.begin(plan)
         self.state.transfer.begin()
         times = self.state.clock.start()

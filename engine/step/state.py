@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aerie.contracts.step import Capacity, DecodeWork, Longs, StepOutput, StepPlan
-from aerie.contracts.worker import Answering
+from aerie.contracts.step import Capacity, DecodeWork, Longs, StepPlan
+from aerie.contracts.worker import Reading, Telling
 from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.cuda import Runtime
 from aerie.engine.grammars.guides import Guides
@@ -56,8 +56,7 @@ class DeviceState:
         return self.runtime is None and not isinstance(self.target, RankedTarget)
 
     def begin(self, plan: StepPlan) -> bool:
-        """Takes in what the host keeps of a step's rows; says whether one of them chooses under a grammar."""
-        self.needs.note(plan)
+        """Takes in the grammars of a step's rows; says whether one of them chooses under a grammar."""
         if self.masked is not None:
             return self.masked.begin(plan)
         return self.guides is not None and self.guides.begin(plan)
@@ -70,12 +69,12 @@ class DeviceState:
             return None
         return self.guides.forced(work)
 
-    def answer(self, output: StepOutput, answer: Answering) -> None:
+    def answer(self, read: Reading, answer: Telling) -> None:
         """Answers a step, with what its grammars took."""
         if self.guides is None or self.masked is not None:
-            answer(output)
+            answer(read)
         else:
-            self.guides.answer(output, answer)
+            self.guides.answer(read, answer)
 
     def close(self) -> None:
         """Ends the threads; the rest ends with the process."""

@@ -20,6 +20,11 @@ class Drafts(ctypes.Structure):
         ("floor", c_float),
     )
 
+    def force(self, forced: Longs) -> None:
+        """forced [rows, depth]: tokens that grammars force in chains, -1 elsewhere."""
+        self.kept_forced = forced
+        self.forced = forced.ctypes.data
+
 
 def drafts_with(drafter: Drafter) -> bool:
     """Whether src/draft.cpp drafts as this drafter does. Others draft in torch, and are extended in C++ if they have a
@@ -44,10 +49,7 @@ def fits(head: NativeHead, plan: StepPlan, work: DecodeWork) -> bool:
     return (work.topk == 1 or all(plan.drafting)) and plan.rows.size * work.topk <= head.body.most
 
 
-def drafts_of(
-    head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWork, forced: Longs | None = None
-) -> Drafts:
-    """forced [rows, depth]: tokens that grammars force in chains, -1 elsewhere; None if they force none."""
+def drafts_of(head: NativeHead, spec: SpecConfig, plan: StepPlan, work: DecodeWork) -> Drafts:
     heats = None
     if work.topk > 1:
         given = spec.edge_temperatures[: work.depth]
@@ -56,7 +58,7 @@ def drafts_of(
         ctypes.addressof(head.struct),
         None if heats is None else ctypes.addressof(heats),
         ctypes.addressof(head.taps),
-        None if forced is None else forced.ctypes.data,
+        None,
         work.nodes.tobytes(),
         plan.drafting.tobytes(),
         len(head.taps),
@@ -64,5 +66,5 @@ def drafts_of(
         min(work.topk, head.draft_vocabulary),
         math.log(spec.confidence_threshold) if spec.confidence_threshold else -math.inf,
     )
-    made.kept = heats, forced
+    made.kept = heats
     return made

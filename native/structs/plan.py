@@ -12,7 +12,7 @@ import numpy as np
 
 from aerie.contracts.sampling import GREEDY_BELOW
 from aerie.contracts.step import Ending, StepOutput, StepPlan
-from aerie.engine.step.clock import ReadTimes
+from aerie.engine.step.clock import Times
 from aerie.engine.step.state import DeviceState
 from aerie.native.structs.columns import needs_beyond
 from aerie.native.structs.hold import Hold
@@ -42,7 +42,7 @@ class Plans:
 
     def step_of(self, plan: StepPlan, tokens: int, hold: Hold) -> Step | None:
         """The step of a plan that passes at most `tokens` tokens; None if it needs more than the kernels support. The
-        needs of the plan's rows must have been noted. `hold` holds choices to grammars.
+        needs of the plan's rows must have been noted. `hold` may hold choices to grammars, once `Step.hold` says so.
         """
         state = self._state
         if plan.logprobs >= 0 or plan.trees or tokens > self.most:
@@ -52,7 +52,7 @@ class Plans:
             return None
         return Step(
             *self._addresses,
-            hold.address,
+            None,
             hold.board.address,
             plan.rows.tobytes(),
             plan.generations.tobytes(),
@@ -70,17 +70,15 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a step committed, already on the host: the words of src/step.h."""
+    """What a step commits, on the host: the words of src/step.h."""
 
     plan: StepPlan
     words: "ctypes.Array[c_int32]"
-    times: ReadTimes
 
-    def output(self) -> StepOutput:
+    def output(self, times: Times) -> StepOutput:
         rows, words = self.plan.rows.size, np.frombuffer(memoryview(self.words), np.int32)
         first = len(self.words) - 5 * rows
         kept, lengths, endings, accepted, drafted = words[first:].reshape(5, rows)  # [rows] each
-        times = self.times()
         return StepOutput(
             number=self.plan.number,
             token_ids=words[:first].reshape(rows, -1),
@@ -96,6 +94,6 @@ class Answer:
         )
 
 
-def answer_of(plan: StepPlan, width: int, times: ReadTimes) -> Answer:
+def answer_of(plan: StepPlan, width: int) -> Answer:
     """An answer with room for `width` tokens per row."""
-    return Answer(plan, (c_int32 * (plan.rows.size * (width + 5)))(), times)
+    return Answer(plan, (c_int32 * (plan.rows.size * (width + 5)))())

@@ -185,8 +185,8 @@ WHYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def watched(monkeypatch: pytest.MonkeyPatch, both: Pair) -> list[int]:
     """Grows with each step that goes to the fallback."""
     called: list[int] = []
-    step = both.workers[1].step
-    monkeypatch.setattr(both.workers[1], "step", lambda *given: (called.append(1), step(*given))[1])
+    run = both.workers[1].run
+    monkeypatch.setattr(both.workers[1], "run", lambda *given: (called.append(1), run(*given))[1])
     return called
 
 

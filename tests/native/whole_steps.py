@@ -108,7 +108,7 @@ class Pair:
         """What `act` gives with the fallback, and with whole steps, which must not fall back where nothing else may."""
         with pytest.MonkeyPatch.context() as patch:
             if only:
-                patch.setattr(self.workers[1], "step", None)
+                patch.setattr(self.workers[1], "run", None)
             return [act(rounds) for rounds in self.rounds]
 
     def decode(self, rows: list[list[Any]], *, only: bool = True, **shape: int) -> StepOutput:

@@ -164,7 +164,7 @@ def test_a_step_without_grammars_is_answered_after_those_before_it(vocabulary: V
 
     def answer(number: int, plan: StepPlan, *, guided: bool) -> None:
         assert guides.begin(plan) == guided
-        guides.answer(replace(committed(0), number=number), lambda output: answers.append(output.number))
+        guides.answer(lambda: replace(committed(0), number=number), lambda read: answers.append(read().number))
 
     answer(0, step(), guided=True)
     other = replace(step(), rows=np.array([0, 5], np.int32))

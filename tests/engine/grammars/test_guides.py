@@ -92,7 +92,7 @@ def committed(count: int, ending: Ending = Ending.OPEN) -> StepOutput:
 def answered(guides: Guides, output: StepOutput) -> StepOutput:
     """What the step begun last is answered with."""
     answers: queue.SimpleQueue[StepOutput] = queue.SimpleQueue()
-    guides.answer(output, answers.put)
+    guides.answer(lambda: output, lambda read: answers.put(read()))
     return answers.get(timeout=PATIENCE)
 
 
