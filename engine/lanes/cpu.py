@@ -5,6 +5,7 @@ that only the two processes hold. When either end dies the other reads the end o
 """
 
 import multiprocessing
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from aerie.contracts.worker import Run, StagingWorker, Worker
 from aerie.engine.lanes.frames import Failure, Prepare, decode, encode, encode_error
 
 _CLOSE_SECONDS = 5.0
+_SWITCH_SECONDS = 2e-5
+"""When a step ends, it waits at most so long for the interpreter's lock, which the next one's staging may hold."""
 
 
 class CpuLane:
@@ -168,6 +171,7 @@ def _run(worker: Worker, pipe: Connection) -> None:
     """Runs steps until the other end closes. Separate threads read frames and stage their steps, and make outputs and
     write them. They cost a step little, since it does not hold the interpreter's lock while it computes.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     steps: _Steps = SimpleQueue()
     outputs: _Outputs = SimpleQueue()
     writer = Thread(target=_beside, args=(steps, lambda: _write(pipe, outputs)), daemon=True)
