@@ -16,7 +16,6 @@ from aerie.contracts.step import Capacity, DecodeWork, Ending, Ints, Longs, Pref
 from aerie.engine.lanes.preparing import NoGrammars
 from aerie.probe.clocks import Clock
 from aerie.probe.recording import Recording
-from aerie.scheduler.planner.alike import extending
 from aerie.scheduler.planner.work import StepWork
 
 Price = Callable[[StepWork], Mapping[str, float]]
@@ -192,13 +191,15 @@ def decode_work(plan: StepPlan, output: StepOutput) -> StepWork:
     assert work is not None
     rows, drafts = len(plan.rows), bool(output.drafted.any())
     drafting = plan.drafting & (work.nodes > 1)
+    # The head is extended by all nodes of chains, and by one path of each tree.
+    extending = output.drafted if work.topk == 1 else np.full(rows, work.depth)
     return StepWork(
         rows=rows,
         tokens=rows + int(output.drafted.sum()),
         context=float(output.lengths.sum()),
         levels=work.depth if work.topk > 1 and drafts else int(output.drafted.max(initial=0)),
         frontier=int(np.count_nonzero(drafting)) * work.topk if drafts else 0,
-        pairs=extending(plan, output),
+        pairs=int((1 + extending[plan.drafting]).sum()),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from aerie.contracts.step import Ints, Longs
-from aerie.scheduler.planner.samples import Settled
+from aerie.scheduler.planner.samples import Drafts
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,29 +17,34 @@ class Labels:
     """Of the rows [r] that drafted: nodes accepted, of a path that could have had `planned` nodes."""
 
     rows: Longs
+    """Their places."""
     accepted: Ints
     planned: Ints
 
 
-def labels_of(steps: Sequence[Settled]) -> Labels:
+def labels_of(drafts: Sequence[Drafts]) -> Labels:
     """Of steps that drafted, without rows that got a new owner or ended."""
-    outputs = [step.output for step in steps]
-    works = [step.plan.decode for step in steps if step.plan.decode is not None]
-    nodes = np.concatenate([work.nodes for work in works])  # [rows of all steps], as all of these
-    known = np.concatenate([step.live for step in steps])
-    known &= np.concatenate([step.plan.drafting for step in steps])
+    outputs = [one.output for one in drafts]
+    nodes = np.concatenate([one.work.nodes for one in drafts])  # [rows of all steps], as all of these
+    known = np.concatenate([one.live for one in drafts])
+    known &= np.concatenate([one.plan.drafting for one in drafts])
     known &= nodes > 1
     known &= np.concatenate([output.counts for output in outputs]) > 0
     known &= np.concatenate([output.endings for output in outputs]) == 0
-    rows = np.concatenate([step.rows for step in steps])
+    places = np.concatenate([one.places for one in drafts])
     accepted = np.concatenate([output.accepted for output in outputs])
-    depths = np.repeat([work.depth for work in works], [len(step.rows) for step in steps])
-    return Labels(rows[known], accepted[known], np.minimum(nodes - 1, depths)[known])
+    return Labels(places[known], accepted[known], np.minimum(nodes - 1, depths_of(drafts))[known])
 
 
-def levels_of(steps: Sequence[Settled]) -> tuple[Ints, Ints]:
+def depths_of(drafts: Sequence[Drafts]) -> Ints:
+    """[rows of all steps] the depth of each row's step."""
+    depths: Ints = np.repeat([one.work.depth for one in drafts], [len(one.places) for one in drafts])
+    return depths
+
+
+def levels_of(drafts: Sequence[Drafts]) -> tuple[Ints, Ints]:
     """Levels of chains that steps planned, and that were drafted before the head was unsure, [s] each."""
-    counts = [len(step.rows) for step in steps]
-    drafted = np.concatenate([step.output.drafted for step in steps])
+    counts = [len(one.places) for one in drafts]
+    drafted = np.concatenate([one.output.drafted for one in drafts])
     first = np.cumsum([0, *counts[:-1]])
-    return np.array([step.depth for step in steps], dtype=np.int32), np.maximum.reduceat(drafted, first)
+    return np.array([one.work.depth for one in drafts], dtype=np.int32), np.maximum.reduceat(drafted, first)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from aerie.contracts.step import StepOutput, StepPlan
-from aerie.scheduler.planner.accepted import levels_of
+from aerie.scheduler.planner.accepted import depths_of, levels_of
 from aerie.scheduler.planner.samples import Settled
 from aerie.scheduler.planner.sizes import size_of
 from aerie.scheduler.planner.work import StepWork
@@ -32,11 +31,10 @@ class Alike:
         self._timed = usual or steps
         self.shown = len(usual)
         """Steps that show what they take."""
-        self._rows = sum(len(step.rows) for step in self._timed) / len(self._timed)
+        self._rows = sum(step.rows for step in self._timed) / len(self._timed)
         self.rows = round(self._rows)
-        self.drafts = steps[0].depth > 0
-        self.topk = steps[0].topk
-        self.tokens = int(np.concatenate([step.output.counts for step in steps]).sum())
+        self.drafts = steps[0].drafts is not None
+        self.tokens = sum(step.tokens for step in steps)
 
     @property
     def late_steps(self) -> int:
@@ -51,20 +49,23 @@ class Alike:
     def work(self) -> StepWork:
         """The mean of those whose times count."""
         steps, count = self._timed, len(self._timed)
-        context = float(steps[0].output.lengths.sum() + steps[-1].output.lengths.sum()) / 2
-        if not self.drafts:
+        context = (steps[0].context + steps[-1].context) / 2
+        drafts = [step.drafts for step in steps if step.drafts is not None]
+        if not drafts:
             return StepWork(self.rows, self._rows, context)
-        planned, levels = levels_of(steps)
-        nodes = np.concatenate([step.plan.decode.nodes for step in steps if step.plan.decode is not None])
-        drafting = np.concatenate([step.plan.drafting for step in steps])
-        drafted = np.concatenate([step.output.drafted for step in steps])
+        topk = drafts[0].work.topk
+        planned, levels = levels_of(drafts)
+        nodes = np.concatenate([one.work.nodes for one in drafts])  # [rows of all steps], as the next two
+        drafting = np.concatenate([one.plan.drafting for one in drafts])
+        drafted = np.concatenate([one.output.drafted for one in drafts])
+        extending = drafted if topk == 1 else depths_of(drafts)  # all nodes of chains, one path of each tree
         return StepWork(
             rows=self.rows,
             tokens=self._rows + float(drafted.sum()) / count,
             context=context,
-            levels=float((levels if self.topk == 1 else planned).mean()),
-            frontier=float(np.count_nonzero(drafting & (nodes > 1))) / count * self.topk,
-            pairs=sum(extending(step.plan, step.output) for step in steps) / count,
+            levels=float((levels if topk == 1 else planned).mean()),
+            frontier=float(np.count_nonzero(drafting & (nodes > 1))) / count * topk,
+            pairs=float((1 + extending[drafting]).sum()) / count,
         )
 
     def times(self) -> tuple[dict[str, float], float | None]:
@@ -82,20 +83,11 @@ class Alike:
         return phases, without_pauses(gaps) if gaps else None
 
 
-def extending(plan: StepPlan, output: StepOutput) -> int:
-    """Tokens of the pass that extends the head after a decode step: all nodes of chains, one path of each tree."""
-    work = plan.decode
-    assert work is not None
-    if work.topk > 1:
-        return int(np.count_nonzero(plan.drafting)) * (1 + work.depth)
-    return int((1 + output.drafted[plan.drafting]).sum())
-
-
 def alike(steps: Sequence[Settled]) -> list[Alike]:
     """Groups steps of about equally many rows and of equally many children, drafting or not."""
     groups: dict[tuple[int, int], list[Settled]] = {}
     for step in steps:
-        groups.setdefault((size_of(len(step.rows)), step.topk if step.depth else 0), []).append(step)
+        groups.setdefault((size_of(step.rows), step.topk), []).append(step)
     return [Alike(group) for group in groups.values()]
 
 

@@ -18,7 +18,7 @@ from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.guard import WORST, Guard
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.places import Places
-from aerie.scheduler.planner.samples import Planned, Settled, SettledSteps
+from aerie.scheduler.planner.samples import Drafts, Planned, SettledSteps
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
 from aerie.scheduler.planner.work import StepWork
@@ -28,7 +28,7 @@ FIRST, ENOUGH, MOST = 64, 32, 256
 choice hangs on what plain steps take to a percent, and the host has little time for it. No more are kept: no choice
 comes where no row may draft.
 """
-_TOGETHER = 32
+_TOGETHER = 8
 """Settled steps that are put down at most."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
@@ -125,10 +125,9 @@ class Lessons:
         for plan, rows, live, output, planned, steady in taken:
             if plan.prefill is not None:
                 self._prompts.add(plan.prefill, output.phase_seconds.get("prefill", 0.0))
-            if plan.decode is not None:
-                self._drafted |= plan.decode.depth > 0
-            self._outcome.settle(plan, planned, output, steady=steady)
-            self._steps.take(plan, rows, live, output, planned, waited=steady)
+            step = self._steps.take(plan, rows, live, output, planned, waited=steady)
+            self._drafted |= step is not None and step.drafts is not None
+            self._outcome.settle(step, output, steady=steady)
 
     @property
     def _enough(self) -> int:
@@ -137,10 +136,10 @@ class Lessons:
     def learn_labels(self) -> None:
         """Takes in what rows have accepted since the last time."""
         self.take_in()
-        steps = [step for step in self._steps.whole[self._labelled :] if step.depth]
+        found = [step.drafts for step in self._steps.whole[self._labelled :] if step.drafts is not None]
         self._labelled, self.labels = len(self._steps.whole), len(self._steps.waiting)
-        for topk in dict.fromkeys(step.topk for step in steps):
-            self._learn_labels([step for step in steps if step.topk == topk], topk)
+        for topk in dict.fromkeys(one.work.topk for one in found):
+            self._learn_labels([one for one in found if one.work.topk == topk], topk)
         self._places.learned(self._steps.waiting)
 
     def learn(self) -> None:
@@ -197,15 +196,15 @@ class Lessons:
         tried = [(step, step.planned) for step in group.steps if step.planned is not None and step.planned.trial]
         for step, planned in tried:
             seconds = sum(step.phases.values()) + wait
-            lost = seconds / plain - float(step.output.counts.sum()) / group.rows if plain > 0.0 else 0.0
+            lost = seconds / plain - step.tokens / group.rows if plain > 0.0 else 0.0
             self._trials.settle(planned.lost, min(lost, WORST) if math.isfinite(lost) else 0.0)
         return bool(tried)
 
-    def _learn_labels(self, steps: list[Settled], topk: int) -> None:
+    def _learn_labels(self, drafts: list[Drafts], topk: int) -> None:
         family = 0 if topk == 1 else self._families.get(topk, -1)
         if family < 0:
             return
-        labels = labels_of(steps)
-        self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=len(steps))
+        labels = labels_of(drafts)
+        self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=len(drafts))
         if family == 0:
-            self._chains.note_reach(*levels_of(steps), [len(step.rows) for step in steps])
+            self._chains.note_reach(*levels_of(drafts), [len(one.places) for one in drafts])

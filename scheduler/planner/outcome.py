@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from aerie.contracts.messages import PlannerSnapshot
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.contracts.step import StepOutput, StepPlan
-from aerie.scheduler.planner.samples import Planned
+from aerie.contracts.step import StepOutput
+from aerie.scheduler.planner.samples import Settled
 
 _LONGEST = 1.0
 """A step of more seconds is a machine that slept."""
@@ -46,15 +46,16 @@ class Outcome:
         """Says why the last choice was made, and how much faster than plain steps the best draft promised to be."""
         self.reason, self.gain = reason, gain
 
-    def settle(self, plan: StepPlan, planned: Planned | None, output: StepOutput, *, steady: bool) -> None:
-        """Takes in steps in their order. The time of one that is one of a `steady` run starts at the answer before it,
+    def settle(self, step: Settled | None, output: StepOutput, *, steady: bool) -> None:
+        """Takes in steps in their order, None for one that decodes nothing. The time of one that is one of a `steady` run starts at the answer before it,
         be that a prompt's.
         """
         seconds = output.ended - (self._ended if steady else output.began)
         self._ended = output.ended
-        if planned is None or plan.decode is None or not output.began or not 0.0 < seconds < _LONGEST:
+        planned = None if step is None else step.planned
+        if step is None or planned is None or not output.began or not 0.0 < seconds < _LONGEST:
             return
-        rows, tokens = len(output.counts), int(output.counts.sum())
+        rows, tokens = step.rows, step.tokens
         if planned.rows != rows:
             return
         self.predicted_tokens += planned.tokens
@@ -64,7 +65,7 @@ class Outcome:
         plain = seconds * rows / planned.plain
         self.plain_tokens += plain
         self.regret_tokens += max(plain - tokens, 0.0)
-        self.resting_seconds += 0.0 if plan.decode.depth else seconds
+        self.resting_seconds += seconds if step.drafts is None else 0.0
 
     def snapshot(self) -> PlannerSnapshot:
         return PlannerSnapshot(

@@ -1,7 +1,9 @@
 """Settled steps, kept until the planner learns from several at once.
 
 Used by `lessons` and `calibration`. Keeping a step costs a few microseconds; numpy's calls cost as much for one step as
-for many, and a step of a small model takes less than a millisecond. `alike` says what a group of them shows.
+for many, and a step of a small model takes less than a millisecond. Of steps that draft nothing only numbers are kept:
+many of them are learned from at once, and to walk over the arrays of all takes longer than a step. `alike` says what a
+group of them shows.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from aerie.contracts.shape import DraftShape
-from aerie.contracts.step import Bools, Longs, StepOutput, StepPlan
+from aerie.contracts.step import Bools, DecodeWork, Longs, StepOutput, StepPlan
 
 _NONE: Longs = np.zeros(0, dtype=np.int64)
 _RATE, _MOST = 1 / 64, 0.95
@@ -32,16 +34,29 @@ class Planned:
     """Plain steps that a trial has taken from the budget of all trials."""
 
 
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """What a step drafted, and what came of it."""
+
+    places: Longs
+    """[rows] places of the owners in the statistics (see `places`)."""
+    live: Bools
+    """[rows] whether they still are the owners that it was planned for."""
+    plan: StepPlan
+    work: DecodeWork
+    output: StepOutput
+
+
 @dataclass(slots=True)
 class Settled:
-    """A decode step that has settled. If it drafted, `rows` are places in the statistics (see `places`); `live` says
-    which still have the owner that it was planned for.
-    """
+    """A decode step that has settled."""
 
-    plan: StepPlan
-    rows: Longs
-    live: Bools
-    output: StepOutput
+    rows: int
+    tokens: int
+    """Committed."""
+    context: int
+    """Tokens that its rows hold after it."""
+    drafts: Drafts | None
     planned: Planned | None
     phases: dict[str, float]
     gap: float | None = None
@@ -53,17 +68,15 @@ class Settled:
     """
 
     @property
-    def depth(self) -> int:
-        return self.plan.decode.depth if self.plan.decode is not None else 0
-
-    @property
     def topk(self) -> int:
-        return self.plan.decode.topk if self.plan.decode is not None else 1
+        """0 if it drafted nothing."""
+        return 0 if self.drafts is None else self.drafts.work.topk
 
     @property
     def behind(self) -> int:
         """Tokens with which heads caught up before it."""
-        return 0 if self.plan.behind is None else int(self.plan.behind.sum())
+        behind = None if self.drafts is None else self.drafts.plan.behind
+        return 0 if behind is None else int(behind.sum())
 
 
 @dataclass(slots=True)
@@ -87,8 +100,8 @@ class SettledSteps:
 
     @property
     def waiting(self) -> Longs:
-        """`rows` of the step whose times are not complete yet, if it drafted."""
-        return _NONE if self._last is None or not self._last.depth else self._last.rows
+        """Places of the step whose times are not complete yet, if it drafted."""
+        return _NONE if self._last is None or self._last.drafts is None else self._last.drafts.places
 
     def take(
         self,
@@ -99,8 +112,8 @@ class SettledSteps:
         planned: Planned | None = None,
         *,
         waited: bool,
-    ) -> None:
-        """Takes steps in order. `waited` says whether the step was launched while another was in flight, so that what
+    ) -> Settled | None:
+        """Takes steps in order; returns a decode step as it is kept. `waited` says whether the step was launched while another was in flight, so that what
         passed beside the phases was the loop's own: work between them, and what the host, the server and its clients
         took from a busy machine. The gap counts after a step that drafted as this one does, or not: at a change the
         host does the work of both.
@@ -116,13 +129,28 @@ class SettledSteps:
         if self._reading and successive and late is not None:
             self.kept.append((self._reading, late))
         self._reading = 0 if plan.prefill is None else int(plan.prefill.counts[plan.drafting].sum())
-        step = Settled(plan, rows, live, output, planned, phases) if plan.decode is not None else None
+        step = None if plan.decode is None else _settled(plan, plan.decode, rows, live, output, planned, phases)
         if step is not None:
             after = successive and self._last is None and self._number >= 0
             self._after_prompts += _RATE * (after - self._after_prompts)
             step.usual = not after or self._after_prompts > _MOST
         known = successive and waited and output.ended > 0.0 and self._ended > 0.0
-        if known and step is not None and self._last is not None and (step.depth > 0) == (self._last.depth > 0):
+        last, self._last = self._last, step
+        if known and step is not None and last is not None and (step.drafts is None) == (last.drafts is None):
             step.gap = max(output.ended - self._ended - worked, 0.0)
-        self._last = step
         self._number, self._ended = output.number, output.ended
+        return step
+
+
+def _settled(
+    plan: StepPlan,
+    work: DecodeWork,
+    rows: Longs,
+    live: Bools,
+    output: StepOutput,
+    planned: Planned | None,
+    phases: dict[str, float],
+) -> Settled:
+    drafts = Drafts(rows, live, plan, work, output) if work.depth else None
+    tokens, context = int(output.counts.sum()), int(output.lengths.sum())
+    return Settled(len(rows), tokens, context, drafts, planned, phases)

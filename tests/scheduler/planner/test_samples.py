@@ -17,7 +17,7 @@ def test_a_steps_extend_and_pause_are_joined_with_it():
     steps.take(*step(2, 1, began=3.5, ended=4.0, decodes=False, verify=0.3), waited=True)
     steps.take(*step(5, 3, began=9.0, ended=9.5, verify=0.3), waited=True)
     steps.take(*step(6, 4, began=9.5, ended=9.9, verify=0.3), waited=True)
-    assert [(len(one.rows), one.phases, one.gap) for one in steps.whole] == [
+    assert [(one.rows, one.phases, one.gap) for one in steps.whole] == [
         (1, {"verify": 0.1, "extend": 0.2}, None),
         (2, {"verify": 0.3}, 0.5),
         (3, {"verify": 0.3}, None),
