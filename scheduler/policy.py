@@ -9,12 +9,13 @@ requests in prefill, no other request overtakes it when pages lack. Raises OutOf
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from aerie.contracts.config import SchedulerConfig
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.contracts.step import Bools, Ints, Longs
+from aerie.contracts.step import Ints, Longs
 from aerie.scheduler.drafting import Drafting, max_nodes
 from aerie.scheduler.memory import Memory
 from aerie.scheduler.planner.goodput import Goodput
@@ -22,7 +23,9 @@ from aerie.scheduler.queue import Queue
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
 from aerie.scheduler.shares import LongPrompts, Shares
-from aerie.scheduler.steps import DecodeStep, PrefillStep
+from aerie.scheduler.steps import DecodeStep, PrefillStep, plain_step
+
+_NO_ROWS: Longs = np.zeros(0, dtype=np.int64)
 
 
 class Policy:
@@ -105,7 +108,7 @@ class Policy:
             columns.become_plain()
         drafting = columns.drafting[rows]
         if not shape.drafts or not np.count_nonzero(drafting):
-            return DecodeStep(rows, bounds, np.ones(len(rows), dtype=np.int32), drafting, NO_DRAFT)
+            return replace(plain_step(rows, bounds), drafting=drafting)
         allowed = np.minimum(columns.max_nodes[rows], np.int32(shape.nodes))
         nodes = np.where(drafting, allowed, np.int32(1))
         depth = min(shape.depth, int(nodes.max()) - 1)
@@ -114,36 +117,37 @@ class Policy:
     def _planned(self, goodput: Goodput, rows: Longs, bounds: Ints) -> DecodeStep:
         """The step that the planner chooses; rows of a step without drafts rest, if the device can keep their tails."""
         columns = self._rows
+        if not np.count_nonzero(columns.drafting) and goodput.rests(_NO_ROWS, len(rows)):
+            return plain_step(rows, bounds)
         with_head = columns.drafting[rows]
         headed = rows[with_head]
         late = columns.behind[headed]
         last = bool(columns.tail) and int(late.max(initial=0)) >= columns.tail
         if not last and goodput.rests(headed, len(rows)):
-            return self._resting(rows, bounds, headed, np.zeros_like(with_head))
+            return self._resting(rows, bounds, headed)
         most = np.minimum(columns.max_nodes[headed], columns.limits[headed] - columns.pledged[headed]) - 1
         behind = int(late.sum())
         context = int(columns.settled[rows].sum())
         shape, own = goodput.decide(headed, most, len(rows), context, behind, last=last)
         if not shape.drafts:
-            return self._resting(rows, bounds, headed, np.zeros_like(with_head))
+            return self._resting(rows, bounds, headed)
         self._drafting.gives_up(shape)
         nodes = np.ones(len(rows), dtype=np.int32)
         nodes[with_head] = own
         return DecodeStep(rows, bounds, nodes, with_head, shape, behind=columns.catch_up(rows) if behind else None)
 
-    def _resting(self, rows: Longs, bounds: Ints, headed: Longs, none: Bools) -> DecodeStep:
+    def _resting(self, rows: Longs, bounds: Ints, headed: Longs) -> DecodeStep:
         """A step that drafts nothing, whose `headed` rows rest if the device can keep their tails."""
-        columns, nodes = self._rows, np.ones(len(rows), dtype=np.int32)
+        columns, step = self._rows, plain_step(rows, bounds)
         if not len(headed):
-            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT)
+            return step
         if columns.tail:
             columns.rest(headed)
             resting = columns.drafting[rows]
-            fresh = resting & (columns.behind[rows] == 1)
-            return DecodeStep(rows, bounds, nodes, none, NO_DRAFT, resting=resting, fresh=fresh)
+            return replace(step, resting=resting, fresh=resting & (columns.behind[rows] == 1))
         if self._drafting.gives_up(NO_DRAFT):
             columns.become_plain()
-        return DecodeStep(rows, bounds, nodes, columns.drafting[rows], NO_DRAFT)
+        return replace(step, drafting=columns.drafting[rows])
 
     def _drafts(self, request: Request, load: int) -> bool:
         """Whether a request that becomes one of `load` rows keeps head KV."""

@@ -155,13 +155,15 @@ class Rows:
         """The step being planned keeps the taps of these rows instead of extending the head; rows whose tail is full
         become plain.
         """
-        full = self.behind[rows] >= self.tail
-        if full.any():
+        behind = self.behind[rows]
+        if int(behind.max()) >= self.tail:
+            full = behind >= self.tail
             self._leave_head(rows[full])
-            rows = rows[~full]
-        fresh = rows[self.behind[rows] == 0]
-        self.headed[fresh] = np.minimum(self.headed[fresh], self.settled[fresh])
-        self.behind[rows] += 1
+            rows, behind = rows[~full], behind[~full]
+        fresh = rows[behind == 0]
+        if len(fresh):
+            self.headed[fresh] = np.minimum(self.headed[fresh], self.settled[fresh])
+        self.behind[rows] = behind + 1
 
     def stall(self, rows: Longs) -> None:
         """A step in which these rows were to rest has left their tails as they were: their masks were late. Rows that

@@ -36,28 +36,32 @@ class Settler:
             self._settle_prefill(rows, live, plan.prefill, now)
         if np.count_nonzero(live) < len(rows):
             rows, output = rows[live], _only(output, live)
+        counts = output.counts.tolist()
         if plan.decode is not None:
-            self._settle_decode(rows, plan.decode, output)
+            self._settle_decode(rows, plan.decode, output, committed=sum(counts))
             if plan.behind is not None:
                 self._catch_up(rows, plan.behind[live], output)
-            if plan.resting is not None:
+            if plan.resting is not None and 0 in counts:
                 self._rows.stall(rows[plan.resting[live] & (output.counts == 0)])
-        tokens = self._emit(rows, output)
+        tokens = self._emit(rows, output, counts)
         self._stats.end_step(self._stats.tokens - before)
         if output.trees is not None:
             tokens = self._with_trees(tokens, rows, output, output.trees)
         ended = output.endings.nonzero()[0].tolist()
         return tokens, [self._finish(int(rows[index]), Ending(output.endings[index]), now) for index in ended]
 
-    def _settle_decode(self, rows: Longs, work: DecodeWork, output: StepOutput) -> None:
-        """Replaces the bounds set for these rows at launch by the results."""
+    def _settle_decode(self, rows: Longs, work: DecodeWork, output: StepOutput, *, committed: int) -> None:
+        """Replaces the bounds set for these rows at launch by the results, of so many tokens."""
         columns = self._rows
-        columns.gained = int(output.counts.sum()) / max(len(rows), 1)
+        columns.gained = committed / max(len(rows), 1)
         columns.settled[rows] = output.lengths
-        columns.bounds[rows] += output.counts - (work.depth + 1)
-        columns.pledged[rows] += output.counts - 1
-        committed = output.counts > 0  # a row whose grammar's mask came too late has had no step
-        columns.accepted_steps[rows[committed], output.accepted[committed]] += 1
+        if not work.depth and committed == len(rows):  # one token each, as the launch foresaw
+            columns.accepted_steps[rows, 0] += 1
+        else:
+            columns.bounds[rows] += output.counts - (work.depth + 1)
+            columns.pledged[rows] += output.counts - 1
+            stepped = output.counts > 0  # a row whose grammar's mask came too late has had no step
+            columns.accepted_steps[rows[stepped], output.accepted[stepped]] += 1
         if work.depth:
             columns.drafted[rows] += output.drafted
         if output.forbidden is not None:
@@ -82,9 +86,8 @@ class Settler:
             if is_last and request.tally.first_token_at is None:
                 request.tally.first_token_at = now
 
-    def _emit(self, rows: Longs, output: StepOutput) -> list[Tokens]:
+    def _emit(self, rows: Longs, output: StepOutput, counts: list[int]) -> list[Tokens]:
         """Makes one Tokens for each row that committed something, and appends the tokens to its request."""
-        counts = output.counts.tolist()
         self._stats.committed += sum(counts)
         columns = self._rows
         # Whole-list passes: at 256 rows this is the largest part of the host's step.

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from aerie.contracts.shape import DraftShape
+import numpy as np
+
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Bools, Ints, Longs
 from aerie.scheduler.request import Request
 
@@ -25,3 +27,9 @@ class DecodeStep:
     resting: Bools | None = None
     fresh: Bools | None = None
     behind: Ints | None = None
+
+
+def plain_step(rows: Longs, bounds: Ints) -> DecodeStep:
+    """One in which no row drafts, rests or extends its head."""
+    count = len(rows)
+    return DecodeStep(rows, bounds, np.ones(count, dtype=np.int32), np.zeros(count, dtype=np.bool_), NO_DRAFT)

@@ -15,6 +15,9 @@ from aerie.contracts.step import Capacity, StepOutput, StepPlan
 
 _ARRAY = 1
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "|b1"))
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_HEADS = tuple(struct.Struct(f"<BB{dims}i") for dims in range(4))
+"""By the number of dimensions: the code of an array's type, that number, and the shape."""
 
 
 class Failure(msgspec.Struct):
@@ -57,15 +60,15 @@ def encode_error(error: AerieError) -> bytes:
 def _array(value: Any) -> Ext:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"a frame holds no {type(value).__name__}")
-    head = struct.pack(f"<BB{value.ndim}i", _DTYPES.index(value.dtype), value.ndim, *value.shape)
-    return Ext(_ARRAY, head + value.tobytes())
+    shape = value.shape
+    return Ext(_ARRAY, _HEADS[len(shape)].pack(_CODES[value.dtype], len(shape), *shape) + value.tobytes())
 
 
-def _from_ext(code: int, body: memoryview) -> np.ndarray:
-    assert code == _ARRAY, f"unknown extension {code}"
-    dims = body[1]
-    shape = struct.unpack_from(f"<{dims}i", body, 2)
-    return np.ndarray(shape, _DTYPES[body[0]], bytearray(body[2 + 4 * dims :]))
+def _from_ext(kind: int, body: memoryview) -> np.ndarray:
+    assert kind == _ARRAY, f"unknown extension {kind}"
+    head = _HEADS[body[1]]
+    code, _, *shape = head.unpack_from(body)
+    return np.ndarray(shape, _DTYPES[code], bytearray(body[head.size :]))
 
 
 def _kept(kind: type, value: Any) -> Any:

@@ -17,6 +17,8 @@ _PAUSE, _PLAIN_PAUSE = 3.0, 1.5
 """A time of so many medians is cut there: the machine paused. Of plain steps, which all do the same, at fewer: few of
 them tell what plain decoding would take.
 """
+_ENOUGH = 64
+"""Of more steps than these, some tell what all take."""
 
 
 class Alike:
@@ -69,8 +71,8 @@ class Alike:
         )
 
     def times(self) -> tuple[dict[str, float], float | None]:
-        """Mean seconds by phase, and of the gap before a step; pauses are cut."""
-        steps = self._timed
+        """Mean seconds by phase, and of the gap before a step, of _ENOUGH steps that lie apart; pauses are cut."""
+        steps = self._timed[:: -(-len(self._timed) // _ENOUGH)]
         if len(steps) == 1:
             return dict(steps[0].phases), steps[0].gap
         names = {name for step in steps for name in step.phases}

@@ -38,20 +38,20 @@ class Exploring:
         """Whether the `headed` ones of so many rows draft in the next steps."""
         return self._steps > 0 and headed >= _SHARE * rows and self._guard.allows(rows)
 
-    def note(self, rows: int, *, drafts: bool, trial: bool, promised: float, cost: float) -> None:
-        """A step of so many rows is planned. Drafts have last promised fresh rows so many times the plain speed, and
-        head KV of a prompt costs so many plain steps.
+    def note(self, rows: int, *, drafts: bool, trial: bool, promised: float, cost: float, steps: int = 1) -> None:
+        """So many steps of so many rows are planned. Drafts have last promised fresh rows so many times the plain
+        speed, and head KV of a prompt costs so many plain steps.
         """
         if self._steps and drafts and not trial:
-            self._steps -= 1
+            self._steps = max(self._steps - steps, 0)
             self._fills = self._fills if self._steps else 0
         elif self._fills:
-            self._fills -= 1
+            self._fills = max(self._fills - steps, 0)
             self._steps = self._steps if self._fills else 0
         elif drafts and not trial:
             self._rest = self._left = FIRST_REST
         else:
-            self._left -= 1
+            self._left -= steps
             if self._left <= 0 and promised >= _HOPE and self._affords(rows, cost):
                 self._rest = min(2 * self._rest, LONGEST_REST)
                 self._left, self._fills, self._steps = self._rest, _FILLS, STEPS

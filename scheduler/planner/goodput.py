@@ -7,7 +7,6 @@ step before the next choice, since a step of the device hides the time of one of
 that commit far more or fewer tokens than expected end a choice early, and are learned from at once.
 """
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,9 +26,10 @@ from aerie.scheduler.planner.keeping import Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.places import Places
+from aerie.scheduler.planner.planned_steps import PlannedSteps
 from aerie.scheduler.planner.predictions import MARGIN, Predictions
 from aerie.scheduler.planner.samples import Planned
-from aerie.scheduler.planner.survival import FORGET_STEPS, Survival
+from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import PROBE_STEPS, TRIED, Trials
 
 
@@ -60,20 +60,24 @@ class Goodput:
         self._by_row: Ints = np.ones(rows, dtype=np.int32)
         """Nodes of each row by the choice that holds; of rows that it did not know, the usual ones."""
         self._nodes: Ints = np.ones(rows, dtype=np.int32)
-        self._planned: deque[Planned] = deque(maxlen=2)
         self._held: Held | None = None
         self._learned = -1
         """The step in which lessons were last learned for a choice; -1 once another has shown something new."""
         self._comparing = Comparing()
+        self._planned = PlannedSteps(
+            self.survival, self._trials, self._comparing, self._exploring, self._keeping, self._outcome
+        )
 
     @property
     def outcome(self) -> Outcome:
         """What it chose, and what came of it by now."""
+        self._planned.tell()
         self._lessons.take_in()
         return self._outcome
 
     def begin(self, row: int, temperature: float, *, headed: bool) -> None:
         """A row gets a new owner, which may draft or not."""
+        self._planned.tell()
         if not self._places.free(row):
             self._lessons.learn_labels()
         self.survival.begin(self._places.begin(row), temperature)
@@ -91,6 +95,7 @@ class Goodput:
         self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, again: int = 0, headed: int = 0
     ) -> bool:
         """Whether a request keeps head KV: see `keeping`."""
+        self._planned.tell()
         drafting = headed if self._held is not None and self._held.planned.shape.drafts else 0
         return self._keeping.pays(
             rows, temperature, context, prompt=prompt, again=again, answer=answer, headed=headed, drafting=drafting
@@ -103,7 +108,7 @@ class Goodput:
         held = self._held
         if held is None or not held.rests(headed, rows):
             return False
-        self._note(held, rows, NO_DRAFT)
+        self._planned.rest(held, rows)
         return True
 
     def decide(
@@ -133,14 +138,14 @@ class Goodput:
                 shape = NO_DRAFT
             elif shape.topk == 1 and widest != shape.nodes:
                 shape = DraftShape(widest - 1, 1, widest)
-        self._note(held, rows, shape)
+        self._planned.note(held, rows, shape)
         if shape.drafts:
             self.survival.offsets.draft(self._places.of(headed[nodes > 1]), first=held.age == 1)
         return shape, nodes
 
     def settle(self, plan: StepPlan, rows: Longs, live: Bools, output: StepOutput, *, steady: bool) -> None:
         """Takes in a settled step; `live` says which rows still have the owner that they were planned for."""
-        planned = self._planned.popleft() if plan.decode is not None and self._planned else None
+        planned = None if plan.decode is None else self._planned.settle()
         if planned is not None and planned.shape.drafts:
             self._watch(planned, plan, output)
         self._lessons.take(plan, rows, live, output, planned, steady=steady)
@@ -148,10 +153,11 @@ class Goodput:
     def prepare(self) -> None:
         """Does what is due before the next choice, when a step was launched: the device has two to run meanwhile."""
         self._lessons.keep_up()
-        if self._held is not None and self._held.ends:
+        if self._lessons.full or (self._held is not None and self._held.ends):
             self._learn()
 
     def _learn(self) -> None:
+        self._planned.tell()
         if self._learned != self.survival.offsets.now:
             self._lessons.learn()
             self._learned = self.survival.offsets.now
@@ -172,19 +178,6 @@ class Goodput:
         """While nothing is drafted, choices are too few to learn by what a trial has shown."""
         if self._held is not None and not self._held.planned.shape.drafts and self._lessons.labels:
             self._lessons.learn()
-
-    def _note(self, held: Held, rows: int, shape: DraftShape) -> None:
-        """Counts a step of `rows` rows of this shape."""
-        held.step()
-        trial, keeping = held.planned.trial, self._keeping
-        self._trials.note(drafts=shape.drafts, trial=trial)
-        self._exploring.note(rows, drafts=shape.drafts, trial=trial, promised=keeping.promised, cost=keeping.cost)
-        self._comparing.note(drafts=shape.drafts)
-        self.survival.offsets.now += 1
-        if not shape.drafts and self._trials.since % FORGET_STEPS == 0:
-            self.survival.forget()
-        self._planned.append(held.planned_for(rows))
-        self._outcome.plan(shape)
 
     def _choice(self, batch: Batch) -> Held:
         """The best shape for these rows by all that is known."""

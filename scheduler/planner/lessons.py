@@ -29,7 +29,7 @@ choice hangs on what plain steps take to a percent, and the host has little time
 comes where no row may draft.
 """
 _TOGETHER = 8
-"""Settled steps that are put down at most."""
+"""Settled steps that are put down at most: to take in many at once would keep the device waiting."""
 _LONGEST_GAP = 3.0
 """A gap of so many predicted ones is cut there in the guard's account: the loop was away."""
 
@@ -113,11 +113,14 @@ class Lessons:
             self.learn()
 
     def keep_up(self) -> None:
-        """Takes in what many steps have left."""
+        """Takes in what several steps have left."""
         if len(self._taken) >= _TOGETHER:
             self.take_in()
-        if len(self._steps.whole) >= MOST:
-            self.learn()
+
+    @property
+    def full(self) -> bool:
+        """Whether no more steps are kept before it learns."""
+        return len(self._steps.whole) >= MOST
 
     def take_in(self) -> None:
         """Looks at the steps that are put down: what came of them, and what they may teach."""

@@ -38,17 +38,17 @@ class Outcome:
     _ended: float = 0.0
     """When the last step of any kind had its answer."""
 
-    def plan(self, shape: DraftShape) -> None:
+    def plan(self, shape: DraftShape, steps: int) -> None:
         self.shape = shape
-        self.steps_by_depth[shape.depth] = self.steps_by_depth.get(shape.depth, 0) + 1
+        self.steps_by_depth[shape.depth] = self.steps_by_depth.get(shape.depth, 0) + steps
 
     def explain(self, reason: str, gain: float) -> None:
         """Says why the last choice was made, and how much faster than plain steps the best draft promised to be."""
         self.reason, self.gain = reason, gain
 
     def settle(self, step: Settled | None, output: StepOutput, *, steady: bool) -> None:
-        """Takes in steps in their order, None for one that decodes nothing. The time of one that is one of a `steady` run starts at the answer before it,
-        be that a prompt's.
+        """Takes in steps in their order, None for one that decodes nothing. The time of one that is one of a `steady`
+        run starts at the answer before it, be that a prompt's.
         """
         seconds = output.ended - (self._ended if steady else output.began)
         self._ended = output.ended

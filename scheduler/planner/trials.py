@@ -57,11 +57,11 @@ class Trials:
         self._first = _FIRST
         """What is left for the first prompts."""
 
-    def note(self, *, drafts: bool, trial: bool = False) -> None:
-        """A step is planned."""
-        self.since = 0 if drafts else self.since + 1
-        self._rest = 0 if drafts and not trial else self._rest + 1
-        self.budget = min(self.budget + self._saved, _MOST)
+    def note(self, *, drafts: bool, trial: bool = False, steps: int = 1) -> None:
+        """So many steps are planned."""
+        self.since = 0 if drafts else self.since + steps
+        self._rest = 0 if drafts and not trial else self._rest + steps
+        self.budget = min(self.budget + steps * self._saved, _MOST)
 
     @property
     def _saved(self) -> float:

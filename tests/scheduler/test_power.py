@@ -116,8 +116,8 @@ def test_a_plain_row_that_drafts_again(monkeypatch):
 def test_a_column_that_drifts_by_one_a_step(monkeypatch, column, drift):
     settle = Settler._settle_decode
 
-    def drifting(self: Settler, rows: np.ndarray, work: object, output: object) -> None:
-        settle(self, rows, work, output)
+    def drifting(self: Settler, rows: np.ndarray, work: object, output: object, *, committed: int) -> None:
+        settle(self, rows, work, output, committed=committed)
         getattr(self._rows, column)[rows] += drift
 
     monkeypatch.setattr(Settler, "_settle_decode", drifting)
