@@ -9,7 +9,7 @@ import numpy as np
 
 from aerie.scheduler.planner.goodput import Goodput
 
-_CALLS = ("prepare", "begin", "pays", "rests", "decide", "settle", "end")
+_CALLS = ("prepare", "begin", "pays", "recomputes", "rests", "decide", "settle", "end")
 WINDOW, AGREE = 16, 14
 """A planner has settled once so many of so many steps in a row draft, or do not."""
 _CLEAR = 0.8

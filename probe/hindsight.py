@@ -6,6 +6,7 @@ from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Ints, Longs
 from aerie.probe.replay import ReplayLane
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.keeping import Asked
 
 
 class Hindsight(Goodput):
@@ -14,7 +15,7 @@ class Hindsight(Goodput):
     lane: ReplayLane
     trees: tuple[DraftShape, ...] = ()
 
-    def pays(self, rows: int, temperature: float, context: int, **request: int) -> bool:
+    def pays(self, asked: Asked, *, headed: int) -> bool:
         return True
 
     def rests(self, headed: Longs, rows: int) -> bool:

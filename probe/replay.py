@@ -112,7 +112,7 @@ class ReplayLane(NoGrammars):
                 continue
             own.length = length
             if work.is_last[index]:
-                own.place += 1
+                own.place = length - len(own.recording.request.prompt)  # the answer's, if it computes them again
                 ids[index], counts[index] = own.recording.tokens[own.place], 1
                 endings[index] = own.ending = _ending(own)
         output = _output(plan, ids[:, None], counts, 0 * counts, 0 * counts, self._lengths(plan.rows), endings)

@@ -73,8 +73,7 @@ class Drafting:
         """Whether a request that becomes one of `running` keeps head KV. `running` counts requests admitted with it:
         else the first of a burst would keep head KV for a load that is gone after one step.
         """
-        wanted = message.speculation
-        return wanted.enabled and max_nodes(message) > 1 and self.shape(running).drafts
+        return may_draft(message) and self.shape(running).drafts
 
     def judge(self, drafts: int, useful: int) -> None:
         """Takes each step's drafts and how many had an accepted node; switches a useless head off and logs it."""
@@ -92,6 +91,11 @@ class Drafting:
         """Takes the shape of each decode step; True when the rows that still draft should become plain."""
         self._steps_without = 0 if shape.drafts else self._steps_without + 1
         return self._steps_without >= PATIENCE
+
+
+def may_draft(message: Generate) -> bool:
+    """Whether the request lets anything be drafted for it."""
+    return message.speculation.enabled and max_nodes(message) > 1
 
 
 def max_nodes(message: Generate) -> int:

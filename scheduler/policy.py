@@ -1,11 +1,11 @@
 """Who goes into the next step.
 
-Called by the loop once an iteration. A step is of one kind. While rows decode, at most one prefill step lies between
-two decode steps, or as many full ones as the last decode step gave each row tokens: with one, drafts would end answers
-before other prompts are read, and rows would stay empty while requests wait. `scheduler.shares` has the rules by which
-prompts share a prefill step, and the bound on how long one waits. A request gets its row and pages together with its
-first tokens, so it finds what earlier prompts left in the prefix cache. Once the first in the queue is older than all
-requests in prefill, no other request overtakes it when pages lack. Raises OutOfPages before it changes anything.
+Called by the loop once an iteration. A step is of one kind. While rows decode, between two decode steps lie at most as
+many prefill steps as the last decode step gave each row tokens: with one, drafts would end answers before other prompts
+are read, and rows would stay empty while requests wait. `scheduler.shares` has the rules by which prompts share a
+prefill step, and the bound on how long one waits. A request gets its row and pages together with its first tokens, so
+it finds what earlier prompts left in the prefix cache. Once the first in the queue is older than all requests in
+prefill, no other request overtakes it when pages lack. Raises OutOfPages before it changes anything.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,12 @@ import numpy as np
 from aerie.contracts.config import SchedulerConfig
 from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.step import Ints, Longs
-from aerie.scheduler.drafting import Drafting, max_nodes
+from aerie.scheduler.drafting import Drafting, may_draft
 from aerie.scheduler.memory import Memory
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.keeping import Asked
 from aerie.scheduler.queue import Queue
+from aerie.scheduler.recompute import Recompute
 from aerie.scheduler.request import Phase, Request
 from aerie.scheduler.rows import Rows
 from aerie.scheduler.shares import LongPrompts, Shares
@@ -48,8 +50,9 @@ class Policy:
         self._memory = memory
         self._drafting = drafting
         self._goodput = goodput
+        self._recompute = goodput and Recompute(rows, memory, goodput, most=self._chunk)
         self._read = 0
-        """Prompt tokens that prefill steps have read since the last decode step."""
+        """Prefill steps since the last decode step."""
         self._refused: tuple[int, int] | None = None
         self._now = 0.0
         self.lookups = 0
@@ -62,9 +65,12 @@ class Policy:
         decodable = self._rows.decodable()
         prefill = None
         if not len(decodable) or self._may_read:
+            if self._recompute and (request := self._recompute.next(decodable)) is not None:
+                self._send_back(request)
+                decodable = self._rows.decodable()
             prefill = self._prefill()
         if prefill is not None:
-            self._read += sum(prefill.counts)
+            self._read += 1
             return prefill
         if not len(decodable):
             return None
@@ -75,8 +81,7 @@ class Policy:
     @property
     def _may_read(self) -> bool:
         """Whether a prefill step may come next though rows decode."""
-        steps, part = divmod(self._read, self._chunk)
-        return not self._read or (not part and steps < round(self._rows.gained))
+        return self._read < max(round(self._rows.gained), 1)
 
     def enqueue(self, request: Request) -> None:
         """Adds a new request to the queue."""
@@ -89,13 +94,16 @@ class Policy:
         return self._admit(request)
 
     def preempt(self) -> None:
-        """Sends the youngest running request back to the queue; its tokens become a prompt to recompute."""
-        youngest = self._rows.youngest()
+        """Sends the youngest running request back to the queue."""
         assert self._rows.running > 1, "one row alone is out of pages, though admission checked that it fits"
-        self._rows.vacate(youngest, Phase.WAITING)
-        youngest.tally.preemptions += 1
+        self._send_back(self._rows.youngest())
         self.preemptions += 1
-        self._queue.push(youngest)
+
+    def _send_back(self, request: Request) -> None:
+        """The request's tokens become a prompt to recompute. What is in flight for it is void."""
+        self._rows.vacate(request, Phase.WAITING)
+        request.tally.preemptions += 1
+        self._queue.push(request)
 
     def _decode(self, rows: Longs) -> DecodeStep:
         columns = self._rows
@@ -117,7 +125,7 @@ class Policy:
     def _planned(self, goodput: Goodput, rows: Longs, bounds: Ints) -> DecodeStep:
         """The step that the planner chooses; rows of a step without drafts rest, if the device can keep their tails."""
         columns = self._rows
-        if not np.count_nonzero(columns.drafting) and goodput.rests(_NO_ROWS, len(rows)):
+        if not columns.headed_rows and goodput.rests(_NO_ROWS, len(rows)):
             return plain_step(rows, bounds)
         with_head = columns.drafting[rows]
         headed = rows[with_head]
@@ -153,20 +161,14 @@ class Policy:
         """Whether a request that becomes one of `load` rows keeps head KV."""
         if self._goodput is None:
             return self._drafting.extends(request.message, load)
-        wanted, sampling = (
-            request.message.speculation.enabled and max_nodes(request.message) > 1,
-            request.message.sampling,
-        )
-        if not wanted:
-            return False
-        rows, prompt = self._rows, len(request.tokens)
-        headed = int(np.count_nonzero(rows.drafting))
+        if request.recomputed or not may_draft(request.message):
+            return request.recomputed
+        rows, prompt, temperature = self._rows, len(request.tokens), request.message.sampling.temperature
         others = int(rows.settled[rows.decoding].sum()) + sum(len(other.tokens) for other in rows.prefilling)
         others += (load - 1 - rows.running) * prompt  # those that wait may have prompts like it
         again = self._memory.again(request.tokens, request.message.cache_salt)
-        return self._goodput.pays(
-            load, sampling.temperature, others, prompt=prompt, again=again, answer=request.limit - prompt, headed=headed
-        )
+        asked = Asked(load, temperature, others, prompt, request.limit - prompt, again=again)
+        return self._goodput.pays(asked, headed=rows.headed_rows)
 
     def _prefill(self) -> PrefillStep | None:
         """Divides one step's tokens among prompts, and admits the waiting requests that get some."""

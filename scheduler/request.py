@@ -66,6 +66,8 @@ class Request:
     edits: bool = False
     """Whether it changes the logits of single tokens, for which its row needs an edit slot."""
     edit_slot: int = -1
+    recomputed: bool = False
+    """Whether it computes its tokens again to get head KV."""
 
     @property
     def id(self) -> str:

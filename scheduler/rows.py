@@ -74,6 +74,11 @@ class Rows:
     def full(self) -> bool:
         return not self._free
 
+    @property
+    def headed_rows(self) -> int:
+        """Rows that keep head KV."""
+        return int(np.count_nonzero(self.drafting))
+
     def admit(self, request: Request, *, drafting: bool, headroom: int) -> int | None:
         """Gives a request a row and pages for its tokens; returns the number of cached tokens, None if pages lack."""
         row = self._free[-1]

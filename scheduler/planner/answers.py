@@ -23,6 +23,10 @@ class Answers:
         """Tokens of an answer that may have `limit`."""
         return min(float(limit), self.mean)
 
+    def left(self, answered: int, most: int) -> float:
+        """Tokens that an answer of so many, which may have `most` more, is expected to get."""
+        return min(float(most), max(self.mean - answered, 0.0))
+
     def kept(self, tokens: float) -> float:
         """The share that answers keep of steps of so many tokens each: the last step commits half, on average."""
         return self.mean / (self.mean + (tokens - 1.0) / 2.0)

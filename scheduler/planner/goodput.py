@@ -22,7 +22,7 @@ from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.exploring import Exploring
 from aerie.scheduler.planner.guard import Guard
 from aerie.scheduler.planner.held import HELD, HOLD, NO_HEADS, REST, Held, rest
-from aerie.scheduler.planner.keeping import Keeping
+from aerie.scheduler.planner.keeping import Asked, Keeping
 from aerie.scheduler.planner.lessons import Lessons
 from aerie.scheduler.planner.outcome import Outcome
 from aerie.scheduler.planner.places import Places
@@ -91,15 +91,19 @@ class Goodput:
         for tokens in answers:
             self._keeping.answers.end(tokens)
 
-    def pays(
-        self, rows: int, temperature: float, context: int, *, prompt: int, answer: int, again: int = 0, headed: int = 0
-    ) -> bool:
-        """Whether a request keeps head KV: see `keeping`."""
+    def pays(self, asked: Asked, *, headed: int) -> bool:
+        """Whether a request keeps head KV, as so many rows do: see `keeping`."""
         self._planned.tell()
-        drafting = headed if self._held is not None and self._held.planned.shape.drafts else 0
-        return self._keeping.pays(
-            rows, temperature, context, prompt=prompt, again=again, answer=answer, headed=headed, drafting=drafting
-        )
+        return self._keeping.pays(asked, headed=headed, drafting=self._drafting(headed))
+
+    def recomputes(self, asked: Asked, *, headed: int) -> bool:
+        """Whether a row without head KV computes its tokens again to get it: see `keeping`."""
+        self._planned.tell()
+        return self._keeping.recomputes(asked, drafting=self._drafting(headed))
+
+    def _drafting(self, headed: int) -> int:
+        """How many rows draft now, of so many that may."""
+        return headed if self._held is not None and self._held.planned.shape.drafts else 0
 
     def rests(self, headed: Longs, rows: int) -> bool:
         """Whether a step of `rows` rows, of which the `headed` ones may draft, drafts nothing by a choice that still

@@ -36,6 +36,23 @@ _LEAST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request is that may keep head KV, as one of `rows` rows. The others hold `context` tokens."""
+
+    rows: int
+    temperature: float
+    context: int
+    prompt: int
+    """Tokens that it reads."""
+    answer: int
+    """The most that it answers after them."""
+    answered: int = 0
+    """Of those that it reads, so many are its answer's: it decodes already, without head KV."""
+    again: int = 0
+    """Of those that it reads, only pages without head KV have cached so many: the target computes them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Promise:
     """What drafts promise fresh rows of one temperature, beside plain steps."""
 
@@ -111,37 +128,25 @@ class Keeping:
         """Decayed means of the tokens of prompts, and of those that are expected of their answers; 0 before the first.
         """
 
-    def pays(
-        self,
-        rows: int,
-        temperature: float,
-        context: int,
-        *,
-        prompt: int,
-        answer: int,
-        headed: int,
-        again: int = 0,
-        drafting: int = 0,
-    ) -> bool:
-        """Whether a request of `prompt` tokens keeps head KV, as one of `rows` rows. The target computes `again` those
-        that only pages without head KV have cached. The others have `context` tokens; `headed` of them keep head KV,
-        and `drafting` draft now.
+    def pays(self, asked: Asked, *, headed: int, drafting: int = 0) -> bool:
+        """Whether a request keeps head KV. `headed` of the other rows do, and `drafting` draft now.
 
-        It does if drafting gains more over an answer, of at most `answer` tokens, than head KV costs; or may for this
-        one alone, since it may be better than the mean; or if few rows do and trials can pay for it: else nobody
-        notices that a head has become better.
+        It does if drafting gains more over its answer than head KV costs; or may for this one alone, since it may be
+        better than the mean; or if few rows do and trials can pay for it: else nobody notices that a head has become
+        better.
         """
         if not self._costs.ready:
             return True
-        guard, tokens = self._guard, self.answers.expected(answer)
+        rows, prompt = asked.rows, asked.prompt
+        guard, tokens = self._guard, self.answers.expected(asked.answer)
         rate = _RATE if self._prompt else 1.0
         self._prompt += rate * (prompt - self._prompt)
         self._answer += rate * (tokens - self._answer)
         half = tokens / 2  # of its answer, on average, which the others' come to while it is written
-        context = round(max(context, (rows - 1) * (self._prompt + half)) + prompt + half)
-        promise = self._promise(rows, temperature, context)
+        context = round(max(asked.context, (rows - 1) * (self._prompt + half)) + prompt + half)
+        promise = self._promise(rows, asked.temperature, context)
         plain, seconds = promise.plain, promise.slower * self._costs.catch_up(prompt)
-        cost = (seconds + promise.slower * again * promise.token) / plain
+        cost = (seconds + promise.slower * asked.again * promise.token) / plain
         self.promised = promise.gain
         self.cost += (_RATE if self.cost else 1.0) * (min(cost, MOST_KEPT) - self.cost)
         if guard.allows(rows) and guard.keeps():
@@ -153,6 +158,19 @@ class Keeping:
             guard.keep(cost)
             return True
         return headed < self._trials.heads and self._trials.keep(cost)
+
+    def recomputes(self, asked: Asked, *, drafting: int) -> bool:
+        """Whether a row without head KV computes its tokens again to get it. `drafting` of the other rows draft now."""
+        guard, costs, rows = self._guard, self._costs, asked.rows
+        if not costs.ready or not guard.allows(rows) or not guard.keeps():
+            return False
+        promise, prompt = self._promise(rows, asked.temperature, asked.context + asked.prompt), asked.prompt
+        seconds = promise.slower * (promise.reading + prompt * promise.token + costs.catch_up(prompt))
+        left = self.answers.left(asked.answered, asked.answer)
+        pays = self._pays(promise, left, seconds, rows - 1, drafting)
+        if pays:
+            guard.keep(seconds / promise.plain)
+        return pays
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:
         """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others of

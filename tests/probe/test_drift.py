@@ -77,7 +77,7 @@ def test_decisions_are_timed_and_kept() -> None:
         def begin(self):
             pass
 
-        pays = prepare = settle = end = begin
+        pays = recomputes = prepare = settle = end = begin
 
     drafts, rests = iter([True, False]), iter([True, False])
     planner = Planner()

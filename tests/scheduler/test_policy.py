@@ -76,13 +76,14 @@ def test_while_rows_decode_prefill_and_decode_take_turns():
 
 
 @pytest.mark.parametrize("accepted", [1, 2])
-def test_a_row_waits_for_one_full_prefill_step_for_each_of_its_tokens(accepted: int):
+def test_a_row_waits_for_one_prefill_step_for_each_of_its_tokens(accepted: int):
     """Else drafts would end answers before other prompts are read, and rows would stay empty."""
     assert turns(accepted)[:12] == ([StepKind.PREFILL] * (1 + accepted) + [StepKind.DECODE]) * (12 // (2 + accepted))
 
 
-def test_a_prefill_step_that_is_not_full_is_the_last_before_a_decode_step():
-    assert turns(2, long_prefill_chunk=4)[:10] == [StepKind.PREFILL, StepKind.DECODE] * 5
+def test_a_prefill_step_that_is_not_full_counts_as_much():
+    """A prompt that comes while another is read waits for a pass, not for a long decode step."""
+    assert turns(2, long_prefill_chunk=4)[:12] == ([StepKind.PREFILL] * 3 + [StepKind.DECODE]) * 3
 
 
 def test_the_first_in_line_is_not_overtaken_for_want_of_pages():

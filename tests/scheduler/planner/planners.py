@@ -1,12 +1,15 @@
 """Planners of a simple machine, and what they decide, for the tests of the planner."""
 
+import random
+
 import numpy as np
 
-from aerie.contracts.shape import DraftShape
+from aerie.contracts.shape import NO_DRAFT, DraftShape
 from aerie.contracts.spec_section import LoadShape, SpecConfig
 from aerie.contracts.step import DecodeWork, StepKind, StepOutput, StepPlan
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.keeping import Asked
 from aerie.scheduler.planner.samples import SettledSteps
 from aerie.scheduler.planner.work import StepWork
 
@@ -16,6 +19,29 @@ SPEC = SpecConfig(
 )
 SHAPES = [DraftShape(3, 2, 8), DraftShape(4, 1, 5)]
 CHAINS = [DraftShape(4, 1, 5)]
+
+
+class Chaos(Goodput):
+    """Drafts anything, rests at any time."""
+
+    source = random.Random(5)
+
+    def pays(self, asked, *, headed):
+        return self.source.random() < 0.8
+
+    def recomputes(self, asked, *, headed):
+        return self.source.random() < 0.8
+
+    def decide(self, headed, most, rows, context, behind, *, last=False):
+        nodes = np.ones(len(headed), dtype=np.int32)
+        shape = self.source.choice([NO_DRAFT, NO_DRAFT, *SHAPES, DraftShape(1, 1, 2)])
+        if not shape.drafts or not len(headed) or most.max() < 1:
+            return NO_DRAFT, nodes
+        for row in range(len(headed)):
+            nodes[row] = self.source.randint(1, min(int(most[row]) + 1, shape.nodes))
+        if nodes.max() == 1:
+            return NO_DRAFT, nodes
+        return DraftShape(min(shape.depth, int(nodes.max()) - 1), shape.topk, int(nodes.max())), nodes
 
 
 def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, gap=1e-5, most=64):
@@ -31,6 +57,11 @@ def costs(*, verify=1e-3, per_token=0.0, level=1e-4, node=0.0, pair=0.0, gap=1e-
             for _ in range(20):
                 known.observe(work, phases, gap)
     return known
+
+
+def pays(keeper, rows, temperature, context, *, prompt, answer, again=0, headed=0, **others):
+    """Whether a request keeps head KV, asked of what keeps it or of a planner."""
+    return keeper.pays(Asked(rows, temperature, context, prompt, answer, again=again), headed=headed, **others)
 
 
 def planner(known=None, rows=8, kind=Goodput, shapes=SHAPES, **fields):

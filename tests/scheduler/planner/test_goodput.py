@@ -14,27 +14,7 @@ from aerie.scheduler.planner.places import EACH
 from aerie.scheduler.planner.trials import PROBE_STEPS
 from tests import fakes
 from tests.scheduler.driver import Driver, generate, random_requests
-from tests.scheduler.planner.planners import CHAINS, SHAPES, SPEC, costs, decided, planner, step
-
-
-class Chaos(Goodput):
-    """Drafts anything, rests at any time."""
-
-    source = random.Random(5)
-
-    def pays(self, rows, temperature, context, **answer):
-        return self.source.random() < 0.8
-
-    def decide(self, headed, most, rows, context, behind, *, last=False):
-        nodes = np.ones(len(headed), dtype=np.int32)
-        shape = self.source.choice([NO_DRAFT, NO_DRAFT, *SHAPES, DraftShape(1, 1, 2)])
-        if not shape.drafts or not len(headed) or most.max() < 1:
-            return NO_DRAFT, nodes
-        for row in range(len(headed)):
-            nodes[row] = self.source.randint(1, min(int(most[row]) + 1, shape.nodes))
-        if nodes.max() == 1:
-            return NO_DRAFT, nodes
-        return DraftShape(min(shape.depth, int(nodes.max()) - 1), shape.topk, int(nodes.max())), nodes
+from tests.scheduler.planner.planners import CHAINS, SPEC, Chaos, costs, decided, pays, planner, step
 
 
 @pytest.mark.parametrize(
@@ -161,21 +141,21 @@ def test_a_useless_head_is_tried_ever_less_than_a_hundredth_of_the_time():
 def test_a_prompts_head_kv_pays_in_long_answers_alone():
     goodput = planner(level=1e-5, pair=5e-5, shapes=CHAINS)
     decided(goodput, rows=4, steps=60, accepted=63)
-    kept = [goodput.pays(4, 0.0, 800, prompt=40, answer=answer, headed=4) for answer in (4, 400)]
+    kept = [pays(goodput, 4, 0.0, 800, prompt=40, answer=answer, headed=4) for answer in (4, 400)]
     assert kept == [False, True]
-    assert goodput.pays(4, 0.0, 80, prompt=2, answer=4, headed=4)
+    assert pays(goodput, 4, 0.0, 80, prompt=2, answer=4, headed=4)
 
 
 def test_a_request_is_asked_for_with_the_tokens_that_only_pages_without_head_kv_have():
     """A plain row fills pages, a drafting one does so again, and a third finds these."""
     asked = []
 
-    class Asked(Goodput):
-        def pays(self, rows, temperature, context, *, again, **answer):
-            asked.append(again)
+    class Asking(Goodput):
+        def pays(self, request, *, headed):
+            asked.append(request.again)
             return len(asked) > 1
 
-    driver = Driver(fakes.capacity(tail=4), spec=SPEC, planner=planner(kind=Asked))
+    driver = Driver(fakes.capacity(tail=4), spec=SPEC, planner=planner(kind=Asking))
     for number in range(3):
         driver.run(generate(f"r{number}", [1] * 40, max_tokens=4))
     page = driver.capacity.page_size
@@ -185,16 +165,16 @@ def test_a_request_is_asked_for_with_the_tokens_that_only_pages_without_head_kv_
 def test_head_kv_is_kept_only_as_long_as_drafts_repay_it():
     goodput = planner(level=1e-5, pair=1e-6, shapes=CHAINS)
     decided(goodput, rows=4, steps=60, accepted=63)
-    kept = [goodput.pays(4, 0.0, 800, prompt=400, answer=400, headed=4) for _ in range(99)]
+    kept = [pays(goodput, 4, 0.0, 800, prompt=400, answer=400, headed=4) for _ in range(99)]
     assert 9 < sum(kept) < 99 and kept == sorted(kept, reverse=True)
 
 
 def test_what_drafts_promise_fresh_rows_is_asked_again_soon_while_little_is_known():
     goodput = planner(level=5e-4, shapes=CHAINS)
     asked = {"prompt": 40, "answer": 400, "headed": 4}
-    assert not goodput.pays(4, 0.0, 800, **asked)
+    assert not pays(goodput, 4, 0.0, 800, **asked)
     decided(goodput, rows=4, steps=4, accepted=63)
-    assert goodput.pays(4, 0.0, 800, **asked)
+    assert pays(goodput, 4, 0.0, 800, **asked)
 
 
 def test_a_head_that_becomes_good_is_used_again():
