@@ -25,6 +25,16 @@ class Late(Goodput):
         return self.willing
 
 
+class Restless(Chaos):
+    """Drafts anything, and lets any row compute its tokens again."""
+
+    def pays(self, asked, *, headed):
+        return self.source.random() < 0.2
+
+    def recomputes(self, asked, *, headed):
+        return True
+
+
 def late(**fields):
     capacity = fakes.capacity(**{"pages": 400, "max_length": 400, "tail": 8, **fields})
     return Driver(capacity, spec=SPEC, planner=planner(kind=Late, level=1e-6), prefill_chunk=64)
@@ -84,8 +94,8 @@ def test_rows_that_compute_their_tokens_again_at_any_time_change_no_text(tail, o
     monkeypatch.setattr("aerie.scheduler.recompute.SOON", 1)
     source = random.Random(tail)
     requests = random_requests(150, seed=tail, longest=24, answer=40)
-    lane = fakes.DelayedLane(fakes.FakeWorker(fakes.capacity(rows=8, pages=90, tail=tail)), 0)
-    own = planner(kind=Chaos)
+    lane = fakes.DelayedLane(fakes.FakeWorker(fakes.capacity(rows=8, pages=200, tail=tail)), 0)
+    own = planner(kind=Restless)
     driver = Driver(lane=lane, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=40, planner=own)
     waiting = list(requests)
     while waiting or not driver.scheduler.idle:

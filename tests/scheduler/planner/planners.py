@@ -29,9 +29,6 @@ class Chaos(Goodput):
     def pays(self, asked, *, headed):
         return self.source.random() < 0.8
 
-    def recomputes(self, asked, *, headed):
-        return self.source.random() < 0.8
-
     def decide(self, headed, most, rows, context, behind, *, last=False):
         nodes = np.ones(len(headed), dtype=np.int32)
         shape = self.source.choice([NO_DRAFT, NO_DRAFT, *SHAPES, DraftShape(1, 1, 2)])
