@@ -30,7 +30,7 @@ class Recording:
     drafts: list[list[int]] = field(default_factory=list)
     """The chain that is drafted after each token."""
     sure: list[int] = field(default_factory=list)
-    """Levels of that chain until the head's confidence ends it, were the row alone; empty without a threshold."""
+    """Levels of that chain until the head's confidence ends it; empty without a threshold."""
     trees: dict[DraftShape, list[int]] = field(default_factory=dict)
     """Nodes of each tree that equal the text."""
     reason: str = ""

@@ -38,7 +38,7 @@ class _Row:
 @dataclass(slots=True)
 class ReplayLane(NoGrammars):
     """Implements contracts.step.Lane. The host works between two steps, beside the device, or after it if the lane is
-    `inline`. Chains end where the recorded confidence ends them, if `confident`. Before decode step `swapped_at` the
+    `inline`. Each chain ends where the recorded confidence ends it, if `confident`. Before decode step `swapped_at` the
     head is never right, as if the recorded one took the place of a useless one then.
     """
 
@@ -121,7 +121,7 @@ class ReplayLane(NoGrammars):
     def _decoded(self, plan: StepPlan) -> tuple[StepOutput, StepWork]:
         work = plan.decode
         assert work is not None
-        size, levels = len(plan.rows), self._levels(plan, work)
+        size, levels = len(plan.rows), self._levels(plan, work)  # of each row
         right = self.decoded >= self.swapped_at
         self.decoded += 1
         tree = DraftShape(work.depth, work.topk, int(work.nodes.max())) if work.topk > 1 else None
@@ -132,24 +132,24 @@ class ReplayLane(NoGrammars):
             if own is None:
                 counts[index] = 1
             elif own.ending is Ending.OPEN:
-                most = min(int(work.nodes[index]) - 1, levels) if right and plan.drafting[index] else 0
+                most = int(levels[index]) if right and plan.drafting[index] else 0
                 ids_, accepted[index] = self._commit(own, min(_next(own, tree), most))
                 ids[index, : len(ids_)], counts[index] = ids_, len(ids_)
             endings[index] = Ending.OPEN if own is None else own.ending
-        drafted = work.nodes - 1 if tree is not None else np.minimum(work.nodes - 1, levels)
+        drafted = work.nodes - 1 if tree is not None else levels
         drafted = np.where(plan.drafting & (work.depth > 0), drafted, 0).astype(np.int32)
         output = _output(plan, ids, counts, accepted, drafted, self._lengths(plan.rows), endings)
         return output, decode_work(plan, output)
 
-    def _levels(self, plan: StepPlan, work: DecodeWork) -> int:
-        """Levels that the device drafts: chains grow until the head is unsure of every one. A row that has ended since
+    def _levels(self, plan: StepPlan, work: DecodeWork) -> Ints:
+        """[rows] the most levels of each row: a chain grows until the head is unsure of it. A row that has ended since
         the plan counts as unsure, though the device may go on for what it drafts there.
         """
+        most: Ints = np.minimum(work.nodes - 1, work.depth) if work.topk == 1 else work.nodes - 1
         if work.topk > 1 or not self.confident:
-            return work.depth
-        drafting = plan.rows[plan.drafting & (work.nodes > 1)].tolist()
-        sure = [_sure(self._rows[row]) if row in self._rows else work.depth for row in drafting]
-        return min(work.depth, max(1, *sure)) if sure else work.depth
+            return most
+        sure = [_sure(self._rows[row]) if row in self._rows else work.depth for row in plan.rows.tolist()]
+        return np.minimum(most, np.array(sure, dtype=np.int32))
 
     def _commit(self, own: _Row, accepted: int) -> tuple[list[int], int]:
         ids = own.recording.tokens[own.place + 1 : own.place + 2 + accepted]

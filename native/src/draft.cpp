@@ -1,6 +1,8 @@
 // A head's draft in one call: level by level, it reads tokens off its last output and runs a pass over the next nodes.
 // The references in torch are spec/drafters/eagle3.py and spec/drafters/frontier.py.
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "head.h"
@@ -9,16 +11,30 @@ using namespace aerie;
 
 namespace {
 
-// What is kept from level to level, for `nodes` nodes of each row.
+// What is kept from level to level, for `nodes` nodes of each row that drafts on.
 class Drafting {
  public:
   Drafting(const Head& head, const Tables& tables, const Roots& roots, long nodes, long depth)
       : feedback(roots.seeds, roots.seeds + roots.rows.count * head.body.hidden),
         head_(head),
-        rows_(roots.rows),
+        owners_(roots.rows.owners, roots.rows.owners + roots.rows.count),
+        lengths_(roots.rows.lengths, roots.rows.lengths + roots.rows.count),
         nodes_(nodes),
+        scratch_(nodes * (depth - 1)),
         pass_(head.body, tables) {
-    pass_.lay(rows_, std::vector<int64_t>(rows_.count, nodes).data(), nodes * (depth - 1));
+    lay();
+  }
+
+  // Only these of the rows so far draft on, in this order; ascending.
+  void keep(const std::vector<long>& rows) {
+    if (rows.size() == owners_.size()) return;
+    const long wide = static_cast<long>(feedback.size() / owners_.size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      owners_[i] = owners_[rows[i]], lengths_[i] = lengths_[rows[i]];
+      std::copy_n(&feedback[rows[i] * wide], wide, &feedback[i * wide]);
+    }
+    owners_.resize(rows.size()), lengths_.resize(rows.size()), feedback.resize(rows.size() * wide);
+    lay();
   }
 
   // Reads the last outputs; `feedback` is what their children are fed.
@@ -29,8 +45,8 @@ class Drafting {
 
   // The head's pass over the nodes of depth `level`: tokens and words [rows, nodes], with `feedback` as input.
   void pass(long level, const int64_t* tokens, const int64_t* words) {
-    for (long i = 0; i < rows_.count * nodes_; ++i) {
-      const long row = i / nodes_, length = rows_.lengths[row];
+    for (long i = 0; i < static_cast<long>(owners_.size()) * nodes_; ++i) {
+      const long row = i / nodes_, length = lengths_[row];
       pass_.put(i, row, tokens[i], length + (level - 1) * nodes_ + i % nodes_, length + level - 1);
     }
     pass_.run(feedback.data(), words);
@@ -39,49 +55,68 @@ class Drafting {
   std::vector<float> feedback, logits;  // [nodes of the level, hidden], [.., draft vocabulary]
 
  private:
+  void lay() {
+    const Rows rows{owners_.data(), lengths_.data(), static_cast<long>(owners_.size())};
+    pass_.lay(rows, std::vector<int64_t>(rows.count, nodes_).data(), scratch_);
+  }
+
   const Head& head_;
-  const Rows rows_;
-  const long nodes_;
+  std::vector<int64_t> owners_, lengths_;
+  const long nodes_, scratch_;
   Pass pass_;
   std::vector<float> normed_;
 };
 
 }  // namespace
 
-// The best child of each best child: tokens [rows, depth + 1], the root first. forced [rows, depth] has tokens that come
-// in any case, -1 elsewhere; null if there are none. Ends early if the path probability under the head is less than
-// e^floor in every row. Returns the number of levels drafted.
-extern "C" long drafted_chain(int64_t* tokens, const Head* head, const Tables* tables, const Roots* roots,
-                              const int64_t* forced, long depth, float floor) {
+// The best child of each best child: tokens [rows, depth + 1], the root first, of up to `most` [rows] levels. forced
+// [rows, depth] has tokens that come in any case, -1 elsewhere; null if there are none. A row leaves the draft once its
+// path has a probability under the head of less than e^floor: `levels` [rows] are those before. Tokens of further ones
+// say nothing.
+extern "C" void drafted_chain(int64_t* tokens, int64_t* levels, const int64_t* most, const Head* head,
+                              const Tables* tables, const Roots* roots, const int64_t* forced, long depth, float floor) {
   const long rows = roots->rows.count, count = head->body.output.outputs;
   if (forced && std::all_of(forced, forced + rows * depth, [](int64_t token) { return token >= 0; })) {
     for (long row = 0; row < rows; ++row) {  // nothing is left for the head to draft
       tokens[row * (depth + 1)] = roots->tokens[row];
       std::copy_n(forced + row * depth, depth, tokens + row * (depth + 1) + 1);
     }
-    return depth;
+    std::copy_n(most, rows, levels);
+    return;
   }
   Drafting drafting(*head, *tables, *roots, 1, depth);
+  const bool doubts = !std::isinf(floor);
+  std::vector<long> going(rows), on;  // rows that draft this level, and places among them of those that draft the next
   std::vector<int64_t> best(rows), last(rows), words(rows);
-  std::vector<float> paths(rows), level_paths(rows);
-  for (long row = 0; row < rows; ++row) tokens[row * (depth + 1)] = roots->tokens[row];
+  std::vector<float> paths(rows), level_paths(rows), heats(rows);
+  std::iota(going.begin(), going.end(), 0);
+  for (long row = 0; row < rows; ++row) tokens[row * (depth + 1)] = roots->tokens[row], levels[row] = 0;
   for (long level = 1;; ++level) {
+    const long open = static_cast<long>(going.size());
     drafting.read();
     const float* logits = drafting.logits.data();
-    chosen(best.data(), logits, nullptr, nullptr, rows, count, 0.0f);
-    for (long row = 0; row < rows; ++row) {
+    chosen(best.data(), logits, nullptr, nullptr, open, count, 0.0f);
+    if (doubts) {
+      for (long i = 0; roots->temperatures && i < open; ++i) heats[i] = roots->temperatures[going[i]];
+      likelihood(level_paths.data(), logits, best.data(), roots->temperatures ? heats.data() : nullptr, open, count);
+    }
+    on.clear();
+    for (long i = 0; i < open; ++i) {
+      const long row = going[i];
       const int64_t sure = forced ? forced[row * depth + level - 1] : -1;
-      last[row] = sure >= 0 ? sure : head->mapping ? head->mapping[best[row]] : best[row];
-      tokens[row * (depth + 1) + level] = last[row];
+      const int64_t token = sure >= 0 ? sure : head->mapping ? head->mapping[best[i]] : best[i];
+      tokens[row * (depth + 1) + level] = token;
+      if (doubts && sure < 0) paths[row] += level_paths[i];
+      if (doubts && !(paths[row] >= floor)) continue;
+      levels[row] = level;
+      if (level == most[row]) continue;
+      last[on.size()] = token;
+      on.push_back(i);
     }
-    if (level == depth) return level;
-    likelihood(level_paths.data(), logits, best.data(), roots->temperatures, rows, count);
-    bool sure = false;
-    for (long row = 0; row < rows; ++row) {
-      if (!forced || forced[row * depth + level - 1] < 0) paths[row] += level_paths[row];
-      sure |= paths[row] >= floor;
-    }
-    if (!sure) return level;
+    if (on.empty()) return;
+    drafting.keep(on);
+    for (size_t i = 0; i < on.size(); ++i) going[i] = going[on[i]];
+    going.resize(on.size());
     std::fill(words.begin(), words.end(), (int64_t{1} << level) - 1);  // a chain's node sees all nodes before it
     drafting.pass(level, last.data(), words.data());
   }

@@ -28,8 +28,8 @@ std::vector<float> fused(std::vector<float>& taps, const Head& head, long pairs)
 
 extern "C" {
 
-long drafted_chain(int64_t* tokens, const aerie::Head* head, const aerie::Tables* tables, const aerie::Roots* roots,
-                   const int64_t* forced, long depth, float floor);
+void drafted_chain(int64_t* tokens, int64_t* levels, const int64_t* most, const aerie::Head* head,
+                   const aerie::Tables* tables, const aerie::Roots* roots, const int64_t* forced, long depth, float floor);
 
 void drafted_tree(int64_t* tokens, float* scores, int64_t* parents, const aerie::Head* head, const aerie::Tables* tables,
                   const aerie::Roots* roots, const float* heats, long depth, long wanted, long total);

@@ -29,20 +29,22 @@ long candidates(long topk, long depth) { return topk == 1 ? 1 + depth : 1 + topk
 // `roots` are those of the rows that draft; in the others the root stands for every node, and is the only one.
 void draft_chains(Round& round, const Step& step, const Drafts& drafts, const Roots& roots, long depth) {
   const long count = round.rows.count();
-  std::vector<int64_t> drafted(roots.rows.count * (depth + 1)), forced;
-  for (const long row : round.drafting)
+  std::vector<int64_t> drafted(roots.rows.count * (depth + 1)), levels(roots.rows.count), most, forced;
+  for (const long row : round.drafting) {
+    most.push_back(std::min<int64_t>(round.nodes[row] - 1, depth));
     if (drafts.forced) {
       const int64_t* own = drafts.forced + round.rows.places[row] * drafts.depth;
       forced.insert(forced.end(), own, own + depth);
     }
-  const long levels = depth ? drafted_chain(drafted.data(), drafts.head, step.tables, &roots,
-                                            drafts.forced ? forced.data() : nullptr, depth, drafts.floor)
-                            : 0;
-  round.width = levels + 1;
+  }
+  if (depth)
+    drafted_chain(drafted.data(), levels.data(), most.data(), drafts.head, step.tables, &roots,
+                  drafts.forced ? forced.data() : nullptr, depth, drafts.floor);
+  for (size_t own = 0; own < round.drafting.size(); ++own) round.nodes[round.drafting[own]] = 1 + levels[own];
+  round.width = *std::max_element(round.nodes.begin(), round.nodes.end());
   for (long row = 0, own = 0; row < count; ++row) {
     const bool drafts_here = own < roots.rows.count && round.drafting[own] == row;
-    round.nodes[row] = std::min(round.nodes[row], levels + 1);
-    for (long node = 0; node <= levels; ++node) {
+    for (long node = 0; node < round.width; ++node) {
       round.tokens.push_back(node && drafts_here ? drafted[own * (depth + 1) + node] : round.rows.roots[row]);
       round.depths.push_back(node);
       round.parents.push_back(std::max(node - 1, 0L));

@@ -20,6 +20,10 @@ class Labels:
     """Their places."""
     accepted: Ints
     planned: Ints
+    drafted: Ints
+    """Nodes that were verified: fewer where the head was unsure."""
+    steps: Longs
+    """Of which step each is."""
 
 
 def labels_of(drafts: Sequence[Drafts]) -> Labels:
@@ -33,7 +37,10 @@ def labels_of(drafts: Sequence[Drafts]) -> Labels:
     known &= np.concatenate([output.endings for output in outputs]) == 0
     places = np.concatenate([one.places for one in drafts])
     accepted = np.concatenate([output.accepted for output in outputs])
-    return Labels(places[known], accepted[known], np.minimum(nodes - 1, depths_of(drafts))[known])
+    drafted = np.concatenate([output.drafted for output in outputs])
+    steps = np.repeat(np.arange(len(drafts)), [len(one.places) for one in drafts])
+    planned = np.minimum(nodes - 1, depths_of(drafts))
+    return Labels(places[known], accepted[known], planned[known], drafted[known], steps[known])
 
 
 def depths_of(drafts: Sequence[Drafts]) -> Ints:

@@ -1,9 +1,9 @@
 """Times a few steps of a lane before it serves, so that the first choices rest on this machine's costs.
 
 The steps run on rows that nobody owns. Most of these hold one token in the dummy page; some hold long ones for a while,
-since attention to a long context may take most of a step. The first row samples at a temperature at which a head is
-sure of whatever it drafts: else chains would end at their first level, and deep ones would be guessed. No page is
-theirs when it is over. Called once by the loop when `spec.planner` is goodput.
+since attention to a long context may take most of a step. They sample at a temperature at which a head is sure of
+whatever it drafts: else chains would end at their first level, and deep ones would be guessed. No page is theirs when
+it is over. Called once by the loop when `spec.planner` is goodput.
 """
 
 import itertools
@@ -54,7 +54,7 @@ _UNTIMED = 4
 _PROMPTS = (16, 64)
 """Tokens of the prompts whose head KV is timed."""
 _SURE = 1e-4
-"""The temperature of the first row, low but not greedy."""
+"""The temperature of all rows, low but not greedy."""
 _PLACED = 1
 """The generation that a prefill writes and that every step here reads, so that all of them begin at the same lengths.
 """
@@ -229,7 +229,7 @@ def _starts(rows: int) -> RowStarts:
     return RowStarts(
         rows=np.arange(rows, dtype=np.int32),
         noise_keys=of(0, np.int64),
-        sampling=columns_of([DistributionParams(temperature=0.0 if row else _SURE) for row in range(rows)]),
+        sampling=columns_of([DistributionParams(temperature=_SURE)] * rows),
         prompt_lengths=of(0, np.int32),
         limits=of(1 << 20, np.int32),
         min_lengths=of(0, np.int32),

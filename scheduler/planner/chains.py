@@ -6,16 +6,15 @@ import numpy as np
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Ints
+from aerie.scheduler.planner.accepted import Labels, levels_of
 from aerie.scheduler.planner.choice import ChainChoice, Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
+from aerie.scheduler.planner.reach import Reach
 from aerie.scheduler.planner.regression import Doubles
+from aerie.scheduler.planner.samples import Drafts
 
 SPREAD = 64
 """Steps over which the cost of catching up is spread."""
-_MEMORY = 0.98
-_PRIOR = 2.0
-"""Steps that a level without samples counts for, each of them like the mean of all levels."""
-_SIZES = 8
 
 
 class Chains:
@@ -27,30 +26,28 @@ class Chains:
         self._choice = ChainChoice(rows, depths, objective)
         self._last = np.array(depths) - 1
         self._by_depth = np.array(depths, dtype=np.float64)
-        self._went_on, self._could = np.zeros((_SIZES, depths[-1])), np.zeros((_SIZES, depths[-1]))
-        """Decayed counts of steps that drafted a level, and that could have, by the logarithm of the drafting rows."""
-        self._reach = np.ones((_SIZES, depths[-1]))
-        """Share of the steps that draft each planned level: the device stops where its head is unsure."""
-        self._levels = np.arange(1, depths[-1])
-        """Beyond the first, which every drafting step drafts."""
+        self._levels = Reach(depths[-1])
+        """Levels of a step that are drafted: until the head is unsure of all rows."""
+        self._nodes = Reach(depths[-1])
+        """Levels of a row that are verified: until the head is unsure of it."""
         self._draft = np.zeros(len(depths) * (rows + 1))
         self._ramp = np.arange(rows + 1, dtype=np.float64)
 
     def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
         """chances [n, deepest] that the nodes of rows that may draft are accepted."""
         count, costs = len(chances), self._costs
-        reached, fixed, each = self._drafting(count, rows, context)
+        verified, fixed, each = self._drafting(count, rows, context)
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
         np.multiply(each[:, None], self._ramp[: count + 1], out=draft)
         draft += fixed[:, None] + self.catching_up(behind) / SPREAD
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
-        return self._choice.choose(chances, rows, table, draft, reach=reached / self._by_depth)
+        return self._choice.choose(chances, rows, table, draft, reach=verified / self._by_depth)
 
     def of_like(self, chances: Doubles, count: int, rows: int, context: float) -> Chosen:
         """The most tokens a second if `count` of `rows` rows, of the same chances [deepest], all draft to one depth."""
-        reached, fixed, each = self._drafting(count, rows, context)
+        verified, fixed, each = self._drafting(count, rows, context)
         most = min(rows + count * self.depths[-1], self._costs.most_tokens)
-        nodes = np.minimum(np.rint(rows + count * reached), most).astype(np.int64)
+        nodes = np.minimum(np.rint(rows + count * verified), most).astype(np.int64)
         seconds = self._costs.table(rows, context, most + 1)[nodes] + fixed + count * each
         tokens = rows + count * np.add.accumulate(chances)[self._last]
         found = int((tokens / seconds).argmax())
@@ -79,36 +76,18 @@ class Chains:
         """Seconds in which heads are extended first."""
         return self._costs.catch_up(behind) if behind else 0.0
 
-    def note_reach(self, planned: Ints, drafted: Ints, rows: Sequence[int]) -> None:
-        """Takes in how many levels steps of so many rows planned and drafted, [s] each, in their order."""
-        sizes = [_size(one) for one in rows]
-        for size in set(sizes):
-            own = np.array(sizes) == size
-            self._note_reach(size, planned[own], drafted[own])
+    def note_reach(self, drafts: Sequence[Drafts], labels: Labels) -> None:
+        """Takes in how far the chains of these steps have come, and those of each row."""
+        rows = [len(one.places) for one in drafts]
+        self._levels.note(*levels_of(drafts), rows)
+        self._nodes.note(labels.planned, labels.drafted, rows, labels.steps)
 
     def _drafting(self, count: int, rows: int, context: float) -> tuple[Doubles, Doubles, Doubles]:
-        """[depths] each: levels that are drafted of so many rows, in the mean; what those take; and what each row adds,
-        with the extend of its root and what it adds to the verifying pass.
+        """[depths] each: nodes of a row that are verified beyond its root, in the mean; what drafting for so many rows
+        takes; and what each row adds, with the extend of its root and what it adds to the verifying pass.
         """
-        reached: Doubles = np.add.accumulate(self._reach[_size(count)])[self._last]
+        levels, verified = (reach.levels(count)[self._last] for reach in (self._levels, self._nodes))
         fixed, first, level, node = self._costs.draft_rates()
-        passes = np.maximum(reached - 1.0, 0.0)
+        passes = np.maximum(levels - 1.0, 0.0)
         each = first + self._costs.pair + self._costs.several(rows, context)
-        return reached, fixed + level * passes, each + node * passes
-
-    def _note_reach(self, size: int, planned: Ints, drafted: Ints) -> None:
-        count = len(planned)
-        went_on, could = self._went_on[size], self._could[size]  # [deepest] each
-        weights = _MEMORY ** np.arange(count - 1, -1, -1.0)  # [s]
-        could_reach = np.minimum(planned, drafted + 1)[:, None] > self._levels  # [s, deepest - 1]
-        for counts, reached in ((went_on, drafted[:, None] > self._levels), (could, could_reach)):
-            counts *= _MEMORY**count
-            counts[1:] += weights @ reached
-        mean = (float(went_on.sum()) + _PRIOR) / (float(could.sum()) + _PRIOR)
-        chances = (went_on + _PRIOR * mean) / (could + _PRIOR)
-        chances[0] = 1.0
-        np.multiply.accumulate(chances, out=self._reach[size])
-
-
-def _size(rows: int) -> int:
-    return min(rows.bit_length(), _SIZES - 1)
+        return verified, fixed + level * passes, each + node * passes

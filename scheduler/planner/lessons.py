@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from aerie.contracts.shape import DraftShape
 from aerie.contracts.step import Bools, Longs, PrefillWork, StepOutput, StepPlan
-from aerie.scheduler.planner.accepted import labels_of, levels_of
+from aerie.scheduler.planner.accepted import labels_of
 from aerie.scheduler.planner.alike import Alike, alike, without_pauses
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.costs import StepCosts
@@ -210,4 +210,4 @@ class Lessons:
         labels = labels_of(drafts)
         self._survival.observe(labels.rows, labels.accepted, labels.planned, family, steps=len(drafts))
         if family == 0:
-            self._chains.note_reach(*levels_of(drafts), [len(one.places) for one in drafts])
+            self._chains.note_reach(drafts, labels)

@@ -1,29 +1,36 @@
-"""How far a step's chains are worth drafting, on devices where the host can read values without a host sync: CPUs.
+"""How far each row's chain is worth drafting, on devices where the host can read values without a host sync: CPUs.
 
-A level costs a pass of the head whether or not it is accepted. If the head doubts every chain, the pass is saved; if it
-is sure, chains grow to the depth of the plan. The target's choice still decides what is accepted. (The stop of assisted
-generation in Hugging Face transformers, applied to the path instead of the last token.)
+A level costs a pass of the head and a node to verify, whether or not it is accepted. A row leaves the draft once the
+head doubts its path; sure ones grow to the depth of the plan. So among many rows each drafts what is likely in this
+very step. The target's choice still decides what is accepted. (The stop of assisted generation in Hugging Face
+transformers, applied to the path instead of the last token.)
 """
 
 import math
-from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 
-@dataclass(slots=True)
 class Confidence:
-    """The confidence in the chains of one step's R rows so far."""
+    """The confidence in the chains of one step's R rows, of at most `most` [R] levels each."""
 
-    floor: float
-    """Paths with a lower log probability are not worth another level."""
-    paths: Tensor | float = 0.0
-    """[R] log probability of each path; that of the roots is 0."""
+    def __init__(self, floor: float, most: Tensor) -> None:
+        """Nodes on paths of a lower log probability than `floor` are not worth verifying."""
+        self._floor = floor
+        self._most = most
+        self._paths = torch.zeros(most.shape, device=most.device)
+        self._count = 0
+        self.levels = torch.zeros_like(most)
+        """[R] levels of each chain that are worth it."""
 
-    def lost(self, level: Tensor) -> bool:
-        """Whether no path is worth another level; `level` [R] are the log probabilities of the last level's tokens."""
-        self.paths = paths = self.paths + level
-        return not bool((paths >= self.floor).any())
+    def goes_on(self, level: Tensor) -> bool:
+        """Whether any row drafts another level; `level` [R] are the log probabilities of the last level's tokens."""
+        self._paths += level
+        sure = (self._paths >= self._floor) & (self.levels == self._count) & (self._most > self._count)
+        self.levels += sure
+        self._count += 1
+        return bool((sure & (self._most > self._count)).any())
 
 
 def confidence_floor(threshold: float, *, visible: bool) -> float:

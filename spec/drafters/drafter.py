@@ -70,7 +70,7 @@ class Growth:
     widest: int
     edge_temperatures: tuple[float, ...] = ()
     confidence_floor: float = -math.inf
-    """A drafter may stop once every chain's log probability is below this; trees are drafted whole."""
+    """A drafter may end each chain before its log probability is below this; trees are drafted whole."""
 
     forced: Tensor | None = None
     """[R, depth] tokens that chains begin with in any case, -1 elsewhere; None if there are none."""

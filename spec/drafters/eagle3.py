@@ -7,7 +7,7 @@ on a device value, so nothing needs a host sync.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -48,7 +48,7 @@ class Eagle3(HeadDrafter):
         if growth.depth == 0:
             return chain(roots.tokens[:, None])
         if growth.topk == 1:
-            return chain(draft_chain(self.head, tables, roots, growth, ranking)[:, : growth.widest])
+            return draft_chain(self.head, tables, roots, growth, ranking)
         candidates = draft_tree(self.head, tables, roots, growth, ranking)
         return self.head.kernels[select](candidates, growth.nodes, growth.widest)
 
@@ -69,11 +69,11 @@ def open_eagle3(folder: Path, deployment: Deployment) -> Eagle3Checkpoint:
 KIND = Kind("eagle3", recognizes=lambda folder: True, open=open_eagle3)
 
 
-def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tensor:
-    """The best child at each level -> tokens [R, levels + 1], the root first: no scores and no selection."""
-    levels = _levels(head, tables, roots, growth, 1)
-    # The doubts of a row with its root alone end no draft.
-    confidence = Confidence(growth.confidence_floor, torch.where(growth.nodes > 1, 0.0, -math.inf))
+def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Tree:
+    """The best child at each level: no scores and no selection."""
+    levels, confidence = _levels(head, tables, roots, growth, 1), None
+    if not math.isinf(growth.confidence_floor):
+        confidence = Confidence(growth.confidence_floor, (growth.nodes - 1).clamp(max=growth.depth))
     tokens = [roots.tokens]  # [R] each
     reading = head.read(roots.seeds)
     for level in range(1, growth.depth + 1):
@@ -81,22 +81,24 @@ def draft_chain(head: Head, tables: RowTables, roots: Roots, growth: Growth, ran
         forced = None if growth.forced is None else growth.forced[:, level - 1]  # [R]
         guessed = head.target_ids(best)
         tokens.append(guessed if forced is None else torch.where(forced >= 0, forced, guessed))
-        if level == growth.depth or _lost(head, confidence, ranking, reading.logits, best, forced):
+        if confidence is not None and not confidence.goes_on(_likelihood(head, ranking, reading.logits, best, forced)):
+            break
+        if level == growth.depth:
             break
         words = torch.full_like(roots.tokens, (1 << level) - 1)  # [R]: a node of a chain sees all nodes before it
         place = levels.place(level, words)
         reading = head.read(head.forward(tokens[-1], reading.feedback, place.rotations, place.slots, place.planned))
-    return torch.stack(tokens, 1)
+    drafted = torch.stack(tokens, 1)[:, : growth.widest]  # [R, levels + 1]
+    if confidence is None:
+        return chain(drafted)
+    counts = 1 + confidence.levels
+    return replace(chain(drafted[:, : int(counts.max())]), counts=counts)
 
 
-def _lost(
-    head: Head, confidence: Confidence, ranking: Ranking, logits: Tensor, best: Tensor, forced: Tensor | None
-) -> bool:
-    """Whether no chain is worth another level after `best` [R], read off logits [R, Vd], or after what is forced."""
-    if math.isinf(confidence.floor):
-        return False
+def _likelihood(head: Head, ranking: Ranking, logits: Tensor, best: Tensor, forced: Tensor | None) -> Tensor:
+    """[R] log probabilities of `best` [R], read off logits [R, Vd]; what is forced is certain."""
     level = head.kernels[log_likelihood](logits, best, ranking.temperatures)
-    return confidence.lost(level if forced is None else torch.where(forced >= 0, 0.0, level))
+    return level if forced is None else torch.where(forced >= 0, 0.0, level)
 
 
 def draft_tree(head: Head, tables: RowTables, roots: Roots, growth: Growth, ranking: Ranking) -> Candidates:

@@ -56,7 +56,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Trees of all R rows. Chains may be shorter than staged, by `spec.confidence_threshold`."""
+    """Trees of all R rows. Chains may be shorter than staged, each by `spec.confidence_threshold`."""
 
     tree: Tree
     noise: RoundNoise
@@ -137,7 +137,9 @@ class Round:
 
     def cut_short(self, opened: Opened, drafted: Drafted) -> Opened:
         """The round of chains that ended early."""
-        return replace(opened, staged=cut_short(self.state, opened.staged, drafted.tree.tokens.shape[1]))
+        tree = drafted.tree
+        counts = tree.tokens.shape[1] if tree.counts is None else tree.counts.numpy()
+        return replace(opened, staged=cut_short(self.state, opened.staged, counts))
 
     def run(self, opened: Opened, drafted: Drafted) -> Passed:
         taps = bool(self.drafter.needs.taps)

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from torch import Tensor
 
-from aerie.contracts.step import StepPlan
+from aerie.contracts.step import Ints, StepPlan
 from aerie.engine.sampling.choose import Needs
 from aerie.engine.step.batch import Cover, cover
 from aerie.engine.step.passes import read_rows
@@ -105,14 +105,14 @@ def stage_round(state: DeviceState, plan: StepPlan, needs: drafter.Needs) -> Sta
     )
 
 
-def cut_short(state: DeviceState, staged: Staged, width: int) -> Staged:
-    """The same round with only `width` drafted nodes a row, root included."""
+def cut_short(state: DeviceState, staged: Staged, drafted: Ints | int) -> Staged:
+    """The same round with at most the `drafted` [R] nodes of each row, root included."""
     lay = staged.nodes.layout
-    if width >= lay.width:
+    counts = np.minimum(lay.counts, drafted)
+    if np.array_equal(counts, lay.counts):
         return staged
-    counts = np.minimum(lay.counts, width)
     nodes = lay_nodes(counts, state.transfer)
-    return replace(staged, counts=state.transfer.put(counts), nodes=nodes, depth=width - 1)
+    return replace(staged, counts=state.transfer.put(counts), nodes=nodes, depth=int(counts.max()) - 1)
 
 
 def reach(nodes: int, depth: int, topk: int, needs: drafter.Needs) -> int:

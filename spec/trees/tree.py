@@ -31,6 +31,8 @@ class Tree:
     """[R, M] int64; the root is its own parent."""
     words: Tensor | None
     """[R, M] int64 ancestor words, which include the node itself."""
+    counts: Tensor | None = None
+    """[R] on the host: nodes of each row, root included, where chains end each at its own level; else None."""
 
     @property
     def is_chain(self) -> bool:
@@ -177,4 +179,5 @@ def with_plain_rows(tree: Tree, drafting: Tensor, roots: Tensor) -> Tree:
         depths=spread(tree.depths, zero),
         parents=None if tree.parents is None else spread(tree.parents, zero),
         words=None if tree.words is None else spread(tree.words, (zero + 1) << places),
+        counts=None if tree.counts is None else torch.ones_like(roots).index_copy_(0, drafting, tree.counts),
     )

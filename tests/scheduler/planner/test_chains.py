@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from aerie.scheduler.planner.accepted import labels_of
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
 from aerie.scheduler.planner.work import StepWork
-from tests.scheduler.planner.planners import costs
+from tests.scheduler.planner.planners import costs, settled
 
 
 def chosen(chains, chance):
@@ -16,7 +17,8 @@ def chosen(chains, chance):
 def note(chains, *levels):
     """Steps of one drafting row, each (planned, drafted)."""
     planned, drafted = np.array(levels, dtype=np.int32).T
-    chains.note_reach(planned, drafted, [1] * len(levels))
+    for reach in (chains._levels, chains._nodes):
+        reach.note(planned, drafted, [1] * len(levels))
 
 
 def test_a_device_that_stops_early_makes_deep_chains_cheap():
@@ -54,19 +56,17 @@ def test_like_rows_that_draft_to_one_depth_are_priced_as_others_are(rows, drafti
     assert (found.tokens, found.seconds) == pytest.approx((other.tokens, other.seconds))
 
 
-def test_levels_are_counted_apart_and_fade():
-    chains = Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4)
-    note(chains, *[(6, 6)] * 400)
-    assert chains._reach[1] == pytest.approx(np.ones(6))
-    note(chains, *[(6, 2)] * 400)
-    assert chains._reach[1][1] == pytest.approx(1.0, abs=0.02) and chains._reach[1][2] < 0.1
-    assert (np.diff(chains._reach[1]) <= 0).all() and (chains._reach[3] == 1.0).all()
-
-
-def test_steps_count_together_as_they_do_one_after_the_other():
-    levels = [(6, 2), (6, 6), (1, 1), (4, 0), (3, 3), (6, 5)]
-    together, apart = (Chains(costs(), (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4) for _ in range(2))
-    note(together, *levels)
-    for one in levels:
-        note(apart, one)
-    assert together._reach == pytest.approx(apart._reach) and together._reach[1].min() < 0.9
+def test_rows_of_which_the_head_is_unsure_cost_little_where_others_draft_on():
+    """A step drafts as long as the head is sure of any row, and verifies what it is sure of in each."""
+    known = costs(verify=1e-3, per_token=1e-4, level=1e-5)
+    whole, short = (Chains(known, (1, 2, 3, 4, 6), Objective.GOODPUT, rows=4) for _ in range(2))
+    rows = [step.drafts for step in settled(*[(4, 6, 1.0, 0.1)] * 60)]
+    for one in rows:
+        one.output.endings[:] = 0
+        one.output.drafted[:] = 0, 1, 2, 6
+    labels = labels_of(rows)
+    short.note_reach(rows, labels)
+    assert short._levels.levels(4)[-1] == pytest.approx(6.0, rel=0.01)
+    assert short._nodes.levels(4)[-1] == pytest.approx(3.0, rel=0.1)
+    found = [chains.of_like(np.full(6, 0.5), 4, 4, 100) for chains in (whole, short)]
+    assert found[1].depth == 6 and found[1].seconds < known.step(StepWork(4, 4 + 4 * 6, 100, 6, 4, 28))

@@ -26,8 +26,8 @@ def test_tokens_equal_those_of_plain_decoding(make_worker: MakeWorker, temperatu
     assert [row.out for row in rows] == plain_tokens(make_worker, params)
 
 
-@pytest.mark.parametrize(("threshold", "drafted"), [(0.0, 5), (SURE, 1)])
-def test_a_doubted_chain_ends_after_its_first_guess(make_worker: MakeWorker, threshold: float, drafted: int) -> None:
+@pytest.mark.parametrize(("threshold", "drafted"), [(0.0, 5), (SURE, 0)])
+def test_a_guess_that_is_doubted_is_not_verified(make_worker: MakeWorker, threshold: float, drafted: int) -> None:
     rounds = Rounds(make_worker(confidence_threshold=threshold))
     rows = [rounds.add(row, list(PROMPTS[row]), sampling(row, 0.0), drafting=row != 1) for row in range(3)]
     output = rounds.decode(rows, **CHAIN)
@@ -41,11 +41,24 @@ def test_trees_are_drafted_whole(make_worker: MakeWorker) -> None:
     assert rounds.decode([row], depth=3, topk=2, nodes=7).drafted.tolist() == [6]
 
 
-def test_one_likely_path_is_reason_to_go_on() -> None:
-    doubt = Confidence(math.log(0.5))
-    assert not doubt.lost(torch.tensor([0.9, 0.1]).log())
-    assert not doubt.lost(torch.tensor([0.6, 1.0]).log())  # 0.54 and 0.1
-    assert doubt.lost(torch.tensor([0.9, 1.0]).log())  # 0.486 and 0.1
+def test_each_row_leaves_the_draft_once_its_path_is_doubted() -> None:
+    doubt = Confidence(math.log(0.5), torch.tensor([4, 4, 1, 4]))
+    assert doubt.goes_on(torch.tensor([0.9, 0.1, 0.9, 0.9]).log())
+    assert doubt.goes_on(torch.tensor([0.6, 1.0, 0.9, 0.5]).log())  # 0.54, 0.1, 0.81 and 0.45
+    assert doubt.levels.tolist() == [2, 0, 1, 1], "the third row was to draft one level"
+    assert not doubt.goes_on(torch.tensor([0.9, 1.0, 1.0, 2.0]).log())  # 0.486, and 0.9 that comes too late
+    assert doubt.levels.tolist() == [2, 0, 1, 1]
+
+
+def test_sure_rows_end_where_they_were_to_end() -> None:
+    doubt, sure = Confidence(math.log(0.5), torch.tensor([1, 2])), torch.zeros(2)
+    assert doubt.goes_on(sure) and not doubt.goes_on(sure)
+    assert doubt.levels.tolist() == [1, 2]
+
+
+def test_a_row_without_a_probability_is_doubted() -> None:
+    doubt = Confidence(math.log(0.5), torch.tensor([2, 2]))
+    assert doubt.goes_on(torch.tensor([math.nan, 0.0])) and doubt.levels.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("count", [9, 16, 70])

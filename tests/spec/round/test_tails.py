@@ -29,6 +29,7 @@ from aerie.engine.step.state import DeviceState
 from aerie.scheduler import Scheduler
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
+from aerie.scheduler.planner.keeping import Asked
 from aerie.spec.build import build_worker, rest_refusal, tail_size
 from aerie.spec.drafters.drafter import Drafter
 from aerie.spec.drafters.head_drafter import HeadDrafter
@@ -55,7 +56,7 @@ class Restless(Goodput):
         super().__init__(config.spec, StepCosts(ROWS * CHAIN.nodes), [CHAIN], rows=ROWS)
         self._source = random.Random(seed)
 
-    def pays(self, rows: int, temperature: float, context: float, **answer: Any) -> bool:
+    def pays(self, asked: Asked, *, headed: int) -> bool:
         return self._source.random() < 0.9
 
     def rests(self, headed: Longs, rows: int) -> bool:
