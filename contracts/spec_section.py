@@ -58,8 +58,8 @@ class SpecConfig(Section):
     edge_temperatures: tuple[Annotated[float, Field(gt=0)], ...] = ()
     """tau by depth: an edge of the tree scores log softmax(z / tau); 1 for depths without one."""
     confidence_threshold: float = Field(default=0.0, ge=0, lt=1)
-    """Stop drafting chains once the head gives every chain of a step a probability below this; `depth` stays the limit.
-    Only on a CPU, where the check needs no host sync. 0 drafts all levels.
+    """A chain ends before the first node whose path is less likely by the head; `depth` stays the limit. Only on a CPU,
+    where the check needs no host sync. 0 drafts all levels.
     """
     quantization: Literal["auto", "none", "int8"] = "auto"
     """Precision of the head's matrices; `auto` is int8 with the C++ kernels of a CPU, unless products of bf16 serve, by

@@ -50,7 +50,7 @@ class Policy:
         self._memory = memory
         self._drafting = drafting
         self._goodput = goodput
-        self._recompute = goodput and Recompute(rows, memory, goodput, most=self._chunk)
+        self._recompute = goodput and Recompute(rows, memory, goodput, most=self._threshold)
         self._read = 0
         """Prefill steps since the last decode step."""
         self._refused: tuple[int, int] | None = None

@@ -3,8 +3,8 @@
 Used by the policy. While nothing is drafted, requests are admitted without head KV. Once drafting pays, such a row
 takes each long step of the others for one token, for the rest of its answer; and where no row has a head, nothing would
 be drafted before all answers have ended. So the row with the most to come goes back to the queue, as a preempted one
-does, if that pays: its tokens become a prompt, read with head KV. One row at a time does, and only if a single step can
-read all of its tokens, since meanwhile its client waits.
+does, if that pays: its tokens become a prompt, read with head KV. One row at a time does, and only if that is short,
+since meanwhile its client waits.
 """
 
 from aerie.contracts.step import Longs

@@ -22,8 +22,6 @@ class Labels:
     planned: Ints
     drafted: Ints
     """Nodes that were verified: fewer where the head was unsure."""
-    steps: Longs
-    """Of which step each is."""
 
 
 def labels_of(drafts: Sequence[Drafts]) -> Labels:
@@ -38,9 +36,8 @@ def labels_of(drafts: Sequence[Drafts]) -> Labels:
     places = np.concatenate([one.places for one in drafts])
     accepted = np.concatenate([output.accepted for output in outputs])
     drafted = np.concatenate([output.drafted for output in outputs])
-    steps = np.repeat(np.arange(len(drafts)), [len(one.places) for one in drafts])
     planned = np.minimum(nodes - 1, depths_of(drafts))
-    return Labels(places[known], accepted[known], planned[known], drafted[known], steps[known])
+    return Labels(places[known], accepted[known], planned[known], drafted[known])
 
 
 def depths_of(drafts: Sequence[Drafts]) -> Ints:

@@ -9,7 +9,7 @@ from aerie.contracts.step import Ints
 from aerie.scheduler.planner.accepted import Labels, levels_of
 from aerie.scheduler.planner.choice import ChainChoice, Chosen, Objective
 from aerie.scheduler.planner.costs import StepCosts
-from aerie.scheduler.planner.reach import Reach
+from aerie.scheduler.planner.reach import Doubts, Reach
 from aerie.scheduler.planner.regression import Doubles
 from aerie.scheduler.planner.samples import Drafts
 
@@ -25,27 +25,25 @@ class Chains:
         self._costs = costs
         self._choice = ChainChoice(rows, depths, objective)
         self._last = np.array(depths) - 1
-        self._by_depth = np.array(depths, dtype=np.float64)
         self._levels = Reach(depths[-1])
         """Levels of a step that are drafted: until the head is unsure of all rows."""
-        self._nodes = Reach(depths[-1])
-        """Levels of a row that are verified: until the head is unsure of it."""
+        self._doubts = Doubts(depths[-1])
         self._draft = np.zeros(len(depths) * (rows + 1))
         self._ramp = np.arange(rows + 1, dtype=np.float64)
 
     def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
         """chances [n, deepest] that the nodes of rows that may draft are accepted."""
         count, costs = len(chances), self._costs
-        verified, fixed, each = self._drafting(count, rows, context)
+        _, fixed, each = self._drafting(count, rows, context, np.add.reduce(chances, axis=0) / max(count, 1))
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
         np.multiply(each[:, None], self._ramp[: count + 1], out=draft)
         draft += fixed[:, None] + self.catching_up(behind) / SPREAD
         table = costs.table(rows, context, min(rows + count * self.depths[-1], costs.most_tokens) + 1)
-        return self._choice.choose(chances, rows, table, draft, reach=verified / self._by_depth)
+        return self._choice.choose(chances, rows, table, draft, spared=self._doubts.spared)
 
     def of_like(self, chances: Doubles, count: int, rows: int, context: float) -> Chosen:
         """The most tokens a second if `count` of `rows` rows, of the same chances [deepest], all draft to one depth."""
-        verified, fixed, each = self._drafting(count, rows, context)
+        verified, fixed, each = self._drafting(count, rows, context, chances)
         most = min(rows + count * self.depths[-1], self._costs.most_tokens)
         nodes = np.minimum(np.rint(rows + count * verified), most).astype(np.int64)
         seconds = self._costs.table(rows, context, most + 1)[nodes] + fixed + count * each
@@ -80,13 +78,15 @@ class Chains:
         """Takes in how far the chains of these steps have come, and those of each row."""
         rows = [len(one.places) for one in drafts]
         self._levels.note(*levels_of(drafts), rows)
-        self._nodes.note(labels.planned, labels.drafted, rows, labels.steps)
+        self._doubts.note(labels, len(drafts))
 
-    def _drafting(self, count: int, rows: int, context: float) -> tuple[Doubles, Doubles, Doubles]:
-        """[depths] each: nodes of a row that are verified beyond its root, in the mean; what drafting for so many rows
-        takes; and what each row adds, with the extend of its root and what it adds to the verifying pass.
+    def _drafting(self, count: int, rows: int, context: float, chances: Doubles) -> tuple[Doubles, Doubles, Doubles]:
+        """[depths] each: nodes beyond its root that are verified of a row of these `chances` [deepest]; what drafting
+        for so many rows takes; and what each row adds, with the extend of its root and what it adds to the verifying
+        pass.
         """
-        levels, verified = (reach.levels(count)[self._last] for reach in (self._levels, self._nodes))
+        levels = self._levels.levels(count)[self._last]
+        verified = np.add.accumulate(1.0 - self._doubts.spared * (1.0 - chances))[self._last]
         fixed, first, level, node = self._costs.draft_rates()
         passes = np.maximum(levels - 1.0, 0.0)
         each = first + self._costs.pair + self._costs.several(rows, context)

@@ -4,8 +4,9 @@ A step commits one token of each row, and every drafted node with the chance tha
 given set of drafting rows, the best n nodes of the batch are the n that survive most likely; since a child never
 survives more often than its parent, they always form chains from the roots. So the optimum is found by sorting all
 nodes once and reading the costs off the table for every n: the table may rise in any steps, and no local optimum can
-stop the search. Depths and numbers of drafting rows are tried side by side, one after the other in one array: a *part*
-for each pair, with as many cells as it has nodes.
+stop the search. A node of which a head may be unsure is not always verified, and counts for less than one in the costs.
+Depths and numbers of drafting rows are tried side by side, one after the other in one array: a *part* for each pair,
+with as many cells as it has nodes.
 
 Called by `goodput` for each decode step. All arrays are kept.
 """
@@ -58,8 +59,6 @@ class _Layout:
         ranks, levels = np.divmod(np.arange(nodes), deepest)  # [nodes] each, of the nodes in the order of their rows
         parts = [(depth, drafting) for depth in depths for drafting in tried_]
         sizes = np.array([depth * drafting for depth, drafting in parts])
-        of_depth = np.array(depths) * count
-        before = np.repeat(np.cumsum(of_depth) - of_depth, len(tried_))  # [parts] cells of lower depths
         self.parts = parts
         self.options: Longs = np.array(tried_, dtype=np.int64)
         self.members: Bools = np.array([(levels < depth) & (ranks < drafting) for depth, drafting in parts])
@@ -70,13 +69,7 @@ class _Layout:
         self.part: Longs = np.repeat(np.arange(len(parts)), sizes)
         """[cells] index of the part, as the next two."""
         self.base: Longs = self.part * nodes
-        self.price: Longs = np.arange(len(self.part)) + np.repeat(before - self.ends + sizes, sizes)
-        """Place in `passes`."""
-        self.depth: Longs = np.repeat(np.arange(len(depths)), of_depth)
-        """[passes] index of the depth, and the number of nodes: of every depth and number of nodes."""
-        self.numbers = np.concatenate([np.arange(1.0, 1 + size) for size in of_depth])
-        self.lengths: Longs = np.zeros(len(self.depth), dtype=np.int64)
-        self.reached, self.passes = np.zeros(len(self.depth)), np.zeros(len(self.depth))
+        self.lengths: Longs = np.zeros(len(self.part), dtype=np.int64)
         self.allowed: Bools = np.zeros_like(self.members)
         """[parts, nodes] the same as `members`, in the order of their values."""
         self.sums, self.seconds, self.speeds = np.zeros((3, len(self.part)))
@@ -96,23 +89,27 @@ class ChainChoice:
         self._values, self._sorted = np.zeros((2, rows, self._deepest))
         self._totals = np.zeros(rows)
         self._flat = np.zeros(rows * self._deepest)
+        self._weights, self._sorted_weights = np.zeros((rows, self._deepest)), np.zeros(rows * self._deepest)
+        """What each node counts for in the costs; negative, as the values in `_flat`."""
         self._taken: Longs = np.zeros(0, dtype=np.int64)
         """Nodes of the shape that was found, by the places of their rows in `_order`."""
         self._layouts: dict[int, _Layout] = {}
 
-    def choose(self, survivals: Doubles, rows: int, table: Doubles, draft: Doubles, *, reach: Doubles) -> Chosen:
+    def choose(self, survivals: Doubles, rows: int, table: Doubles, draft: Doubles, *, spared: Doubles) -> Chosen:
         """The best shape that drafts at all, for `rows` rows of which those of `survivals` [r, deepest] may draft.
 
         `table` [> rows + r * deepest]: seconds of a step over so many nodes, drafting aside. `draft` [depths, r + 1]:
-        seconds of drafting for so many rows. `reach` [depths]: share of the planned nodes that will be verified.
+        seconds of drafting for so many rows. `spared` [deepest]: of the planned nodes that would not be accepted, so
+        many are never verified.
         """
         layout = self._layout(len(survivals))
         best = self._ranked(survivals)
         layout.members.take(best, axis=1, out=layout.allowed, mode="clip")
         places = layout.allowed.reshape(-1).nonzero()[0]  # [cells]
         places -= layout.base
-        self._sum(layout, places)
-        self._price(layout, rows, table, draft, reach)
+        self._weigh(survivals, spared, best)
+        self._price(layout, rows, places, table, draft)
+        self._sum(layout, self._flat, places)
         cell = self._best(layout, rows)
         part = int(layout.part[cell])
         first = int(layout.ends[part - 1]) if part else 0
@@ -167,25 +164,33 @@ class ChainChoice:
         values *= _UNIT
         return values
 
-    def _sum(self, layout: _Layout, places: Longs) -> None:
-        """Sets what the first nodes of each part add, up to every cell."""
+    def _weigh(self, survivals: Doubles, spared: Doubles, best: Longs) -> None:
+        """Sets what each node counts for, in the order of `best`."""
+        count = len(survivals)
+        weights = self._weights[:count]
+        survivals.take(self._order[:count], axis=0, out=weights, mode="clip")
+        np.subtract(1.0, weights, out=weights)
+        weights *= spared
+        weights -= 1.0
+        weights.reshape(-1).take(best, out=self._sorted_weights[: len(best)], mode="clip")
+
+    def _sum(self, layout: _Layout, values: Doubles, places: Longs) -> None:
+        """Sets what the `values` of the first nodes of each part add up to, at every cell; they are negative."""
         sums, earlier = layout.sums, layout.earlier
-        self._flat.take(places, out=sums, mode="clip")
+        values.take(places, out=sums, mode="clip")
         np.add.accumulate(sums, out=sums)
         sums.take(layout.last, out=earlier[1:], mode="clip")
         earlier.take(layout.part, out=layout.speeds, mode="clip")
-        np.subtract(layout.speeds, sums, out=sums)  # values in `_flat` are negative
+        np.subtract(layout.speeds, sums, out=sums)
 
-    def _price(self, layout: _Layout, rows: int, table: Doubles, draft: Doubles, reach: Doubles) -> None:
+    def _price(self, layout: _Layout, rows: int, places: Longs, table: Doubles, draft: Doubles) -> None:
         """Sets the seconds of every cell."""
-        reached, lengths = layout.reached, layout.lengths
-        reach.take(layout.depth, out=reached, mode="clip")
-        reached *= layout.numbers
-        reached += rows
-        np.rint(reached, out=reached)
-        np.copyto(lengths, reached, casting="unsafe")
-        table.take(lengths, out=layout.passes, mode="clip")
-        layout.passes.take(layout.price, out=layout.seconds, mode="clip")
+        self._sum(layout, self._sorted_weights, places)
+        verified, lengths = layout.sums, layout.lengths
+        verified += rows
+        np.rint(verified, out=verified)
+        np.copyto(lengths, verified, casting="unsafe")
+        table.take(lengths, out=layout.seconds, mode="clip")
         draft.take(layout.options, axis=1, out=layout.extra, mode="clip")
         layout.extra.take(layout.part, out=layout.speeds, mode="clip")
         layout.seconds += layout.speeds

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from aerie.scheduler.planner.accepted import labels_of
+from aerie.scheduler.planner.accepted import Labels, labels_of
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
 from aerie.scheduler.planner.work import StepWork
@@ -17,8 +17,8 @@ def chosen(chains, chance):
 def note(chains, *levels):
     """Steps of one drafting row, each (planned, drafted)."""
     planned, drafted = np.array(levels, dtype=np.int32).T
-    for reach in (chains._levels, chains._nodes):
-        reach.note(planned, drafted, [1] * len(levels))
+    chains._levels.note(planned, drafted, [1] * len(levels))
+    chains._doubts.note(Labels(0 * planned, drafted, planned, drafted), len(levels))
 
 
 def test_a_device_that_stops_early_makes_deep_chains_cheap():
@@ -67,6 +67,6 @@ def test_rows_of_which_the_head_is_unsure_cost_little_where_others_draft_on():
     labels = labels_of(rows)
     short.note_reach(rows, labels)
     assert short._levels.levels(4)[-1] == pytest.approx(6.0, rel=0.01)
-    assert short._nodes.levels(4)[-1] == pytest.approx(3.0, rel=0.1)
+    assert short._doubts.spared[1:].tolist() == pytest.approx([0.33, 0.67, 0.67, 0.67, 0.67], abs=0.03)
     found = [chains.of_like(np.full(6, 0.5), 4, 4, 100) for chains in (whole, short)]
     assert found[1].depth == 6 and found[1].seconds < known.step(StepWork(4, 4 + 4 * 6, 100, 6, 4, 28))

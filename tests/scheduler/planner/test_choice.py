@@ -62,12 +62,29 @@ def test_the_choice_is_the_best_of_all_assignments(seed, drafting, plain, latenc
     survivals = np.cumprod(source.random((drafting, 3)), axis=1)
     table, draft = tables(source, rows, drafting, by_rows=False)
     choice = ChainChoice(8, DEPTHS, Objective.LATENCY if latency else Objective.GOODPUT)
-    chosen = choice.choose(survivals, rows, table, draft, reach=np.ones(3))
+    chosen = choice.choose(survivals, rows, table, draft, spared=np.zeros(3))
     nodes = np.zeros(drafting, dtype=np.int32)
     choice.nodes(nodes)
     assert nodes.sum() - drafting == chosen.nodes and nodes.max() - 1 <= chosen.depth
     found = score_of(chosen, nodes, survivals, rows, table, draft, latency=latency)
     assert found == pytest.approx(brute_force(survivals, rows, table, draft, latency=latency), rel=1e-9)
+
+
+@given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4), share=st.floats(0, 1))
+def test_nodes_that_are_not_verified_cost_nothing(seed, drafting, share):
+    """Of those that fail, this share is not: so the costs are those of the nodes that are left, on average."""
+    source = np.random.default_rng(seed)
+    survivals = np.cumprod(source.random((drafting, 3)), axis=1)
+    table, draft = tables(source, drafting, drafting, by_rows=False)
+    choice, nodes = ChainChoice(8, DEPTHS), np.zeros(drafting, dtype=np.int32)
+    chosen = choice.choose(survivals, drafting, table, draft, spared=np.full(3, share))
+    choice.nodes(nodes)
+    taken = np.arange(3) < nodes[:, None] - 1
+    verified = drafting + (1 - share * (1 - survivals))[taken].sum()
+    prices = table[[int(verified), int(np.ceil(verified))]] + draft[DEPTHS.index(chosen.depth), 0]
+    assert prices.min() - 1e-9 <= chosen.seconds <= prices.max() + 1e-9
+    whole = choice.choose(survivals, drafting, table, draft, spared=np.zeros(3))
+    assert chosen.tokens / chosen.seconds >= whole.tokens / whole.seconds - 1e-9
 
 
 @given(seed=st.integers(0, 10**6), drafting=st.integers(1, 4))
@@ -77,7 +94,7 @@ def test_rows_that_differ_in_one_number_are_chosen_best_with_costs_by_row(seed, 
     survivals = np.cumprod(chances, axis=1)
     table, draft = tables(source, drafting, drafting, by_rows=True)
     choice = ChainChoice(8, DEPTHS)
-    chosen = choice.choose(survivals, drafting, table, draft, reach=np.ones(3))
+    chosen = choice.choose(survivals, drafting, table, draft, spared=np.zeros(3))
     nodes = np.zeros(drafting, dtype=np.int32)
     choice.nodes(nodes)
     found = score_of(chosen, nodes, survivals, drafting, table, draft)
@@ -88,7 +105,7 @@ def test_ties_do_not_grow_the_step():
     survivals = np.full((4, 3), 0.5)
     table = np.array([1.0] * 7 + [9.0] * 20)
     choice = ChainChoice(4, DEPTHS)
-    chosen = choice.choose(survivals, 4, table, np.zeros((3, 5)), reach=np.ones(3))
+    chosen = choice.choose(survivals, 4, table, np.zeros((3, 5)), spared=np.zeros(3))
     nodes = np.zeros(4, dtype=np.int32)
     choice.nodes(nodes)
     assert chosen.nodes == 2 and nodes.sum() == 6
@@ -98,11 +115,11 @@ def test_choices_for_64_rows_keep_nothing():
     source = np.random.default_rng(1)
     survivals = np.cumprod(source.random((64, 6)), axis=1)
     table, draft = 1 + np.arange(64 * 7 + 1) * 0.02, np.ones((4, 65)) * 0.1
-    choice, reach = ChainChoice(64, (1, 2, 4, 6)), np.ones(4)
+    choice, spared = ChainChoice(64, (1, 2, 4, 6)), np.zeros(6)
     nodes = np.zeros(64, dtype=np.int32)
 
     def choose():
-        choice.choose(survivals, 64, table, draft, reach=reach)
+        choice.choose(survivals, 64, table, draft, spared=spared)
         choice.nodes(nodes)
 
     choose()

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from aerie.scheduler.planner.reach import Reach
+from aerie.scheduler.planner.accepted import Labels
+from aerie.scheduler.planner.reach import Doubts, Reach
 
 
 def note(reach, *levels, rows=1):
@@ -27,13 +28,13 @@ def test_a_head_that_is_unsure_from_the_first_level_on_has_hardly_any():
     assert reach.levels(1)[5] < 0.1
 
 
-def test_chains_of_one_step_count_together():
-    apart, together = Reach(4), Reach(4)
-    planned, drafted = np.array([4, 4, 2], dtype=np.int32), np.array([4, 1, 2], dtype=np.int32)
-    together.note(planned, drafted, [3], np.zeros(3, dtype=np.int64))
-    apart.note(planned, drafted, [3, 3, 3])
-    assert together.levels(3) == pytest.approx(apart.levels(3), rel=0.02)
-    assert (together._could[2] == [3, 3, 1, 1]).all() and (together._went_on[2] == [3, 2, 1, 1]).all()
+def test_what_fails_and_is_not_verified_is_spared():
+    doubts, every = Doubts(4), np.full(400, 4)
+    doubts.note(Labels(0 * every, 0 * every + 1, every, 0 * every + 2), 4)
+    assert doubts.spared[1:].tolist() == pytest.approx([0.0, 1.0, 1.0], abs=0.01)
+    assert 0.5 < doubts.spared[0] < 0.7, "nothing fails at the first level: it is like the mean of all"
+    doubts.note(Labels(0 * every, 0 * every + 1, every, every), 400)
+    assert doubts.spared[1:].max() < 0.01
 
 
 def test_steps_count_together_as_they_do_one_after_the_other():
