@@ -15,7 +15,6 @@ from aerie.contracts.step import Capacity, StepOutput, StepPlan
 
 _ARRAY = 1
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "|b1"))
-_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _HEADS = tuple(struct.Struct(f"<BB{dims}i") for dims in range(4))
 """By the number of dimensions: the code of an array's type, that number, and the shape."""
 
@@ -61,7 +60,7 @@ def _array(value: Any) -> Ext:
     if not isinstance(value, np.ndarray):
         raise TypeError(f"a frame holds no {type(value).__name__}")
     shape = value.shape
-    return Ext(_ARRAY, _HEADS[len(shape)].pack(_CODES[value.dtype], len(shape), *shape) + value.tobytes())
+    return Ext(_ARRAY, _HEADS[len(shape)].pack(_DTYPES.index(value.dtype), len(shape), *shape) + value.tobytes())
 
 
 def _from_ext(kind: int, body: memoryview) -> np.ndarray:

@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from aerie.contracts.step import Ints
+
 
 class Confidence:
     """The confidence in the chains of one step's R rows, of at most `most` [R] levels each."""
@@ -31,6 +33,12 @@ class Confidence:
         self.levels += sure
         self._count += 1
         return bool((sure & (self._most > self._count)).any())
+
+
+def on_host(counts: Tensor) -> Ints:
+    """Nodes [R] of chains that the host has ended."""
+    read: Ints = counts.numpy()
+    return read
 
 
 def confidence_floor(threshold: float, *, visible: bool) -> float:

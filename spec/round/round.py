@@ -21,7 +21,7 @@ from aerie.engine.sampling.ending import Committed, cut
 from aerie.engine.sampling.masks import Masks
 from aerie.engine.step.batch import attention_inputs, uniform_layout
 from aerie.engine.step.state import DeviceState
-from aerie.spec.drafters.confidence import confidence_floor
+from aerie.spec.drafters.confidence import confidence_floor, on_host
 from aerie.spec.drafters.drafter import Drafter, Growth, Pairs, Roots
 from aerie.spec.round.acceptance import acceptance_of
 from aerie.spec.round.compact import compact
@@ -138,7 +138,7 @@ class Round:
     def cut_short(self, opened: Opened, drafted: Drafted) -> Opened:
         """The round of chains that ended early."""
         tree = drafted.tree
-        counts = tree.tokens.shape[1] if tree.counts is None else tree.counts.numpy()
+        counts = tree.tokens.shape[1] if tree.counts is None else on_host(tree.counts)
         return replace(opened, staged=cut_short(self.state, opened.staged, counts))
 
     def run(self, opened: Opened, drafted: Drafted) -> Passed:

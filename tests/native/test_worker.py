@@ -62,6 +62,16 @@ def test_steps_that_draft_leave_the_same(
     assert all(len(row.out) == 24 for own in rows for row in own)
 
 
+def test_rows_that_leave_the_draft_at_once_leave_the_same(pair: tuple[Path, Path]) -> None:
+    """The head is sure of no node: nothing but roots is verified in a step that drafts."""
+    both = Pair(lambda: make_worker(pair, "float32", confidence_threshold=0.999))
+    rows, drafted = added(both, (0.0, 0.9)), 0
+    while places := [place for place, row in enumerate(rows[0]) if not row.done]:
+        output = both.decode([[own[place] for place in places] for own in rows], **SHAPES["chain"])
+        drafted += int(output.drafted.sum())
+    assert not drafted and all(len(row.out) == 24 for own in rows for row in own)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("shape", ["chain", "tree"])
 def test_long_accepted_runs_leave_the_same(shape: str, temperature: float) -> None:
