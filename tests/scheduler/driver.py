@@ -1,7 +1,7 @@
 """Runs a scheduler on a fake device in place and keeps what every request was told."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 
 from aerie.contracts.config import Config, SchedulerConfig
@@ -87,6 +87,17 @@ class Driver:
             assert self.generations < most_turns, "the scheduler makes no progress"
         self.scheduler.check()
         return self.reported
+
+    def trickle(self, requests: Sequence[Generate], source: random.Random) -> None:
+        """Submits the requests at random times and aborts a few of them, until all have ended."""
+        waiting = list(requests)
+        while waiting or not self.scheduler.idle:
+            if waiting and source.random() < 0.4:
+                self.submit(waiting.pop())
+            if source.random() < 0.02:
+                self.submit(Abort(id=source.choice(requests).id))
+            self.iterate()
+        self.scheduler.check()
 
     def expect(self, request: Generate) -> tuple[list[int], str]:
         """What the oracle says that a request is answered."""

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from aerie.contracts.messages import Abort, Finished
+from aerie.contracts.messages import Finished
 from aerie.contracts.sampling import SpeculationParams
 from aerie.scheduler.planner.goodput import Goodput
 from aerie.scheduler.recompute import LATER, SOON
@@ -92,19 +92,11 @@ def test_a_planner_that_sees_nothing_in_it_is_asked_rarely():
 def test_rows_that_compute_their_tokens_again_at_any_time_change_no_text(tail, overlap, monkeypatch):
     monkeypatch.setattr("aerie.scheduler.recompute.LATER", 1)
     monkeypatch.setattr("aerie.scheduler.recompute.SOON", 1)
-    source = random.Random(tail)
     requests = random_requests(150, seed=tail, longest=24, answer=40)
     lane = fakes.DelayedLane(fakes.FakeWorker(fakes.capacity(rows=8, pages=200, tail=tail)), 0)
     own = planner(kind=Restless)
     driver = Driver(lane=lane, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=40, planner=own)
-    waiting = list(requests)
-    while waiting or not driver.scheduler.idle:
-        if waiting and source.random() < 0.4:
-            driver.submit(waiting.pop())
-        if source.random() < 0.02:
-            driver.submit(Abort(id=source.choice(requests).id))
-        driver.iterate()
-    driver.scheduler.check()
+    driver.trickle(requests, random.Random(tail))
     ends = [driver.reported[request.id].end for request in requests]
     assert all(isinstance(end, Finished) for end in ends)
     back = sum(end.usage.preemptions for end in ends) - driver.scheduler.policy.preemptions

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from aerie.contracts.messages import Abort, Finished
+from aerie.contracts.messages import Finished
 from aerie.contracts.shape import NO_DRAFT, DraftShape, chain_depths
 from aerie.scheduler.planner.costs import StepCosts
 from aerie.scheduler.planner.goodput import Goodput
@@ -23,20 +23,12 @@ from tests.scheduler.planner.planners import CHAINS, SPEC, Chaos, costs, decided
 )
 def test_random_shapes_change_no_text(tail, overlap, stalls):
     """And the plans say rightly what is in the tails, also where steps of rows commit nothing."""
-    source = random.Random(tail)
     requests = random_requests(200, seed=tail, longest=24, answer=30)
     capacity = fakes.capacity(rows=8, pages=40, tail=tail)
     lane = fakes.DelayedLane(fakes.FakeWorker(capacity, stalls=stalls), 0)
     own = planner(kind=Chaos)
     driver = Driver(lane=lane, spec=SPEC, overlap=overlap, max_waiting=300, prefill_chunk=7, planner=own)
-    waiting = list(requests)
-    while waiting or not driver.scheduler.idle:
-        if waiting and source.random() < 0.4:
-            driver.submit(waiting.pop())
-        if source.random() < 0.02:
-            driver.submit(Abort(id=source.choice(requests).id))
-        driver.iterate()
-    driver.scheduler.check()
+    driver.trickle(requests, random.Random(tail))
     rested = sum(plan.resting is not None and plan.resting.any() for plan in driver.worker.plans)
     came_back = sum(plan.behind is not None and plan.behind.any() for plan in driver.worker.plans)
     assert bool(rested) == bool(came_back) == bool(tail), "a test without rests shows nothing of them"
