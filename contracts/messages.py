@@ -144,6 +144,8 @@ class PlannerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens by which plain decoding would have been ahead, over the steps in which it would."""
     resting_seconds: float
     """Seconds of steps that drafted nothing."""
+    recomputed: int
+    """Rows that computed their tokens again so that drafts could be made for them."""
     calibration_error: float
     """Recent mean of |predicted - accepted| over the predicted nodes of a step."""
     reason: str = ""

@@ -20,21 +20,24 @@ SPREAD = 64
 class Chains:
     """For up to `rows` rows and the given depths, ascending."""
 
-    def __init__(self, costs: StepCosts, depths: tuple[int, ...], objective: Objective, *, rows: int) -> None:
+    def __init__(
+        self, costs: StepCosts, depths: tuple[int, ...], objective: Objective, *, rows: int, unsure: bool = False
+    ) -> None:
+        """`unsure`: whether heads may end chains."""
         self.depths = depths
         self._costs = costs
         self._choice = ChainChoice(rows, depths, objective)
         self._last = np.array(depths) - 1
         self._levels = Reach(depths[-1])
         """Levels of a step that are drafted: until the head is unsure of all rows."""
-        self._doubts = Doubts(depths[-1])
+        self._doubts = Doubts(depths[-1], unsure=unsure)
         self._draft = np.zeros(len(depths) * (rows + 1))
         self._ramp = np.arange(rows + 1, dtype=np.float64)
 
     def best(self, chances: Doubles, rows: int, context: float, behind: int) -> Chosen:
         """chances [n, deepest] that the nodes of rows that may draft are accepted."""
         count, costs = len(chances), self._costs
-        _, fixed, each = self._drafting(count, rows, context, np.add.reduce(chances, axis=0) / max(count, 1))
+        fixed, each = self._drafting(count, rows, context)
         draft = self._draft[: len(self.depths) * (count + 1)].reshape(len(self.depths), count + 1)
         np.multiply(each[:, None], self._ramp[: count + 1], out=draft)
         draft += fixed[:, None] + self.catching_up(behind) / SPREAD
@@ -43,7 +46,8 @@ class Chains:
 
     def of_like(self, chances: Doubles, count: int, rows: int, context: float) -> Chosen:
         """The most tokens a second if `count` of `rows` rows, of the same chances [deepest], all draft to one depth."""
-        verified, fixed, each = self._drafting(count, rows, context, chances)
+        fixed, each = self._drafting(count, rows, context)
+        verified = np.add.accumulate(1.0 - self._doubts.spared * (1.0 - chances))[self._last]  # nodes of a row
         most = min(rows + count * self.depths[-1], self._costs.most_tokens)
         nodes = np.minimum(np.rint(rows + count * verified), most).astype(np.int64)
         seconds = self._costs.table(rows, context, most + 1)[nodes] + fixed + count * each
@@ -80,14 +84,11 @@ class Chains:
         self._levels.note(*levels_of(drafts), rows)
         self._doubts.note(labels, len(drafts))
 
-    def _drafting(self, count: int, rows: int, context: float, chances: Doubles) -> tuple[Doubles, Doubles, Doubles]:
-        """[depths] each: nodes beyond its root that are verified of a row of these `chances` [deepest]; what drafting
-        for so many rows takes; and what each row adds, with the extend of its root and what it adds to the verifying
-        pass.
+    def _drafting(self, count: int, rows: int, context: float) -> tuple[Doubles, Doubles]:
+        """[depths] each: what drafting for so many rows takes; and what each row adds, with the extend of its root and
+        what it adds to the verifying pass.
         """
-        levels = self._levels.levels(count)[self._last]
-        verified = np.add.accumulate(1.0 - self._doubts.spared * (1.0 - chances))[self._last]
+        passes = np.maximum(self._levels.levels(count)[self._last] - 1.0, 0.0)
         fixed, first, level, node = self._costs.draft_rates()
-        passes = np.maximum(levels - 1.0, 0.0)
         each = first + self._costs.pair + self._costs.several(rows, context)
-        return verified, fixed + level * passes, each + node * passes
+        return fixed + level * passes, each + node * passes

@@ -47,7 +47,8 @@ class Goodput:
         self._places = Places(rows)
         widths = [1, *(shape.topk for shape in trees)]
         self.survival = Survival(self._places.count, widths, deepest, most=HELD * max(rows, 8))
-        self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows)
+        unsure = spec.confidence_threshold > 0
+        self.chains = Chains(costs, depths, Objective(spec.objective), rows=rows, unsure=unsure)
         self._predicted = Predictions(costs, self.guard)
         self._candidates = Candidates(self.chains, self.survival, trees, rows=rows)
         self._trials = Trials()
@@ -99,7 +100,9 @@ class Goodput:
     def recomputes(self, asked: Asked, *, headed: int) -> bool:
         """Whether a row without head KV computes its tokens again to get it: see `keeping`."""
         self._planned.tell()
-        return self._keeping.recomputes(asked, drafting=self._drafting(headed))
+        pays = self._keeping.recomputes(asked, drafting=self._drafting(headed))
+        self._outcome.recomputed += pays
+        return pays
 
     def _drafting(self, headed: int) -> int:
         """How many rows draft now, of so many that may."""

@@ -29,8 +29,6 @@ from aerie.scheduler.planner.trials import LUCK, LUCKY, Trials
 
 _RATE = 1 / 32
 """What one more prompt counts for in their mean."""
-_LATE = 1.0
-"""Steps in which a row commits nothing, since it is known one step late that its answer has ended."""
 _LEAST = 1e-3
 """A gain below is as bad: drafting steps then take longer than any that could be worth it."""
 
@@ -69,6 +67,10 @@ class _Promise:
     """Seconds of a pass that reads prompts, beside its tokens."""
     slower: float
     """Steps take so many times what the costs say."""
+    late: float
+    """Steps that a row takes part in once its answer has ended, since that is known one step late: as a share of one,
+    since a device that skips rows which have ended needs the time of the others alone.
+    """
     until: int
     """The step until which it holds."""
 
@@ -78,17 +80,18 @@ class _Promise:
         """
         slower = self.tokens * self.plain / max(self.gain, _LEAST) - self.plain  # a drafting step than a plain one
         steps = self.steps(tokens)
-        return (_LATE + tokens) * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
+        plain = self.late + tokens
+        return plain * (self.plain + drafting * slower) - steps * (self.plain + slower + drafting * slower)
 
     def steps(self, tokens: float) -> float:
         """Drafting steps of an answer of so many tokens: the last one commits half."""
-        return _LATE + (tokens + (self.tokens - 1.0) / 2.0) / self.tokens
+        return self.late + (tokens + (self.tokens - 1.0) / 2.0) / self.tokens
 
     def saved_by_all(self, tokens: float, rows: int) -> float:
         """The same, and what is saved by reading more prompts in a pass, if all of so many rows draft beside none that
         does. Between two decode steps lies one pass over prompts.
         """
-        plain, drafting = _share_of_a_pass(rows, _LATE + tokens), _share_of_a_pass(rows, self.steps(tokens))
+        plain, drafting = _share_of_a_pass(rows, self.late + tokens), _share_of_a_pass(rows, self.steps(tokens))
         return self.saved(tokens, 0.0) + rows * self.reading * (plain - drafting)
 
 
@@ -212,6 +215,13 @@ class Keeping:
             self._costs.prompt_token(),
             self._costs.prompt_pass(),
             self._guard.corrected(1.0, rows, drafts=False),
+            self._late(rows, context),
             now + min(max(now // 2, 1), 2 * HELD),
         )
         return promise
+
+    def _late(self, rows: int, context: int) -> float:
+        """What a step of so many rows takes whatever rows it has, as a share of all that it takes."""
+        half, costs = max(rows // 2, 1), self._costs
+        once, twice = (costs.plain(count, context * count / rows) for count in (half, 2 * half))
+        return min(max((2.0 * once - twice) / costs.plain(rows, context), 0.0), 1.0)

@@ -35,6 +35,8 @@ class Outcome:
     regret_tokens: float = 0.0
     """Tokens by which plain decoding would have been ahead, summed over the steps in which it would."""
     resting_seconds: float = 0.0
+    recomputed: int = 0
+    """Rows that computed their tokens again to get head KV."""
     _ended: float = 0.0
     """When the last step of any kind had its answer."""
 
@@ -79,6 +81,7 @@ class Outcome:
             seconds=self.seconds,
             regret_tokens=self.regret_tokens,
             resting_seconds=self.resting_seconds,
+            recomputed=self.recomputed,
             calibration_error=self.error,
             reason=self.reason,
             gain=self.gain,

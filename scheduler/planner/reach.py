@@ -16,6 +16,8 @@ _MEMORY = 0.98
 _PRIOR = 2.0
 """Samples that a level without any counts for, each of them like the mean of all levels."""
 _SIZES = 8
+_SPARED = 0.75
+"""The share of failing nodes that heads keep from being verified, before any step has shown it."""
 
 
 class Reach:
@@ -57,10 +59,12 @@ class Doubts:
     is unsure of them. So what is planned for a row that accepts little costs little.
     """
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int, *, unsure: bool) -> None:
+        """`unsure`: whether heads may end chains at all."""
         self._unverified, self._failed = np.zeros((2, depth))
         """Decayed counts of such nodes, and of all that were not accepted."""
-        self.spared = np.zeros(depth)
+        self._first = _SPARED if unsure else 0.0
+        self.spared = np.full(depth, self._first)
         self._before = np.arange(depth)
 
     def note(self, labels: Labels, steps: int) -> None:
@@ -70,7 +74,7 @@ class Doubts:
         for counts, came in ((self._unverified, labels.drafted), (self._failed, labels.accepted)):
             counts *= memory
             counts += np.count_nonzero(planned & (came[:, None] <= self._before), axis=0)
-        mean = float(self._unverified.sum()) / (float(self._failed.sum()) + _PRIOR)
+        mean = (float(self._unverified.sum()) + _PRIOR * self._first) / (float(self._failed.sum()) + _PRIOR)
         np.divide(self._unverified + _PRIOR * mean, self._failed + _PRIOR, out=self.spared)
         np.minimum(self.spared, 1.0, out=self.spared)
 

@@ -96,6 +96,7 @@ class State(Collector):
             ("planned_seconds", "Seconds that they took", now.seconds),
             ("regret_tokens", "Tokens that plain decoding would have been ahead by, where it would", now.regret_tokens),
             ("resting_seconds", "Seconds of decode steps that drafted nothing", now.resting_seconds),
+            ("recomputed_requests", "Requests that computed their tokens again to be drafted for", now.recomputed),
         ]
         yield from self._sums(sums, "spec_decode_")
 

@@ -219,6 +219,7 @@ class FakeScheduler:
                 seconds=0.6,
                 regret_tokens=0.25,
                 resting_seconds=0.1,
+                recomputed=2,
                 calibration_error=0.05,
                 reason="drafts promise more",
                 gain=1.25,

@@ -1,6 +1,7 @@
 """Head KV: what drafts promise is asked again as steps teach, and learned from even while no row may draft."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -88,6 +89,24 @@ def test_at_rest_all_requests_begin_to_draft_or_none(usual, begin):
     asked = {"answer": 40, "headed": 7}
     assert pays(keeping, 8, 0.0, 800, prompt=usual, **asked) == begin
     assert [pays(keeping, 8, 0.0, 800, prompt=prompt, **asked) for prompt in (20, 150)] == [begin, begin]
+
+
+def test_a_row_whose_answer_has_ended_takes_what_a_step_takes_whatever_rows_it_has():
+    """One step late it is known that it has. A device that skips it spares its part."""
+    fixed, (shared, _) = costs().plain(1, 0), kept(rows=8)
+    apart = costs(per_token=1e-3)
+    each, _ = kept(rows=8, per_token=1e-3)
+    assert shared._promise(8, 0.0, 800).late == pytest.approx(1.0, abs=0.05)
+    assert each._promise(8, 0.0, 800).late == pytest.approx(fixed / apart.plain(8, 800), rel=0.2)
+    assert each._promise(1, 0.0, 100).late > each._promise(7, 0.0, 700).late > 0.0
+
+
+def test_short_answers_of_many_rows_pay_where_ended_rows_are_skipped():
+    """Of an answer of so few tokens, a whole drafting step at its end would be more than drafts save."""
+    keeping, _ = kept(rows=8, per_token=1e-3, pair=1e-6)
+    promise = keeping._promise(8, 0.0, 800)
+    late = replace(promise, late=1.0)
+    assert promise.saved(16, 0.0) > late.saved(16, 0.0) + 0.5 * (late.tokens * late.plain / late.gain - late.plain)
 
 
 def again(keeping, prompt, answer, *, rows=8, answered=0, drafting=7):

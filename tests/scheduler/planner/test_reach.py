@@ -29,12 +29,17 @@ def test_a_head_that_is_unsure_from_the_first_level_on_has_hardly_any():
 
 
 def test_what_fails_and_is_not_verified_is_spared():
-    doubts, every = Doubts(4), np.full(400, 4)
+    doubts, every = Doubts(4, unsure=True), np.full(400, 4)
+    assert doubts.spared.min() == doubts.spared.max() > 0.5, "before any step, heads are thought to know what fails"
     doubts.note(Labels(0 * every, 0 * every + 1, every, 0 * every + 2), 4)
     assert doubts.spared[1:].tolist() == pytest.approx([0.0, 1.0, 1.0], abs=0.01)
     assert 0.5 < doubts.spared[0] < 0.7, "nothing fails at the first level: it is like the mean of all"
     doubts.note(Labels(0 * every, 0 * every + 1, every, every), 400)
     assert doubts.spared[1:].max() < 0.01
+
+
+def test_nothing_is_spared_where_heads_cannot_end_chains():
+    assert not Doubts(4, unsure=False).spared.any()
 
 
 def test_steps_count_together_as_they_do_one_after_the_other():
