@@ -15,7 +15,7 @@ from aerie.scheduler.planner.keeping import Asked, Keeping
 from aerie.scheduler.planner.predictions import Predictions
 from aerie.scheduler.planner.survival import Survival
 from aerie.scheduler.planner.trials import Trials
-from tests.scheduler.planner.planners import CHAINS, costs, pays
+from tests.scheduler.planner.planners import CHAINS, costs, pays, planner
 
 
 def kept(learn=lambda: None, rows=4, **fields):
@@ -101,7 +101,7 @@ def test_a_row_whose_answer_has_ended_takes_what_a_step_takes_whatever_rows_it_h
     assert each._promise(1, 0.0, 100).late > each._promise(7, 0.0, 700).late > 0.0
 
 
-def test_short_answers_of_many_rows_pay_where_ended_rows_are_skipped():
+def test_drafts_save_more_of_a_short_answer_where_ended_rows_are_skipped():
     """Of an answer of so few tokens, a whole drafting step at its end would be more than drafts save."""
     keeping, _ = kept(rows=8, per_token=1e-3, pair=1e-6)
     promise = keeping._promise(8, 0.0, 800)
@@ -121,6 +121,14 @@ def test_a_row_computes_its_tokens_again_if_that_frees_it_soon_enough():
     assert not again(keeping, 100, 4), "all the others wait while it does"
     assert not again(keeping, 100, 100, answered=127), "answers of so many tokens are over soon"
     assert not again(keeping, 6000, 100)
+
+
+def test_rows_that_do_so_are_counted():
+    goodput = planner(per_token=1e-5, pair=1e-6)
+    pays(goodput, 8, 0.0, 800, prompt=100, answer=100)
+    for answer in (100, 4, 100):
+        goodput.recomputes(Asked(8, 0.0, 800, 100, answer), headed=7)
+    assert goodput.outcome.snapshot().recomputed == 2, "one was too short"
 
 
 def test_alone_it_does_so_too():
