@@ -29,10 +29,9 @@ class Exploring:
         self._fills = self._steps = 0
         """Steps in which rows may still get heads, and may still draft."""
 
-    @property
-    def on(self) -> bool:
-        """Whether requests that are admitted now keep head KV for it."""
-        return self._fills > 0 and self._guard.keeps()
+    def on(self, rows: int) -> bool:
+        """Whether requests that are admitted now, as one of so many rows, keep head KV for it."""
+        return self._fills > 0 and self._guard.keeps(rows)
 
     def drafts(self, headed: int, rows: int) -> bool:
         """Whether the `headed` ones of so many rows draft in the next steps."""

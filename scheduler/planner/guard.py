@@ -7,8 +7,10 @@ ones, or takes out what it was behind; each plain step pays in a little. Where t
 but trials. So drafting never loses more than START steps and a share of SAVED of the time, however wrong the
 predictions are.
 
-What prompts pay for their head's KV stands in an account of its own, which drafts of any batch repay: they must bring
-what that costs. It is paid at once and comes back later, so drafting goes on while this account is empty.
+What prompts pay for their head's KV stands in accounts of its own, which drafts must repay: they must bring what that
+costs. It is paid at once and comes back later, so drafting goes on while these are empty. One is for all batches, since
+a prompt may be read beside few rows and draft beside many; and one for each size, since what many short answers have
+not repaid says nothing of one long answer. Either may pay.
 """
 
 import math
@@ -21,9 +23,13 @@ START, MOST = 8.0, 16.0
 SAVED = 0.005
 """What each step without drafts pays in."""
 SAVED_KEPT = 0.002
-"""The same into the account of head KV: what that may cost while nothing is drafted, as a share of the time."""
+"""The same into the accounts of head KV: what that may cost while nothing is drafted, as a share of the time."""
 MOST_KEPT = 32.0
-"""Of the account of head KV, either way: many prompts may come at once."""
+"""Of an account of head KV, either way: many prompts may come at once."""
+START_KEPT = 4.0
+"""Plain steps in a new account of head KV for one size of batch: of one long prompt, or of some short ones. The one for
+all begins with START.
+"""
 WORST = 1.5
 """No step is behind by more: the rest is a pause of the machine."""
 
@@ -38,6 +44,7 @@ class Guard:
         self._scales = [Scales() for _ in range(BUCKETS)]
         self._accounts = [START] * BUCKETS
         self._kept = START
+        self._kept_of = [START_KEPT] * BUCKETS
 
     def corrected(self, seconds: float, rows: int, *, drafts: bool) -> float:
         return seconds * self._scales[bucket_of(rows)].ratio(drafts=drafts)
@@ -46,17 +53,17 @@ class Guard:
         """Whether drafting with so many rows has not lost too much."""
         return self._accounts[bucket_of(rows)] > 0.0
 
-    def keeps(self) -> bool:
-        """Whether drafts have brought what the head's KV of prompts has cost."""
-        return self._kept > 0.0
+    def keeps(self, rows: int) -> bool:
+        """Whether drafts have brought what the head's KV of prompts has cost: all, or that beside so many rows."""
+        return self._kept > 0.0 or self._kept_of[bucket_of(rows)] > 0.0
 
     def affords(self, steps: float) -> bool:
         """Whether head KV may cost so many plain steps at once."""
         return self._kept >= steps
 
-    def keep(self, steps: float) -> None:
-        """Books head KV that costs so many plain steps."""
-        self._kept = max(self._kept - steps, -MOST_KEPT)
+    def keep(self, rows: int, steps: float) -> None:
+        """Books head KV that costs so many plain steps of so many rows."""
+        self._book(rows, -steps)
 
     def account(self, rows: int) -> float:
         return self._accounts[bucket_of(rows)]
@@ -77,6 +84,15 @@ class Guard:
         if drafts:
             gained = tokens / rows - seconds / plain if plain > 0.0 else 0.0
             kept = gained = max(gained, -WORST * steps) if math.isfinite(gained) else 0.0
-        self._accounts[size] = min(max(self._accounts[size] + gained, -MOST), MOST)
-        self._kept = min(max(self._kept + kept, -MOST_KEPT), MOST_KEPT)
+        self._accounts[size] = _within(self._accounts[size] + gained, MOST)
+        self._book(rows, kept)
         return gained
+
+    def _book(self, rows: int, steps: float) -> None:
+        size, kept = bucket_of(rows), self._kept_of
+        self._kept = _within(self._kept + steps, MOST_KEPT)
+        kept[size] = _within(kept[size] + steps, MOST_KEPT)
+
+
+def _within(steps: float, most: float) -> float:
+    return min(max(steps, -most), most)

@@ -152,27 +152,27 @@ class Keeping:
         cost = (seconds + promise.slower * asked.again * promise.token) / plain
         self.promised = promise.gain
         self.cost += (_RATE if self.cost else 1.0) * (min(cost, MOST_KEPT) - self.cost)
-        if guard.allows(rows) and guard.keeps():
+        if guard.allows(rows) and guard.keeps(rows):
             pays = self._pays(promise, tokens, seconds, rows - 1, drafting)
             if pays or (promise.lucky - 1.0 - MARGIN) * plain * tokens * LUCKY > seconds:
-                guard.keep(cost)
+                guard.keep(rows, cost)
                 return True
-        if self._exploring.on:
-            guard.keep(cost)
+        if self._exploring.on(rows):
+            guard.keep(rows, cost)
             return True
         return headed < self._trials.heads and self._trials.keep(cost)
 
     def recomputes(self, asked: Asked, *, drafting: int) -> bool:
         """Whether a row without head KV computes its tokens again to get it. `drafting` of the other rows draft now."""
         guard, costs, rows = self._guard, self._costs, asked.rows
-        if not costs.ready or not guard.allows(rows) or not guard.keeps():
+        if not costs.ready or not guard.allows(rows) or not guard.keeps(rows):
             return False
         promise, prompt = self._promise(rows, asked.temperature, asked.context + asked.prompt), asked.prompt
         seconds = promise.slower * (promise.reading + prompt * promise.token + costs.catch_up(prompt))
         left = self.answers.left(asked.answered, asked.answer)
         pays = self._pays(promise, left, seconds, rows - 1, drafting)
         if pays:
-            guard.keep(seconds / promise.plain)
+            guard.keep(rows, seconds / promise.plain)
         return pays
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:

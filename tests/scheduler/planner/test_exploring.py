@@ -18,7 +18,7 @@ def rested(
     """Steps at rest until requests keep head KV for it."""
     for steps in range(1, most):
         exploring.note(ROWS, drafts=False, trial=False, promised=promised, cost=cost)
-        if exploring.on:
+        if exploring.on(ROWS):
             return steps
     return None
 
@@ -26,7 +26,7 @@ def rested(
 def ended(exploring: Exploring) -> int:
     """Steps in which rows draft until it is over."""
     steps = 0
-    while exploring.on and exploring.drafts(ROWS // 2, ROWS):
+    while exploring.on(ROWS) and exploring.drafts(ROWS // 2, ROWS):
         exploring.note(ROWS, drafts=True, trial=False, promised=0.95, cost=0.0)
         steps += 1
     return steps
@@ -35,7 +35,7 @@ def ended(exploring: Exploring) -> int:
 def test_most_rows_draft_for_some_steps_after_a_long_rest_and_later_after_longer_ones() -> None:
     exploring, rests = Exploring(Guard()), []
     for _ in range(8):
-        assert not exploring.on and not exploring.drafts(ROWS, ROWS)
+        assert not exploring.on(ROWS) and not exploring.drafts(ROWS, ROWS)
         rests.append(rested(exploring))
         assert not exploring.drafts(ROWS // 2 - 1, ROWS), "too few rows have a head"
         assert ended(exploring) == STEPS
@@ -47,7 +47,7 @@ def test_it_ends_where_rows_get_no_heads() -> None:
     rested(exploring)
     for _ in range(1000):
         exploring.note(ROWS, drafts=False, trial=False, promised=0.95, cost=0.0)
-    assert not exploring.on and not exploring.drafts(ROWS, ROWS)
+    assert not exploring.on(ROWS) and not exploring.drafts(ROWS, ROWS)
 
 
 def test_drafts_of_their_own_begin_the_count_anew() -> None:
@@ -81,8 +81,8 @@ def test_it_does_not_go_on_with_an_empty_account(account: str) -> None:
         assert guard.account(ROWS) < START and rested(exploring) is None
         return
     rested(exploring)
-    guard.keep(MOST_KEPT)
-    assert not exploring.on
+    guard.keep(ROWS, MOST_KEPT)
+    assert not exploring.on(ROWS)
 
 
 def test_rows_draft_one_level_then_even_where_a_tree_would_be_the_best_draft() -> None:
@@ -91,7 +91,7 @@ def test_rows_draft_one_level_then_even_where_a_tree_would_be_the_best_draft() -
     goodput._exploring._fills = goodput._exploring._steps = STEPS
     goodput._held.end()
     shapes = decided(goodput, rows=2, steps=STEPS)
-    assert set(shapes) == {TRIED} and not goodput._exploring.on
+    assert set(shapes) == {TRIED} and not goodput._exploring.on(2)
     assert not goodput._held.planned.trial and goodput.outcome.reason == "learns what drafts cost"
     goodput._held.end()
     assert decided(goodput, rows=2) == [NO_DRAFT], "it does not pay, as was expected"

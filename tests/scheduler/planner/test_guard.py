@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from aerie.scheduler.planner.guard import MOST, SAVED, SAVED_KEPT, START, Guard, bucket_of
+from aerie.scheduler.planner.guard import MOST, MOST_KEPT, SAVED, SAVED_KEPT, START, START_KEPT, Guard, bucket_of
 
 
 def compared(guard: Guard, times: int, *, plain: float, drafting: float) -> None:
@@ -85,8 +85,8 @@ def test_past_gains_pay_for_few_losses():
 def test_head_kv_that_no_draft_repays_is_kept_ever_less():
     guard, kept = Guard(), 0
     for _ in range(2000):
-        if guard.keeps():
-            guard.keep(0.5)
+        if guard.keeps(16):
+            guard.keep(16, 0.5)
             kept += 1
         guard.settle(16, 1, 16, 1e-3, 1e-3, drafts=False)
     assert START - 1 < 0.5 * kept <= START + 1 + SAVED_KEPT * 2000
@@ -94,10 +94,19 @@ def test_head_kv_that_no_draft_repays_is_kept_ever_less():
 
 def test_drafts_of_any_batch_repay_head_kv():
     guard = Guard()
-    guard.keep(2 * START)
-    assert not guard.keeps() and guard.allows(4), "what is paid already does not end drafting"
-    guard.settle(4, 20, 120, 20e-3, 1e-3, drafts=True)
-    assert guard.keeps()
+    guard.keep(4, 2 * START)
+    assert not guard.keeps(4) and guard.allows(4), "what is paid already does not end drafting"
+    guard.settle(16, 20, 1920, 80e-3, 4e-3, drafts=True)
+    assert guard.keeps(4)
+
+
+def test_what_many_rows_have_not_repaid_keeps_no_single_one_from_a_head():
+    guard = Guard()
+    guard.keep(8, MOST_KEPT)
+    assert not guard.keeps(8) and not guard.keeps(15), "batches of one size share an account"
+    assert guard.keeps(1)
+    guard.keep(1, START_KEPT)
+    assert not guard.keeps(1), "its own is empty, too"
 
 
 def test_sizes():

@@ -9,7 +9,7 @@ from aerie.contracts.shape import chain_depths
 from aerie.scheduler.planner.chains import Chains
 from aerie.scheduler.planner.choice import Objective
 from aerie.scheduler.planner.exploring import Exploring
-from aerie.scheduler.planner.guard import START, Guard
+from aerie.scheduler.planner.guard import MOST_KEPT, START, Guard
 from aerie.scheduler.planner.held import HELD
 from aerie.scheduler.planner.keeping import Asked, Keeping
 from aerie.scheduler.planner.predictions import Predictions
@@ -138,6 +138,16 @@ def test_alone_it_does_so_too():
 def test_no_row_does_so_for_drafts_that_do_not_pay():
     keeping, _ = kept(rows=8, level=2e-3)
     assert not again(keeping, 10, 100)
+
+
+def test_one_long_answer_gets_a_head_though_many_short_ones_have_not_repaid_theirs():
+    keeping, _ = kept(rows=8)
+    long = {"prompt": 200, "answer": 200, "headed": 0}
+    keeping._trials.budget = keeping._trials._first = 0.0  # no trial pays
+    keeping._guard.keep(8, MOST_KEPT)
+    assert not pays(keeping, 8, 0.0, 800, **long) and pays(keeping, 1, 0.0, 0, **long)
+    keeping._guard.keep(1, MOST_KEPT)
+    assert not pays(keeping, 1, 0.0, 0, **long), "neither account can pay"
 
 
 def test_the_account_of_head_kv_pays_for_what_is_computed_again():
