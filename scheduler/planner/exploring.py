@@ -57,4 +57,4 @@ class Exploring:
 
     def _affords(self, rows: int, cost: float) -> bool:
         """Whether the accounts can pay: that of drafts, and that of head KV for the rows that must get some."""
-        return self._guard.account(rows) >= START and self._guard.affords(_SHARE * rows * cost)
+        return self._guard.account(rows) >= START and self._guard.affords(rows, _SHARE * rows * cost)

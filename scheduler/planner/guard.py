@@ -55,11 +55,11 @@ class Guard:
 
     def keeps(self, rows: int) -> bool:
         """Whether drafts have brought what the head's KV of prompts has cost: all, or that beside so many rows."""
-        return self._kept > 0.0 or self._kept_of[bucket_of(rows)] > 0.0
+        return self._credit(rows) > 0.0
 
-    def affords(self, steps: float) -> bool:
-        """Whether head KV may cost so many plain steps at once."""
-        return self._kept >= steps
+    def affords(self, rows: int, steps: float) -> bool:
+        """Whether head KV may cost so many plain steps of so many rows at once."""
+        return self._credit(rows) >= steps
 
     def keep(self, rows: int, steps: float) -> None:
         """Books head KV that costs so many plain steps of so many rows."""
@@ -87,6 +87,9 @@ class Guard:
         self._accounts[size] = _within(self._accounts[size] + gained, MOST)
         self._book(rows, kept)
         return gained
+
+    def _credit(self, rows: int) -> float:
+        return max(self._kept, self._kept_of[bucket_of(rows)])
 
     def _book(self, rows: int, steps: float) -> None:
         size, kept = bucket_of(rows), self._kept_of

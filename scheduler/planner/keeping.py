@@ -163,17 +163,20 @@ class Keeping:
         return headed < self._trials.heads and self._trials.keep(cost)
 
     def recomputes(self, asked: Asked, *, drafting: int) -> bool:
-        """Whether a row without head KV computes its tokens again to get it. `drafting` of the other rows draft now."""
+        """Whether a row without head KV computes its tokens again to get it. `drafting` of the other rows draft now.
+
+        It leaves no debt: that of one long row would keep all requests after it from drafting, until rests have paid.
+        """
         guard, costs, rows = self._guard, self._costs, asked.rows
         if not costs.ready or not guard.allows(rows) or not guard.keeps(rows):
             return False
         promise, prompt = self._promise(rows, asked.temperature, asked.context + asked.prompt), asked.prompt
         seconds = promise.slower * (promise.reading + prompt * promise.token + costs.catch_up(prompt))
-        left = self.answers.left(asked.answered, asked.answer)
-        pays = self._pays(promise, left, seconds, rows - 1, drafting)
-        if pays:
-            guard.keep(rows, seconds / promise.plain)
-        return pays
+        cost, left = seconds / promise.plain, self.answers.left(asked.answered, asked.answer)
+        if not guard.affords(rows, cost) or not self._pays(promise, left, seconds, rows - 1, drafting):
+            return False
+        guard.keep(rows, cost)
+        return True
 
     def _pays(self, promise: _Promise, tokens: float, own: float, others: int, drafting: int) -> bool:
         """Whether head KV, of `own` seconds, saves time over an answer of so many tokens, beside so many others of

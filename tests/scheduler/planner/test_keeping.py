@@ -152,5 +152,15 @@ def test_one_long_answer_gets_a_head_though_many_short_ones_have_not_repaid_thei
 
 def test_the_account_of_head_kv_pays_for_what_is_computed_again():
     keeping, _ = kept(rows=8, per_token=1e-5, pair=1e-6)
-    times = sum(again(keeping, 400, 100) for _ in range(99))
+    times = sum(again(keeping, 200, 100) for _ in range(99))
     assert 1 < times < 9, "drafts must bring in what the first ones cost"
+
+
+def test_no_row_computes_so_much_again_that_others_get_no_head():
+    """One debt would keep all requests that come from drafting, until rests have paid for it."""
+    keeping, _ = kept(rows=8, per_token=1e-5, pair=1e-6)
+    assert again(keeping, 400, 100)
+    keeping._guard = keeping._predicted.guard = guard = Guard()
+    guard.keep(8, 0.9 * START)
+    assert guard.keeps(8) and not again(keeping, 400, 100), "it would pay, and the account cannot"
+    assert pays(keeping, 8, 0.0, 800, prompt=100, answer=100, drafting=7)
