@@ -158,9 +158,8 @@ def test_the_account_of_head_kv_pays_for_what_is_computed_again():
 
 def test_no_row_computes_so_much_again_that_others_get_no_head():
     """One debt would keep all requests that come from drafting, until rests have paid for it."""
-    keeping, _ = kept(rows=8, per_token=1e-5, pair=1e-6)
-    assert again(keeping, 400, 100)
-    keeping._guard = keeping._predicted.guard = guard = Guard()
-    guard.keep(8, 0.9 * START)
-    assert guard.keeps(8) and not again(keeping, 400, 100), "it would pay, and the account cannot"
-    assert pays(keeping, 8, 0.0, 800, prompt=100, answer=100, drafting=7)
+    (rich, _), (keeping, _) = (kept(rows=8, per_token=1e-5, pair=1e-6) for _ in range(2))
+    keeping._guard.keep(8, 0.5 * START)
+    keeping._trials.budget = keeping._trials._first = 0.0  # no trial pays
+    assert again(rich, 400, 100) and not again(keeping, 400, 100), "it would pay, and the account cannot"
+    assert pays(keeping, 8, 0.0, 800, prompt=100, answer=100, headed=7, drafting=7)
