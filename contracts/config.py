@@ -31,8 +31,8 @@ class ModelConfig(Section):
     served_name: str | None = None
     """Name under /v1/models; by default the folder's name or the hub id."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """`auto` is the checkpoint's dtype if the device computes it natively, else float32 on a CPU and float16 on a GPU.
-    """
+    """`auto` is the checkpoint's dtype if the device computes it natively, and bfloat16 also if a CPU's C++ kernels
+    serve, which widen it while they read it; else float32 on a CPU and float16 on a GPU."""
     weights: Literal["safetensors", "dummy"] = "safetensors"
     """`dummy` draws random weights of the shapes that config.json gives, for the head too; for measurements only."""
     quantization: Literal["none", "int8"] = "none"

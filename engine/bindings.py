@@ -29,6 +29,8 @@ class Kernels:
     """What multiplies by the weights; `str` gives it for users, once a model is loaded."""
     chosen: str | None = None
     """Why that was chosen, for users; None if there was no choice."""
+    widens: bool = False
+    """Whether they widen bf16 while they read it, so that a device without units for it computes it as fast as fp32."""
 
     def __getitem__(self, reference: Callable[P, T]) -> Callable[P, T]:
         return self.replaced.get(reference, reference)

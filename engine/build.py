@@ -185,7 +185,7 @@ def mask_threads() -> int:
 def build_plain_worker(config: Config, kernels: Kernels = REFERENCES) -> PlainWorker:
     """A worker without a draft head."""
     model = read_target(config)
-    sizes = plan_sizes(config, model)
+    sizes = plan_sizes(config, model, kernels=kernels)
     target = load_target(config, model, sizes, kernels=kernels)
     capacity = make_capacity(config, target, sizes, kernels=kernels)
     state = make_state(

@@ -10,6 +10,7 @@ import torch
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
+from aerie.engine.bindings import REFERENCES, Kernels
 from aerie.engine.device import free_bytes, resolve_device, resolve_dtype
 from aerie.engine.model.config import ModelConfig
 from aerie.engine.state.edit_tables import edit_bytes
@@ -50,10 +51,17 @@ class HeadSizes:
     """Elements of the taps of one token."""
 
 
-def plan_sizes(config: Config, model: ModelConfig, *, reserve: int = 1, head: HeadSizes = HeadSizes()) -> Sizes:
+def plan_sizes(
+    config: Config,
+    model: ModelConfig,
+    *,
+    reserve: int = 1,
+    head: HeadSizes = HeadSizes(),
+    kernels: Kernels = REFERENCES,
+) -> Sizes:
     """`reserve`: slots past a row's bound that a step may write. Raises ConfigError if the deployment does not fit."""
     device = resolve_device(config)
-    dtype = resolve_dtype(config, model.dtype, device)
+    dtype = resolve_dtype(config, model.dtype, device, kernels)
     max_length = config.model.max_length or model.max_positions
     if max_length > model.max_positions:
         raise ConfigError(

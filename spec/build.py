@@ -56,12 +56,13 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     check_simulation(config.spec)
     device = resolve_device(config)
     kind = kind_of(folder)
-    dtype = resolve_dtype(config, model.dtype, device)
+    dtype = resolve_dtype(config, model.dtype, device, kernels)
     checkpoint = kind.open(folder, Deployment(config, model, dtype, device, kernels))
     needs = checkpoint.needs
     reserve = reserved_slots(config.spec, needs.scratch_slots)
     tail, taps = tail_size(config, needs), len(needs.taps) * model.hidden_size
-    sizes = plan_sizes(config, model, reserve=reserve, head=HeadSizes(needs.kv_numbers, checkpoint.bytes, tail, taps))
+    head = HeadSizes(needs.kv_numbers, checkpoint.bytes, tail, taps)
+    sizes = plan_sizes(config, model, reserve=reserve, head=head, kernels=kernels)
     target = load_target(config, model, sizes, needs.taps, kernels)
     drafter = checkpoint.load(target, sizes)
     tails = make_tails(sizes, tail, taps) if tail else None

@@ -69,6 +69,7 @@ def cpp_kernels(choice: Choice | None = None) -> Kernels:
         name=library_name(),
         products=product,
         chosen=None if choice is None else choice.why,
+        widens=choice is not None and choice.way.ours,
     )
 
 

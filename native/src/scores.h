@@ -81,11 +81,18 @@ inline void mix_some(const Line* lines, long first, long count, long offset, Slo
     for (int part = 0; part < Count; ++part) store(lines[line].mixed + (First + part) * kLanes, kept[line][part]);
 }
 
+// Vectors of a value at a time, of `parts` that are left: their sums for each of `lines` lines and the vectors themselves
+// have registers, beside a weight and what else the loop needs. In equal shares.
+constexpr int parts_at_once(int lines, int parts) {
+  const int most = static_cast<int>(kRegisters - 2) / (lines + 1), times = (parts + most - 1) / most;
+  return (parts + times - 1) / times;
+}
+
 // Adds the values [count] at `offset` after slot(i), weighted by the scores from `first` on, for Lines lines that share
 // them, with as many of their vectors at a time as fit in registers.
 template <class Number, int Parts, int Lines, int First = 0, class Slot>
 inline void mix(const Line* lines, long first, long count, long offset, Slot slot) {
-  constexpr int some = std::clamp<int>((kRegisters - 3) / (Lines + 1), 1, Parts - First);
+  constexpr int some = parts_at_once(Lines, Parts - First);
   mix_some<Number, First, some, Lines>(lines, first, count, offset, slot);
   if constexpr (First + some < Parts) mix<Number, Parts, Lines, First + some>(lines, first, count, offset, slot);
 }

@@ -7,7 +7,7 @@ before the next one, so that a head that never pays costs less and less. The gua
 can, and ends when they are empty.
 """
 
-from aerie.scheduler.planner.guard import START, Guard
+from aerie.scheduler.planner.guard import Guard
 
 FIRST_REST, LONGEST_REST = 512, 16384
 """Steps at rest before it, twice as many each time."""
@@ -17,6 +17,10 @@ STEPS = 8
 """Steps in which these draft."""
 _HOPE = 0.85
 """Of the plain speed: where drafts promise less, it is not for want of knowing what they cost."""
+NEEDED = 2.0
+"""Plain steps that the account of drafts must hold: what these lose by _HOPE, and some more. Until it is as full as at
+the start, another 1,200 steps would rest.
+"""
 _SHARE = 0.5
 """Of the rows, so many must have a head."""
 
@@ -57,4 +61,4 @@ class Exploring:
 
     def _affords(self, rows: int, cost: float) -> bool:
         """Whether the accounts can pay: that of drafts, and that of head KV for the rows that must get some."""
-        return self._guard.account(rows) >= START and self._guard.affords(rows, _SHARE * rows * cost)
+        return self._guard.account(rows) >= NEEDED and self._guard.affords(rows, _SHARE * rows * cost)

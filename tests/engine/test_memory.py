@@ -1,6 +1,7 @@
 """What fits where: a CPU's share, and a GPU whose weights come first, stood in for by the few calls that ask it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ import torch
 
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
+from aerie.engine import device
+from aerie.engine.bindings import Kernels
 from aerie.engine.device import resolve_device, resolve_dtype
 from aerie.engine.memory import HeadSizes, parameter_count, plan_sizes
 from aerie.engine.model.config import ModelConfig, Rope
@@ -113,15 +116,27 @@ def test_a_pool_that_a_cpu_has_no_memory_for_is_refused() -> None:
 
 
 def test_dtypes_follow_the_device(gpu: Callable[..., None]) -> None:
-    device = torch.device("cuda")
+    cuda = torch.device("cuda")
     gpu(capability=(7, 5))
-    assert resolve_dtype(config(), "bfloat16", device) is torch.float16
+    assert resolve_dtype(config(), "bfloat16", cuda) is torch.float16
     with pytest.raises(ConfigError, match=r"a stand-in has no units for bfloat16; set model\.dtype=float16"):
-        resolve_dtype(config(model={"dtype": "bfloat16"}), "float16", device)
+        resolve_dtype(config(model={"dtype": "bfloat16"}), "float16", cuda)
     gpu(capability=(8, 0))
-    assert resolve_dtype(config(), "bfloat16", device) is torch.bfloat16
-    assert resolve_dtype(config(), "float16", device) is torch.float16
-    assert resolve_dtype(config(), "float32", device) is torch.float32
+    assert resolve_dtype(config(), "bfloat16", cuda) is torch.bfloat16
+    assert resolve_dtype(config(), "float16", cuda) is torch.float16
+    assert resolve_dtype(config(), "float32", cuda) is torch.float32
+
+
+def test_a_cpu_without_units_computes_in_bf16_if_its_kernels_widen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_computes", lambda *_: False)
+    cpu, widening = torch.device("cpu"), Kernels(widens=True)
+    for checkpoint, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float32), ("float32", torch.float32)):
+        assert resolve_dtype(config(), checkpoint, cpu, widening) is dtype
+        assert resolve_dtype(config(), checkpoint, cpu) is torch.float32
+    assert resolve_dtype(config(model={"dtype": "float32"}), "bfloat16", cpu, widening) is torch.float32
+    own, small = config(engine={"device": "cpu"}), replace(LLAMA_8B, layers=1, vocabulary=1000)
+    assert plan_sizes(own, small, kernels=widening).dtype is torch.bfloat16
+    assert plan_sizes(own, small).dtype is torch.float32
 
 
 def test_no_driver_and_no_cuda_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """The C++ kernels of a CPU: each equal to the torch that it stands in for, built once, and refused by name."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from aerie.contracts.config import Config, parse_config
 from aerie.contracts.errors import ConfigError
+from aerie.contracts.spec_section import SpecConfig
+from aerie.engine import device
 from aerie.engine.attention import make_attention
 from aerie.engine.attention.inputs import AttentionShape
 from aerie.engine.model.layer import MlpWeights, gated, mlp, rotated
@@ -21,7 +24,7 @@ from aerie.engine.state.kv_pool import KVPool
 from aerie.engine.state.row_tables import RowTables
 from aerie.native.kernels import choose as native_choose
 from aerie.native.products import Panels, pack, pack_int8
-from aerie.worker import choose_kernels
+from aerie.worker import build_worker, choose_kernels
 from tests.engine.attention.attention_cases import case
 from tests.engine.sampling.test_choose import FILTERS, VOCABULARY, kept
 from tests.house import HOME
@@ -308,9 +311,23 @@ def test_eight_bits_are_within_half_a_step_of_the_weight() -> None:
 def test_auto_takes_them_on_a_cpu_and_torch_takes_none() -> None:
     taken = choose_kernels(config_of("auto"), CPU)
     assert taken.language == "cpp" and taken[normed] is not normed
-    assert taken.report.startswith("cpp: ") and "normed" in taken.report
+    assert taken.report.startswith("cpp: ") and "normed" in taken.report and taken.widens
     none = choose_kernels(config_of("torch"), CPU)
-    assert none.language is None and none[normed] is normed and none.report == "none"
+    assert none.language is None and none[normed] is normed and none.report == "none" and not none.widens
+
+
+@needs_cpp
+@pytest.mark.parametrize("head", [str(HOME / "models/demo/head"), "none"], ids=["head", "none"])
+def test_with_them_a_checkpoint_in_bf16_is_served_in_bf16_on_any_cpu(
+    monkeypatch: pytest.MonkeyPatch, head: str
+) -> None:
+    monkeypatch.setattr(device, "_computes", lambda *_: False)
+    served = config_of("auto").model_copy(update={"spec": SpecConfig(head=head)})
+    with closing(build_worker(served)) as worker:
+        assert worker.capacity.report["dtype"] == "bfloat16"
+    torchs = served.engine.model_copy(update={"products": "fp16"})
+    with closing(build_worker(served.model_copy(update={"engine": torchs}))) as worker:
+        assert worker.capacity.report["dtype"] == "float32", "torch's packed product takes fp32 activations"
 
 
 def test_a_gpu_s_kernels_and_a_cpu_s_are_not_mixed_up() -> None:

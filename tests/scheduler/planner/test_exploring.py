@@ -3,8 +3,8 @@
 import pytest
 
 from aerie.contracts.shape import NO_DRAFT, DraftShape
-from aerie.scheduler.planner.exploring import FIRST_REST, LONGEST_REST, STEPS, Exploring
-from aerie.scheduler.planner.guard import MOST_KEPT, SAVED_KEPT, START, Guard
+from aerie.scheduler.planner.exploring import FIRST_REST, LONGEST_REST, NEEDED, STEPS, Exploring
+from aerie.scheduler.planner.guard import MOST_KEPT, SAVED, SAVED_KEPT, START, Guard
 from aerie.scheduler.planner.held import HOLD
 from aerie.scheduler.planner.trials import TRIED
 from tests.scheduler.planner.planners import CHAINS, decided, planner
@@ -77,8 +77,10 @@ def test_it_does_not_go_on_with_an_empty_account(account: str) -> None:
     guard = Guard()
     exploring = Exploring(guard)
     if account == "drafts":
-        guard.settle(ROWS, 1, ROWS, 1.0, 1e-3, drafts=True)
-        assert guard.account(ROWS) < START and rested(exploring) is None
+        guard.settle(ROWS, 5, ROWS, 1.0, 1e-3, drafts=True)
+        assert guard.account(ROWS) < NEEDED and rested(exploring) is None
+        guard.settle(ROWS, round(NEEDED / SAVED), 0, 0.0, 1e-3, drafts=False)
+        assert rested(exploring) == 1
         return
     rested(exploring)
     guard.keep(ROWS, MOST_KEPT)
