@@ -8,7 +8,6 @@ import torch
 
 from aerie.contracts.config import Config
 from aerie.contracts.errors import ConfigError
-from aerie.engine.bindings import REFERENCES, Kernels
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _AMPERE = (8, 0)
@@ -37,9 +36,9 @@ def resolve_device(config: Config) -> torch.device:
     return torch.device("cpu")
 
 
-def resolve_dtype(config: Config, checkpoint: str, device: torch.device, kernels: Kernels = REFERENCES) -> torch.dtype:
+def resolve_dtype(config: Config, checkpoint: str, device: torch.device, *, widens: bool = False) -> torch.dtype:
     """The dtype that a deployment computes in; `auto` is the `checkpoint`'s dtype if the device computes it natively or
-    its kernels widen it.
+    its kernels widen bf16.
 
     With torch's operators, other CPUs emulate 16-bit products, slower than they compute fp32
     (docs/decisions/0004-fp32-on-cpus.md); GPUs older than Ampere compute only float16 natively. Raises ConfigError.
@@ -49,7 +48,7 @@ def resolve_dtype(config: Config, checkpoint: str, device: torch.device, kernels
     if name not in _DTYPES:
         raise ConfigError(f"dtype {name!r} is none of {', '.join(_DTYPES)}", param="model.dtype")
     dtype = _DTYPES[name]
-    widened = kernels.widens and dtype is torch.bfloat16
+    widened = widens and dtype is torch.bfloat16
     if dtype is torch.float32 or widened or _computes(device, dtype):
         return dtype
     if chosen == "auto":

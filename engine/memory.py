@@ -61,7 +61,7 @@ def plan_sizes(
 ) -> Sizes:
     """`reserve`: slots past a row's bound that a step may write. Raises ConfigError if the deployment does not fit."""
     device = resolve_device(config)
-    dtype = resolve_dtype(config, model.dtype, device, kernels)
+    dtype = resolve_dtype(config, model.dtype, device, widens=kernels.widens)
     max_length = config.model.max_length or model.max_positions
     if max_length > model.max_positions:
         raise ConfigError(

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from aerie.contracts.config import Config
-from aerie.engine.bindings import Kernels
 from aerie.engine.device import resolve_dtype
 from aerie.engine.kernels.folder import folder, folders
 from aerie.engine.model.config import ModelConfig
@@ -72,7 +71,7 @@ def served_in_bf16(config: Config, model: ModelConfig) -> bool:
     """Whether a deployment on a CPU computes in bf16 with Aerie's own products, so that these may round activations to
     bf16, too.
     """
-    return resolve_dtype(config, model.dtype, torch.device("cpu"), Kernels(widens=True)) is torch.bfloat16
+    return resolve_dtype(config, model.dtype, torch.device("cpu"), widens=True) is torch.bfloat16
 
 
 def own_for(config: Config, model: ModelConfig) -> dict[str, Multiplier]:

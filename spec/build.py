@@ -56,7 +56,7 @@ def build_spec_worker(config: Config, model: ModelConfig, folder: Path, kernels:
     check_simulation(config.spec)
     device = resolve_device(config)
     kind = kind_of(folder)
-    dtype = resolve_dtype(config, model.dtype, device, kernels)
+    dtype = resolve_dtype(config, model.dtype, device, widens=kernels.widens)
     checkpoint = kind.open(folder, Deployment(config, model, dtype, device, kernels))
     needs = checkpoint.needs
     reserve = reserved_slots(config.spec, needs.scratch_slots)

@@ -129,13 +129,13 @@ def test_dtypes_follow_the_device(gpu: Callable[..., None]) -> None:
 
 def test_a_cpu_without_units_computes_in_bf16_if_its_kernels_widen_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "_computes", lambda *_: False)
-    cpu, widening = torch.device("cpu"), Kernels(widens=True)
+    cpu = torch.device("cpu")
     for checkpoint, dtype in (("bfloat16", torch.bfloat16), ("float16", torch.float32), ("float32", torch.float32)):
-        assert resolve_dtype(config(), checkpoint, cpu, widening) is dtype
+        assert resolve_dtype(config(), checkpoint, cpu, widens=True) is dtype
         assert resolve_dtype(config(), checkpoint, cpu) is torch.float32
-    assert resolve_dtype(config(model={"dtype": "float32"}), "bfloat16", cpu, widening) is torch.float32
+    assert resolve_dtype(config(model={"dtype": "float32"}), "bfloat16", cpu, widens=True) is torch.float32
     own, small = config(engine={"device": "cpu"}), replace(LLAMA_8B, layers=1, vocabulary=1000)
-    assert plan_sizes(own, small, kernels=widening).dtype is torch.bfloat16
+    assert plan_sizes(own, small, kernels=Kernels(widens=True)).dtype is torch.bfloat16
     assert plan_sizes(own, small).dtype is torch.float32
 
 
