@@ -35,7 +35,7 @@ FLOORS: dict[str, str] = {
 """The parts of a room, lowest first: each imports only parts before it."""
 HEADERS = (
     "vectors.h amx.h dots.h crew.h columns.h kernels.h outputs.h functions.h tile.h amx_rows.h amx_sums.h scores.h "
-    "model.h plans.h step.h head.h"
+    "transposed.h model.h plans.h step.h head.h"
 )
 """The headers of native/src, lowest first: each includes only headers before it."""
 

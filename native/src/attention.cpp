@@ -3,11 +3,13 @@
 // does not depend on the rest of the batch.
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "crew.h"
 #include "kernels.h"
 #include "scores.h"
+#include "transposed.h"
 #include "vectors.h"
 
 using namespace aerie;
@@ -35,24 +37,24 @@ struct Sight {
   long stride;
 };
 
-// Prefetches as many positions as there are lanes, some at a time: a core waits for so many lines at once that others
+// Prefetches `count` positions from `first` on, in so many parts: a core waits for so many lines at once that others
 // could not come meanwhile.
 template <class Number>
 class Ahead {
  public:
-  Ahead(const Sight<Number>& sight, long first, long offset, long size)
-      : sight_(sight), next_(first), last_(std::min<long>(first + kLanes, sight.slots.size())), offset_(offset),
-        size_(size) {}
+  Ahead(const Sight<Number>& sight, long first, long count, long parts, long offset, long size)
+      : sight_(sight), next_(first), last_(std::min<long>(first + count, sight.slots.size())),
+        each_((count + parts - 1) / parts), offset_(offset), size_(size) {}
 
-  void some(long positions) {
-    for (const long end = std::min(next_ + positions, last_); next_ < end; ++next_)
+  void part() {
+    for (const long end = std::min(next_ + each_, last_); next_ < end; ++next_)
       for (long at = 0; at < size_; at += 64 / sizeof(Number)) __builtin_prefetch(sight_.slots[next_] + offset_ + at);
   }
 
  private:
   const Sight<Number>& sight_;
   long next_;
-  const long last_, offset_, size_;
+  const long last_, each_, offset_, size_;
 };
 
 // The queries of one row, some at a time. Lines are kept together by the keys that they share, so that each key and
@@ -64,8 +66,7 @@ class Gaze {
   Gaze(float* out, const float* query, long stride, long prefix, const int64_t* words, const Rows& rows,
        Sight<Number>& sight)
       : out_(out), query_(query), words_(words), stride_(stride), prefix_(prefix), kv_heads_(rows.kv_heads),
-        each_(rows.heads / rows.kv_heads), to_values_(rows.kv_heads * kDim),
-        at_once_((kLanes + rows.kv_heads - 1) / rows.kv_heads), sight_(sight) {}
+        each_(rows.heads / rows.kv_heads), to_values_(rows.kv_heads * kDim), sight_(sight) {}
 
   void look(long begin, long end) {
     lay(begin, end);
@@ -82,18 +83,39 @@ class Gaze {
  private:
   static constexpr long kDim = Parts * kLanes;
 
-  // What runs over lines and positions; one form for each number of lines that share these.
+  // What runs over `some` lines and `count` positions that they share: at most as many as there are lanes, or kKeys of
+  // what is prepared.
   struct Scores {
-    template <int Lines, class Slot>
-    static void run(const Line* lines, long first, long count, long offset, Slot slot) {
-      score<Number, Parts, Lines>(lines, first, count, offset, slot);
+    template <class Slot>
+    static void run(const Line* lines, long some, long first, long count, long offset, Slot slot) {
+      if constexpr (kPrepares)
+        if (count > kLanes) {
+          alignas(Floats) float keys[kDim * kKeys];
+          transpose<Number, Parts>(keys, count, offset, slot);
+          return in_tiles(lines, some, [&](const Line* tile, auto size) {
+            score_transposed<Parts, decltype(size)::value>(tile, first, keys);
+          });
+        }
+      in_tiles(lines, some, [&](const Line* tile, auto size) {
+        score<Number, Parts, decltype(size)::value>(tile, first, count, offset, slot);
+      });
     }
   };
 
   struct Mixes {
-    template <int Lines, class Slot>
-    static void run(const Line* lines, long first, long count, long offset, Slot slot) {
-      mix<Number, Parts, Lines>(lines, first, count, offset, slot);
+    template <class Slot>
+    static void run(const Line* lines, long some, long first, long count, long offset, Slot slot) {
+      if constexpr (kPrepares && !std::is_same_v<Number, float>)
+        if (some > kLines) {  // one tile alone would widen them once, too
+          alignas(Floats) float values[kKeys * kDim];
+          widen<Number, Parts>(values, count, offset, slot);
+          return in_tiles(lines, some, [&](const Line* tile, auto size) {
+            mix<float, Parts, decltype(size)::value>(tile, first, count, 0, [&](long i) { return values + i * kDim; });
+          });
+        }
+      in_tiles(lines, some, [&](const Line* tile, auto size) {
+        mix<Number, Parts, decltype(size)::value>(tile, first, count, offset, slot);
+      });
     }
   };
 
@@ -114,39 +136,40 @@ class Gaze {
                                   words_ ? prefix_ : std::min(prefix_ + node + 1, all)});
         }
     lines_ = nodes * each_;
+    at_once_ = kPrepares && lines_ >= kLines ? kKeys : kLanes;
   }
 
-  // `count` lines that see the same `positions`, in tiles of about equally many.
-  template <class Work, class Slot>
-  static void in_tiles(const Line* lines, long count, long first, long positions, long offset, Slot slot) {
-    for (long tiles = (count + kLines - 1) / kLines; tiles > 0; --tiles) {
-      const long some = (count + tiles - 1) / tiles;
-      at_once<Work, kLines>(some, lines, first, positions, offset, slot);
+  // Calls work(lines, how many) for all of `count` lines, in tiles of about equally many.
+  template <class Work>
+  static void in_tiles(const Line* lines, int count, const Work& work) {
+    for (int tiles = (count + kLines - 1) / kLines; tiles > 0; --tiles) {
+      const int some = (count + tiles - 1) / tiles;
+      in_tile<kLines>(some, lines, work);
       lines += some, count -= some;
     }
   }
 
-  template <class Work, int Lines, class Slot>
-  static void at_once(long some, const Line* lines, long first, long positions, long offset, Slot slot) {
-    if (some == Lines) return Work::template run<Lines>(lines, first, positions, offset, slot);
-    if constexpr (Lines > 1) at_once<Work, Lines - 1>(some, lines, first, positions, offset, slot);
+  template <int Lines, class Work>
+  static void in_tile(int some, const Line* lines, const Work& work) {
+    if (some == Lines) return work(lines, std::integral_constant<int, Lines>());
+    if constexpr (Lines > 1) in_tile<Lines - 1>(some, lines, work);
   }
 
-  // What all lines see but for the nodes of a tree: takes as many positions at a time as there are lanes, and
-  // prefetches what comes after them. A line may take in positions that it does not see, as the last ones of a block:
-  // their scores become -infinity, and so their weights are zero.
+  // What all lines see but for the nodes of a tree: takes some positions at a time, and prefetches what comes after them.
+  // A line may take in positions that it does not see, as the last ones of a block: their scores become -infinity, and
+  // so their weights are zero.
   template <class Work>
   void over_shared(long offset) const {
     const auto shared = [&](const Line& line) { return words_ ? prefix_ : line.seen; };
     const long most = shared(sight_.lines[lines_ - 1]);  // the last query sees the most
-    for (long first = 0, begin = 0; first < most; first += kLanes) {
-      Ahead<Number> ahead(sight_, first + kLanes, offset, to_values_);
+    for (long first = 0, begin = 0; first < most; first += at_once_) {
+      Ahead<Number> ahead(sight_, first + at_once_, at_once_, kv_heads_, offset, to_values_);
       const auto slot = [&](long i) { return sight_.slots[first + i]; };
       while (shared(sight_.lines[begin]) <= first) ++begin;
       for (long group = 0; group < kv_heads_; ++group) {
-        ahead.some(at_once_);
-        in_tiles<Work>(&sight_.lines[group * lines_ + begin], lines_ - begin, first, std::min(kLanes, most - first),
-                       offset + group * kDim, slot);
+        ahead.part();
+        Work::run(&sight_.lines[group * lines_ + begin], lines_ - begin, first, std::min(at_once_, most - first),
+                  offset + group * kDim, slot);
       }
     }
   }
@@ -159,9 +182,8 @@ class Gaze {
       Line* lines = &sight_.lines[group * lines_ + place * each_];
       for (long line = 0; line < each_; ++line) lines[line].seen = prefix_ + static_cast<long>(sight_.nodes.size());
       for (long first = 0; first < static_cast<long>(sight_.nodes.size()); first += kLanes)
-        in_tiles<Work>(lines, each_, prefix_ + first, std::min<long>(kLanes, sight_.nodes.size() - first),
-                       offset + group * kDim,
-                       [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; });
+        Work::run(lines, each_, prefix_ + first, std::min<long>(kLanes, sight_.nodes.size() - first),
+                  offset + group * kDim, [&](long i) { return sight_.slots[prefix_ + sight_.nodes[first + i]]; });
     }
   }
 
@@ -173,7 +195,7 @@ class Gaze {
   }
 
   void weigh_all(const Line& line) const {
-    const long padded = std::max((line.seen + kLanes - 1) / kLanes * kLanes, kLanes);
+    const long padded = std::max((line.seen + at_once_ - 1) / at_once_ * at_once_, kLanes);
     std::fill(line.scores + line.seen, line.scores + padded, -INFINITY);
     line.scores[sight_.stride - 1] = weigh(line.scores, padded);
   }
@@ -182,9 +204,8 @@ class Gaze {
   const float* const query_;
   const int64_t* const words_;
   const long stride_, prefix_, kv_heads_, each_, to_values_;
-  const long at_once_;  // positions to prefetch beside the work of a head of keys
   Sight<Number>& sight_;
-  long lines_ = 0;  // of each head of keys
+  long lines_ = 0, at_once_ = 0;  // of each head of keys, and the positions that they take at a time
 };
 
 // Whether all these nodes of a row see every node up to themselves, as those of a chain do: then they see what tokens
@@ -236,7 +257,7 @@ void attend(float* out, const float* query, long stride, const Number* pool, con
     for (long at = 0; at < std::min(rows.page_size, reach - page * rows.page_size); ++at)
       sight.slots.push_back(start + at * slot_size);
   }
-  sight.stride = (reach + kLanes - 1) / kLanes * kLanes + kLanes;
+  sight.stride = (reach + kKeys - 1) / kKeys * kKeys + kLanes;
   for_heads_of<Number>(rows.dim)(out + first * rows.heads * rows.dim, query + first * stride, stride, prefix,
                                  std::max(begin - first, 0L), std::min(end - first, queries),
                                  rows.words ? rows.words + first : nullptr, rows, sight);

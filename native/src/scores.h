@@ -21,38 +21,55 @@ constexpr int kLines = 6;
 // Fewer keys are summed up one by one.
 constexpr long kFew = kLanes / 4;
 
-// `dim` numbers of each of Lines queries times those of one key, as vectors still to be summed.
-template <class Number, int Parts, int Lines>
-inline void multiply(Floats* products, const Line* lines, const Number* key) {
+// Keys at a time whose products with `lines` lines have registers, beside a key and what the lines ask.
+constexpr int keys_at_once(int lines) {
+  int keys = 1;
+  while (kRegisters == 16 && keys < kLanes && (2 * keys + 1) * lines + 1 < kRegisters) keys *= 2;
+  return keys;
+}
+
+// `dim` numbers of each of Lines queries times those of each of Keys keys, as vectors still to be summed.
+template <class Number, int Parts, int Lines, int Keys>
+inline void multiply(Floats (*products)[Keys], const Line* lines, const Number* const* keys) {
 #pragma GCC unroll 8
-  for (int line = 0; line < Lines; ++line) products[line] = Floats{};  // so that all products are fused with sums alike
+  for (int line = 0; line < Lines; ++line)
+#pragma GCC unroll 8
+    for (int key = 0; key < Keys; ++key) products[line][key] = Floats{};  // so that all products are fused with sums alike
 #pragma GCC unroll 16
-  for (int part = 0; part < Parts; ++part) {
-    const Floats read = floats(key + part * kLanes);
+  for (int part = 0; part < Parts; ++part)
 #pragma GCC unroll 8
-    for (int line = 0; line < Lines; ++line) products[line] += load(lines[line].asked + part * kLanes) * read;
-  }
+    for (int key = 0; key < Keys; ++key) {
+      const Floats read = floats(keys[key] + part * kLanes);
+#pragma GCC unroll 8
+      for (int line = 0; line < Lines; ++line) products[line][key] += load(lines[line].asked + part * kLanes) * read;
+    }
 }
 
 // Scores from `first` on of the keys [count], at most as many as there are lanes, at `offset` after slot(i), for Lines
 // lines that share them. What it writes beyond `count` says nothing.
 template <class Number, int Parts, int Lines, class Slot>
 inline void score(const Line* lines, long first, long count, long offset, Slot slot) {
-  Floats each[Lines][kLanes], products[Lines];
   if (count < kFew) {
+    Floats products[Lines][1];
     for (long i = 0; i < count; ++i) {
-      multiply<Number, Parts, Lines>(products, lines, slot(i) + offset);
-      for (int line = 0; line < Lines; ++line) lines[line].scores[first + i] = sum(products[line]);
+      const Number* key = slot(i) + offset;
+      multiply<Number, Parts, Lines, 1>(products, lines, &key);
+      for (int line = 0; line < Lines; ++line) lines[line].scores[first + i] = sum(products[line][0]);
     }
     return;
   }
-  for (int i = 0; i < kLanes; ++i) {
-    multiply<Number, Parts, Lines>(products, lines, slot(std::min<long>(i, count - 1)) + offset);
+  constexpr int at_once = keys_at_once(Lines), times = kLanes / at_once;
+  Floats folds[Lines][times];
+  for (int time = 0; time < times; ++time) {  // keys whose products are folded first
+    const Number* keys[at_once];
+    for (int i = 0; i < at_once; ++i) keys[i] = slot(std::min<long>(time + i * times, count - 1)) + offset;
+    Floats products[Lines][at_once];
+    multiply<Number, Parts, Lines, at_once>(products, lines, keys);
 #pragma GCC unroll 8
-    for (int line = 0; line < Lines; ++line) each[line][i] = products[line];
+    for (int line = 0; line < Lines; ++line) folds[line][time] = fold<kLanes / 2, at_once>(products[line]);
   }
 #pragma GCC unroll 8
-  for (int line = 0; line < Lines; ++line) store(lines[line].scores + first, sums(each[line]));
+  for (int line = 0; line < Lines; ++line) store(lines[line].scores + first, fold<times / 2, times>(folds[line]));
 }
 
 // Adds Count vectors of each of the values [count], from vector First on.
@@ -63,7 +80,8 @@ inline void mix_some(const Line* lines, long first, long count, long offset, Slo
   for (int line = 0; line < Lines; ++line)
 #pragma GCC unroll 16
     for (int part = 0; part < Count; ++part) kept[line][part] = load(lines[line].mixed + (First + part) * kLanes);
-  for (long i = 0; i < count; ++i) {
+  long i = 0;
+  do {  // there is one at least: sums that could stay as they are would be kept twice
     const Number* value = slot(i) + offset + First * kLanes;
     Floats read[Count];
 #pragma GCC unroll 16
@@ -74,7 +92,7 @@ inline void mix_some(const Line* lines, long first, long count, long offset, Slo
 #pragma GCC unroll 16
       for (int part = 0; part < Count; ++part) kept[line][part] += read[part] * weight;
     }
-  }
+  } while (++i < count);
 #pragma GCC unroll 8
   for (int line = 0; line < Lines; ++line)
 #pragma GCC unroll 16

@@ -166,21 +166,20 @@ inline float sum(Floats lanes) {
   return folded<1>(lanes, lanes)[0];
 }
 
-template <int Block>
-inline void fold(Floats* of) {
+// Folds Count vectors into one, the first half of them with the second, in blocks of Block lanes and then smaller ones.
+template <int Block, int Count>
+inline Floats fold(Floats* of) {
+  if constexpr (Count > 1) {
 #pragma GCC unroll 8
-  for (int i = 0; i < Block; ++i) of[i] = folded<Block>(of[i], of[i + Block]);
+    for (int i = 0; i < Count / 2; ++i) of[i] = folded<Block>(of[i], of[i + Count / 2]);
+    return fold<Block / 2, Count / 2>(of);
+  }
+  return of[0];
 }
 
 // `sum` of as many vectors as there are lanes, each to its lane, in the same order and with few more operations than
 // one.
-inline Floats sums(Floats* of) {
-  if constexpr (kLanes > 8) fold<8>(of);
-  if constexpr (kLanes > 4) fold<4>(of);
-  fold<2>(of);
-  fold<1>(of);
-  return of[0];
-}
+inline Floats sums(Floats* of) { return fold<kLanes / 2, kLanes>(of); }
 
 template <std::size_t... Lane>
 inline Ints lane_numbers(std::index_sequence<Lane...>) {

@@ -207,13 +207,14 @@ def test_a_query_s_attention_does_not_depend_on_what_runs_beside_it() -> None:
 
 
 @needs_cpp
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [2, 4, 14])
 @pytest.mark.parametrize("queries", range(1, 9))
-def test_lines_that_share_keys_are_computed_as_alone(heads: int, queries: int) -> None:
-    """Bit for bit, however many of them fit the registers at once."""
-    inputs, pool = case([21], [queries], page=16, tree=False, head_dim=64, dtype=torch.bfloat16)
+def test_lines_that_share_keys_are_computed_as_alone(heads: int, queries: int, dtype: torch.dtype) -> None:
+    """Bit for bit, however many of them fit the registers at once, and whether what they share is prepared first."""
+    inputs, pool = case([21], [queries], page=16, tree=False, head_dim=64, dtype=dtype)
     query = torch.randn(queries, heads, 64)
-    attention = make_attention("cpp", AttentionShape(heads, 2, 64, 16, torch.bfloat16, CPU), CPP)
+    attention = make_attention("cpp", AttentionShape(heads, 2, 64, 16, dtype, CPU), CPP)
     together = attention.run(attention.plan(inputs), query, pool, 0)
     for place in range(queries):
         alone = replace(

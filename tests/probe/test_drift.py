@@ -19,7 +19,8 @@ def own(config: Config) -> Config:
     return config.model_copy(update={"engine": engine})
 
 
-def test_every_mode_goes_through_every_phase_of_a_lap(own: Config) -> None:
+def test_every_mode_goes_through_every_phase_of_a_lap(own: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerie.probe.planner._SLICE", 0.02)
     cells = [
         cell
         for lap in range(2)

@@ -53,7 +53,8 @@ def test_the_first_answers_end_one_after_the_other(rows: int, limits: list[int])
     assert [asked(number).sampling.max_tokens for number in range(len(limits))] == limits
 
 
-def test_a_cell_ends_once_its_intervals_are_narrow(config: Config) -> None:
+def test_a_cell_ends_once_its_intervals_are_narrow(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aerie.probe.planner._SLICE", 0.02)
     engine = config.engine.model_copy(update={"lane": "inline"})
     own = config.model_copy(update={"engine": engine})
     place = grid([LOAD], [(0.0,)], [1])

@@ -89,7 +89,7 @@ async def test_a_request_that_is_never_complete_ends(
 
 @pytest.mark.parametrize("said", [b"", WHOLE + b"\r\n"])
 async def test_a_connection_that_asks_for_nothing_is_closed(connect: Connect, start: Start, said: bytes) -> None:
-    async with start(None, LATE) as live:
+    async with start(None, {"server": LATE["server"] | {"keep_alive_seconds": 1}}) as live:
         idle = await connect(live)
         if said:
             idle.say(said)
